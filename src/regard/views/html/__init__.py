@@ -9,6 +9,7 @@
 - `draft`: the page with a given payload
 - `codec`: numbers as bytes, and bytes as text
 - `bundle`: the JavaScript modules and the styles in one file
+- `server_page`: the page of `regard live`, whose data come from its server
 - `image`: an image whose patches are tokens
 - `patches`: where they are in each attention
 - `picture`: the head that a page opens with, as SVG

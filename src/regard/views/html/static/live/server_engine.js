@@ -112,6 +112,22 @@ export class ServerEngine {
 }
 
 /**
+ * What the server's model is.
+ * @param {string | URL} address of the page; it ends with a slash
+ * @returns {Promise<ModelFacts>}
+ * @throws {EngineError} there is no server
+ */
+export async function readModel(address) {
+  try {
+    const response = await fetch(new URL("model", address));
+    if (!response.ok) throw await refusal(response);
+    return await response.json();
+  } catch (error) {
+    throw error instanceof EngineError ? error : new EngineError("ServerGone", GONE, { cause: error });
+  }
+}
+
+/**
  * Tells the listeners what an event says.
  * @param {import("./event_stream.js").ServerEvent} event
  * @param {Omit<Listening, "signal">} listeners

@@ -19,12 +19,11 @@ import { weightText } from "../row/format.js";
  * @param {Candidate[]} table.candidates
  * @param {boolean} table.edited whether there is an after
  * @param {number | null} [table.written] the id of the token that was written
- * @param {string} table.action what a click on a token does
- * @param {(token: NextToken) => void} table.choose
+ * @param {{name: string, choose: (token: NextToken) => void} | null} table.action what a click on a token does
  */
-export function candidateTable({ caption, candidates, edited, written = null, action, choose }) {
+export function candidateTable({ caption, candidates, edited, written = null, action }) {
   const largest = Math.max(...candidates.flatMap(({ before, after }) => [before?.probability ?? 0, after?.probability ?? 0]), 1e-9);
-  const rows = candidates.map((candidate) => candidateRow(candidate, { edited, written, action, choose, largest }));
+  const rows = candidates.map((candidate) => candidateRow(candidate, { edited, written, action, largest }));
   const sum = (/** @type {"before" | "after"} */ side) => candidates.reduce((total, each) => total + (each[side]?.probability ?? 0), 0);
   return element(
     "div",
@@ -42,9 +41,9 @@ export function candidateTable({ caption, candidates, edited, written = null, ac
 
 /**
  * @param {Candidate} candidate
- * @param {{edited: boolean, written: number | null, action: string, choose: (token: NextToken) => void, largest: number}} table
+ * @param {{edited: boolean, written: number | null, action: {name: string, choose: (token: NextToken) => void} | null, largest: number}} table
  */
-function candidateRow({ before, after }, { edited, written, action, choose, largest }) {
+function candidateRow({ before, after }, { edited, written, action, largest }) {
   const known = /** @type {NextToken} */ (before ?? after);
   const isWritten = known.id === written;
   const sides = edited ? [before, after] : [before];
@@ -53,7 +52,7 @@ function candidateRow({ before, after }, { edited, written, action, choose, larg
   return element(
     "tr",
     { class: isWritten && "chosen", "data-id": known.id },
-    element("th", { scope: "row", class: "name" }, element("button", { type: "button", title: action, "aria-label": `${visible(known.token)}: ${action}`, onclick: () => choose(known) }, ...tokenName(known.token))),
+    element("th", { scope: "row", class: "name" }, action ? element("button", { type: "button", title: action.name, "aria-label": `${visible(known.token)}: ${action.name}`, onclick: () => action.choose(known) }, ...tokenName(known.token)) : element("span", {}, ...tokenName(known.token))),
     element("td", {}, ...lines(({ logit }) => logit.toFixed(2).replace("-", "−"))),
     element("td", {}, ...lines(({ probability }) => weightText(probability))),
     element("td", { class: "bars" }, ...bars, isWritten && element("span", { class: "quiet" }, "written")),

@@ -8,7 +8,7 @@ import { element, token } from "../core/dom.js";
 /** How much of the text's end stands above the table. */
 const END_LENGTH = 60;
 
-/** @type {import("../main.js").View} */
+/** @type {import("../page.js").View} */
 export const nextTokens = {
   name: "next",
   title: "Next tokens",
@@ -20,26 +20,32 @@ export const nextTokens = {
     const live = /** @type {Live} */ (page.live);
     const place = element("div", {});
     root.append(place);
-    /** @type {unknown} */
-    let drawn = null;
-
-    return () => {
-      if (drawn === live.answer) return;
-      drawn = live.answer;
-      place.replaceChildren(...content(live));
+    const draw = () => place.replaceChildren(...content(page, live));
+    live.changes.subscribe(draw, page.signal);
+    return (_, before) => {
+      if (before === null) draw();
     };
   },
 };
 
-/** @param {Live} live */
-function content({ question, answer, text: index, ask }) {
+/**
+ * @param {import("../page.js").Page} page
+ * @param {Live} live
+ */
+function content({ data }, { question, answer, changes, setText }) {
+  const index = answer.texts.findIndex(({ facts }) => facts === data.facts); // the page shows one of two texts
   const text = question.texts[index] ?? "";
-  const edited = index === 0 ? (answer.movement?.next ?? null) : null; // only the first text is read with edits
+  const edited = index === 0 ? (changes.movement?.next ?? null) : null; // only the first text is read with edits
   const candidates = edited ? pairCandidates(edited.before, edited.after) : pairCandidates(answer.texts[index]?.next ?? [], []);
   if (candidates.length === 0) return [element("p", { class: "quiet" }, "This model says no next token.")];
   const end = text.length > END_LENGTH ? `…${text.slice(-END_LENGTH)}` : text;
   return [
     element("p", { class: "end" }, "After ", token(end), edited && ", before the edits of the model and after them"),
-    candidateTable({ caption: `The ${candidates.length} likeliest next tokens`, candidates, edited: edited !== null, action: "write it", choose: (next) => ask(text + next.token) }),
+    candidateTable({
+      caption: `The ${candidates.length} likeliest next tokens`,
+      candidates,
+      edited: edited !== null,
+      action: index === 0 ? { name: "write it", choose: (next) => setText(text + next.token) } : null,
+    }),
   ];
 }

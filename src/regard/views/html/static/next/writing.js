@@ -4,7 +4,7 @@ import { candidateTable, tokenName } from "./candidates.js";
 import { GrowingMap, growingRows } from "./growing.js";
 import { WritingRun } from "./run.js";
 import { writingForm } from "./form.js";
-import { element, token, visible } from "../core/dom.js";
+import { element, visible } from "../core/dom.js";
 import { gridStep } from "../heads/order.js";
 import { openMap } from "../map/open.js";
 
@@ -26,7 +26,7 @@ import { openMap } from "../map/open.js";
 /** @type {WeakMap<Engine, Memory>} */
 const memories = new WeakMap();
 
-/** @type {import("../main.js").View} */
+/** @type {import("../page.js").View} */
 export const writing = {
   name: "writing",
   title: "Writing",
@@ -34,20 +34,16 @@ export const writing = {
     "The model continues the text. Every token is chosen among candidates: click one to see which. Each token that is read adds a row to the map " +
     "of the head that is chosen above. When the model has written, all views show the whole text.",
   fits: () => true,
-  mount: (root, page) => {
-    const live = /** @type {Live} */ (page.live);
-    if (live.text === 0) return mountWriting(root, page, live);
-    root.append(element("p", {}, "The first text is continued: its view Writing does it."));
-    return () => {};
-  },
+  mount: mountWriting,
+  single: true,
 };
 
 /**
  * @param {HTMLElement} root
- * @param {import("../main.js").Page} page
- * @param {Live} live
+ * @param {import("../page.js").Page} page
  */
-function mountWriting(root, page, live) {
+function mountWriting(root, page) {
+  const live = /** @type {Live} */ (page.live);
   const text = live.question.texts[0] ?? "";
   const memory = memoryOf(live);
   if (memory.run && !memory.run.belongsTo(text)) memory.run = null;
@@ -76,8 +72,8 @@ function mountWriting(root, page, live) {
     draw();
     const answer = await run.start(live.engine);
     if (memory.run !== run) return; // the reader went on to another text
-    if (answer) memory.live.show(run.text, answer);
-    else if (run.state === "stopped" && run.tokens.length > 0) memory.live.ask(run.text);
+    if (answer) memory.live.setAnswer(run.text, answer);
+    else if (run.state === "stopped" && run.tokens.length > 0) memory.live.setText(run.text);
   }
 
   /** @param {number} index of a written token */
@@ -110,8 +106,7 @@ function mountWriting(root, page, live) {
       candidates: found.candidates.map((each) => ({ before: each, after: null })),
       edited: false,
       written: found.token.id,
-      action: "end the text here with it",
-      choose: (next) => memory.live.ask(before + next.token),
+      action: { name: "end the text here with it", choose: (next) => memory.live.setText(before + next.token) },
     });
     candidates.replaceChildren(table);
   }
@@ -149,7 +144,7 @@ function statusText({ state, place, tokens, error }) {
 }
 
 /**
- * @param {import("../main.js").Page} page
+ * @param {import("../page.js").Page} page
  * @param {Memory} memory
  * @param {WritingRun} run
  */
