@@ -29,7 +29,10 @@ class PageRun:
     def to_json(self) -> dict[str, Any]:
         """`Run` of static/model/encoder.js for the bridge."""
         maps = [self.recording[path] for path in self.recording]
-        attentions = [{name: packed(m.q[0] if m.v is None and name == "v" else getattr(m, name)[0]) for name in ("q", "k", "v")} for m in maps]
+        attentions = [
+            {name: packed(m.q[0] if m.v is None and name == "v" else getattr(m, name)[0]) for name in ("q", "k", "v")}
+            for m in maps
+        ]
         return {"n": len(self.tokens), "attentions": attentions, "vector": packed(self.vector)}
 
     def options(self) -> dict[str, Any]:

@@ -48,9 +48,9 @@ def heads_of(case):
 
 def test_head_types_are_pythons(case):
     for ours, theirs in heads_of(case):
-        # The token before the second is the first: of two tokens both types have the same score, and Python's rounding chooses.
+        # Of two tokens the one before is the first: both types have the same score, and the rounding of 32 bits chooses.
         types, scores = (ours["head_type"], theirs["head_type"]), theirs["head_type_scores"]
-        assert types[0] == types[1] or abs(scores[types[0]] - scores[types[1]]) < 1e-7
+        assert types[0] == types[1] or abs(scores[types[0]] - scores[types[1]]) < 1e-5
 
 
 def test_scores_entropy_and_distance_are_pythons(case):
@@ -108,7 +108,7 @@ def test_the_first_head_is_that_of_a_recorded_page(case):
 
 def test_each_type_is_found(node):
     """MiniLM has few types: here each head attends to one key a query, as its type says, or to all alike."""
-    tokens = "the river ran . the river ran . the river".split()
+    tokens = ["the", "river", "ran", ".", "the", "river", "ran", ".", "the", "river"]
     n = len(tokens)
     targets = {
         "previous token": [max(query - 1, 0) for query in range(n)],
@@ -119,7 +119,9 @@ def test_each_type_is_found(node):
     }
     k = torch.stack([torch.nn.functional.one_hot(torch.tensor(keys), n).T.float() for keys in targets.values()])
     q = torch.cat([torch.eye(n).expand_as(k) * 40, torch.zeros(1, n, n)])
-    made = PageRun(recorded(AttentionMap(q[None], torch.cat([k, k[:1]])[None], None, scale=1.0)), tokens, torch.zeros(1))
+    made = PageRun(
+        recorded(AttentionMap(q[None], torch.cat([k, k[:1]])[None], None, scale=1.0)), tokens, torch.zeros(1)
+    )
     made.recording.label(tokens)
     answer = node("facts", {"run": made.to_json(), "options": made.options()})
     names = [head["head_type"] for head in answer["facts"]["attentions"][0]["heads"]]

@@ -68,11 +68,11 @@ export function cosine(one, other) {
  * @param {ModelEdit[]} edits of this head
  */
 function editRows({ weights, n, dHead, scale }, layer, place, edits) {
-  if (edits.length === 0) return;
   const part = (/** @type {Float32Array} */ tensor) => tensor.subarray(place * n * dHead, (place + 1) * n * dHead);
   /** @type {Head} */
   const head = { ...{ q: part(layer.q), k: part(layer.k), v: null, dKey: dHead, dValue: dHead, queries: n, keys: n, rows: null, lse: null, scale }, ...{ softcap: null, sink: null, bias: null, allowed: null } };
   for (const { query, edits: rowEdits } of edits) {
+    if (Object.keys(rowEdits).length === 0) continue;
     const rows = query === null ? Array.from({ length: n }, (_, row) => row) : [query];
     for (const row of rows) weights.set(steps(head, row, rowEdits).weights, row * n);
   }
