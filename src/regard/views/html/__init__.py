@@ -9,9 +9,9 @@
 - `draft`: the page with a given payload
 - `codec`: numbers as bytes, and bytes as text
 - `bundle`: the JavaScript modules and the styles in one file
-- `server_page`: the page of `regard live`, whose data come from its server
 - `image`: an image whose patches are tokens
 - `patches`: where they are in each attention
+- `quantized_model`: an encoder in 8 bits, for a page in which it runs
 - `picture`: the head that a page opens with, as SVG
 - `notebook`: the page in the output of a notebook's cell: the picture, and a frame
 - `static/`: the JavaScript modules and the styles: `core/`, `row/` and one folder for each view
