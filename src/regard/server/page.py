@@ -20,7 +20,7 @@ def live_page(name: str, frame_ancestors: str) -> tuple[str, str]:
         name: of the model.
         frame_ancestors: the sources that may show the page in a frame.
     """
-    script, style = bundle_modules(ENTRY), styles()
+    script, style = bundle_modules(ENTRY), styles(ENTRY)
     policy = (
         f"default-src 'none'; script-src '{sha256_source(script)}'; style-src '{sha256_source(style)}'; "
         f"img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors {frame_ancestors}"
