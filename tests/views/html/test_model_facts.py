@@ -48,7 +48,7 @@ def heads_of(case):
 
 def test_head_types_are_pythons(case):
     for ours, theirs in heads_of(case):
-        # Of two tokens the one before is the first: both types have the same score, and the rounding of 32 bits chooses.
+        # Of two tokens the one before is the first: both types have the same score, and rounding to 32 bits chooses.
         types, scores = (ours["head_type"], theirs["head_type"]), theirs["head_type_scores"]
         assert types[0] == types[1] or abs(scores[types[0]] - scores[types[1]]) < 1e-5
 

@@ -33,13 +33,32 @@ export class HeadWeights {
    * @param {LayerTensors} layer
    * @param {number} head
    */
-  compute({ q, k }, head) {
-    const { n, dHead } = this;
-    const start = head * n * dHead;
-    const queries = q.subarray(start, start + n * dHead);
-    const keys = k.subarray(start, start + n * dHead);
-    for (let query = 0; query < n; query++) this.#row(queries, keys, query);
+  compute(layer, head) {
+    const [queries, keys] = this.#head(layer, head);
+    for (let query = 0; query < this.n; query++) this.#row(queries, keys, query);
     return this;
+  }
+
+  /**
+   * Computes one row of a head.
+   * @param {LayerTensors} layer
+   * @param {number} head
+   * @param {number} query
+   */
+  computeRow(layer, head, query) {
+    this.#row(...this.#head(layer, head), query);
+    return this.weights.subarray(query * this.n, (query + 1) * this.n);
+  }
+
+  /**
+   * The queries and keys of a head.
+   * @param {LayerTensors} layer
+   * @param {number} head
+   * @returns {[Float32Array, Float32Array]}
+   */
+  #head({ q, k }, head) {
+    const size = this.n * this.dHead;
+    return [q.subarray(head * size, (head + 1) * size), k.subarray(head * size, (head + 1) * size)];
   }
 
   /**
