@@ -1,12 +1,6 @@
-/** The weights of whole heads: 64-bit sums of the 32-bit queries and keys that the model computed. */
+/** The weights of whole heads in a run: 64-bit sums of the 32-bit queries and keys that the model computed. */
 
-/**
- * Queries, keys and values of one layer: all heads one after another, each (n, dHead).
- * @typedef {object} LayerTensors
- * @property {Float32Array} q
- * @property {Float32Array} k
- * @property {Float32Array} v
- */
+/** @typedef {import("./encoder.js").RunAttention} RunAttention */
 
 /**
  * @typedef {object} HeadShape
@@ -30,7 +24,7 @@ export class HeadWeights {
 
   /**
    * Computes one head, without a mask: each token attends to all.
-   * @param {LayerTensors} layer
+   * @param {RunAttention} layer
    * @param {number} head
    */
   compute(layer, head) {
@@ -41,7 +35,7 @@ export class HeadWeights {
 
   /**
    * Computes one row of a head.
-   * @param {LayerTensors} layer
+   * @param {RunAttention} layer
    * @param {number} head
    * @param {number} query
    */
@@ -52,7 +46,7 @@ export class HeadWeights {
 
   /**
    * The queries and keys of a head.
-   * @param {LayerTensors} layer
+   * @param {RunAttention} layer
    * @param {number} head
    * @returns {[Float32Array, Float32Array]}
    */

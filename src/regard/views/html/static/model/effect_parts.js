@@ -3,15 +3,16 @@
 import { HeadWeights } from "./attention_weights.js";
 
 /** @typedef {import("../core/data.js").EffectPart} EffectPart */
-/** @typedef {import("../live/engine.js").ModelEdit} ModelEdit */
 /** @typedef {import("./effect_summary.js").Over} Over */
-/** @typedef {import("./facts.js").AttentionRun} AttentionRun */
+/** @typedef {import("./encoder.js").HeadEdit} HeadEdit */
+/** @typedef {import("./encoder.js").Run} Run */
+/** @typedef {(attention: number, head: number) => HeadEdit} Ablate what takes the place of a head's output */
 
 /**
  * A part, and the edits that remove it.
  * @typedef {object} Removal
  * @property {EffectPart} part without its effect
- * @property {ModelEdit[]} edits
+ * @property {HeadEdit[]} edits
  */
 
 /** Which attention is held against the effects, in words. */
@@ -23,19 +24,53 @@ export const LOOKED_AT = {
 
 /**
  * All parts of a run, in the order of the model or of the text.
- * @param {AttentionRun} run
+ * @param {Run} run
  * @param {Over} over
  * @param {import("./facts.js").ModelShape & {tokens: string[]}} options
+ * @param {Ablate} ablate
  * @returns {Removal[]}
  */
-export function removals(run, over, options) {
+export function removals(run, over, options, ablate) {
   const rows = lastRows(run, options);
-  return over === "tokens" ? tokenRemovals(rows, options.tokens) : over === "heads" ? headRemovals(rows) : layerRemovals(rows);
+  if (over === "tokens") return tokenRemovals(rows, options.tokens);
+  return over === "heads" ? headRemovals(rows, ablate) : layerRemovals(rows, ablate);
+}
+
+/**
+ * Zeros in place of a head's output, the mean of its outputs over a source, or those of the source at the same positions.
+ * @param {string} ablation "zero", "mean" or "resample"
+ * @param {number} n tokens of the text
+ * @param {Run} source
+ * @param {import("./facts.js").ModelShape} shape
+ * @returns {Ablate}
+ */
+export function ablationOf(ablation, n, source, { dHead }) {
+  const size = source.n * dHead;
+  const outputs = (/** @type {number} */ attention, /** @type {number} */ head) =>
+    /** @type {import("./encoder.js").RunAttention} */ (source.attentions[attention]).output.subarray(head * size, (head + 1) * size);
+  return (attention, head) => {
+    const edit = { attention, head, query: null, off: ablation === "zero", edits: {} };
+    if (ablation === "zero") return edit;
+    const output = outputs(attention, head);
+    return { ...edit, output: ablation === "mean" ? repeatedMean(output, dHead, n) : output };
+  };
+}
+
+/**
+ * The mean of some rows, as often as the text has tokens.
+ * @param {Float32Array} rows
+ * @param {number} width
+ * @param {number} n
+ */
+function repeatedMean(rows, width, n) {
+  const sums = new Float64Array(width);
+  rows.forEach((each, i) => (sums[i % width] = Number(sums[i % width]) + each));
+  return Float32Array.from({ length: n * width }, (_, i) => (Number(sums[i % width]) * width) / rows.length);
 }
 
 /**
  * The weights of the last token, of each layer's heads.
- * @param {AttentionRun} run
+ * @param {Run} run
  * @param {import("./facts.js").ModelShape} shape
  */
 function lastRows({ n, attentions }, { numHeads, dHead, scale }) {
@@ -43,23 +78,23 @@ function lastRows({ n, attentions }, { numHeads, dHead, scale }) {
   return attentions.map((layer) => Array.from({ length: numHeads }, (_, head) => weights.computeRow(layer, head, n - 1).slice()));
 }
 
-/** @param {Float64Array[][]} rows @returns {Removal[]} */
-function headRemovals(rows) {
+/** @param {Float64Array[][]} rows @param {Ablate} ablate @returns {Removal[]} */
+function headRemovals(rows, ablate) {
   return rows.flatMap((heads, attention) =>
     heads.map((row, head) => ({
       part: { name: `${attention}.${head}`, attention, head, token: null, effect: null, estimate: null, looked_at: mostLookedAt(row) },
-      edits: [switchedOff(attention, head)],
+      edits: [ablate(attention, head)],
     })),
   );
 }
 
-/** @param {Float64Array[][]} rows @returns {Removal[]} */
-function layerRemovals(rows) {
+/** @param {Float64Array[][]} rows @param {Ablate} ablate @returns {Removal[]} */
+function layerRemovals(rows, ablate) {
   return rows.map((heads, attention) => {
     const lookedAt = heads.reduce((sum, row) => sum + mostLookedAt(row), 0) / heads.length;
     return {
       part: { name: `${attention}`, attention, head: null, token: null, effect: null, estimate: null, looked_at: lookedAt },
-      edits: heads.map((_, head) => switchedOff(attention, head)),
+      edits: heads.map((_, head) => ablate(attention, head)),
     };
   });
 }
@@ -77,9 +112,7 @@ function tokenRemovals(rows, tokens) {
       ...{ name: `${quoted(token)}@${place}`, attention: null, head: null, token: place, effect: null, estimate: null },
       looked_at: heads.reduce((sum, row) => sum + Number(row[place]), 0) / heads.length,
     },
-    edits: rows.flatMap((layer, attention) =>
-      layer.flatMap((_, head) => tokens.flatMap((_, query) => (query === place ? [] : [{ attention, head, query, off: false, edits: { removedKeys: [place] } }]))),
-    ),
+    edits: rows.flatMap((layer, attention) => layer.flatMap((_, head) => hiding(attention, head, place))),
   }));
 }
 
@@ -92,12 +125,17 @@ function mostLookedAt(row) {
 }
 
 /**
+ * Hides a token from all rows of a head, and then gives it its own row back: the later edit of a row counts.
  * @param {number} attention
  * @param {number} head
- * @returns {ModelEdit}
+ * @param {number} token
+ * @returns {HeadEdit[]}
  */
-function switchedOff(attention, head) {
-  return { attention, head, query: null, off: true, edits: {} };
+function hiding(attention, head, token) {
+  return [
+    { attention, head, query: null, off: false, edits: { removedKeys: [token] } },
+    { attention, head, query: token, off: false, edits: {} },
+  ];
 }
 
 /**
