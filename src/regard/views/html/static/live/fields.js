@@ -48,6 +48,8 @@ export function textFields(texts, canCompare, onInput) {
       setValue(first.field, value);
       onInput();
     },
+    /** @param {string} value whose answer is here already */
+    showText: (value) => setValue(first.field, value),
     focus: () => first.field.focus({ preventScroll: true }),
     /** Where no model answers, nothing can be typed. */
     disable() {

@@ -21,7 +21,7 @@ import { VIEWS } from "../page.js";
  * @typedef {object} LivePageOptions
  * @property {Engine} engine
  * @property {Answer} first the answer to the texts that the page opens with, without edits
- * @property {readonly View[]} [views] further views, which stand before the others
+ * @property {readonly View[]} [views] by default those of every page; Effect and What if are replaced by those that ask the model
  * @property {Promise<void>} [ready] when the model can be asked, where it is still starting; the first texts are then asked
  *   again. Rejected: the page shows the first answer only, and says why
  */
@@ -34,16 +34,16 @@ const SINGLE = ["context", "patches"];
  * @param {HTMLElement} body
  * @param {LivePageOptions} options
  */
-export function startLivePage(body, { engine, first, views = [], ready }) {
+export function startLivePage(body, { engine, first, views = VIEWS, ready }) {
   const { model } = engine;
   const texts = first.texts.map((_, i) => model.texts[i] ?? "");
   const changes = new Changes();
   /** @type {import("./engine.js").Live} */
-  const live = { engine, question: { texts, edits: [] }, answer: first, changes, setText: (text) => fields.setText(text) };
+  const live = { engine, question: { texts, edits: [] }, answer: first, changes, setText: (text) => fields.setText(text), setAnswer };
   const status = statusLine();
   const fields = textFields(model.texts, model.has_vector, () => ask());
   const similarity = element("p", { class: "similarity" });
-  const pages = livePages(live, [...views, ...VIEWS.map(liveView)]);
+  const pages = livePages(live, views.map(liveView));
   let isReady = false;
   /** Whether what is shown was computed before the model was there. */
   let isOld = ready !== undefined;
@@ -90,6 +90,17 @@ export function startLivePage(body, { engine, first, views = [], ready }) {
     if (changes.list.length === 0) clearMovement();
     if (isEqual(question.edits, changes.list) || changes.list.length === 0) changes.answer(answer.movement);
     else if (isEqual(question.texts, fields.texts)) ask();
+  }
+
+  /**
+   * Shows an answer that is here already.
+   * @param {string} text
+   * @param {Answer} answer
+   */
+  function setAnswer(text, answer) {
+    asking.cancel();
+    fields.showText(text);
+    take({ texts: [text, ...fields.texts.slice(1)].slice(0, answer.texts.length), edits: [] }, answer);
   }
 
   /** @param {Answer} answer */
