@@ -48,7 +48,7 @@ def heads_of(case):
 
 def test_head_types_are_pythons(case):
     for ours, theirs in heads_of(case):
-        # Of two tokens the one before is the first: both types have the same score, and the rounding of 32 bits chooses.
+        # Of two tokens the one before is the first: both types have the same score, and rounding to 32 bits chooses.
         types, scores = (ours["head_type"], theirs["head_type"]), theirs["head_type_scores"]
         assert types[0] == types[1] or abs(scores[types[0]] - scores[types[1]]) < 1e-5
 
@@ -94,11 +94,22 @@ def test_nothing_is_rounded(case):
 
 def test_an_attention_says_what_pythons_says(case):
     _, answer, expected = case
-    computed_here = {"max_error": None, "verified": True, "computed_here": True, "kernel": "this page"}
+    computed_here = {"verified": True, "computed_here": True, "kernel": "this page"}
     patches = {"query_patches": None, "key_patches": None}
     for ours, theirs in zip(answer["facts"]["attentions"], expected, strict=True):
         known = theirs.facts | computed_here | patches
-        assert {**ours, "heads": [], "kv_heads": []} == {**known, "heads": []}
+        assert 0 <= ours["max_error"] < 1e-6
+        different = {"heads": [], "kv_heads": [], "max_error": None}
+        assert {**ours, **different} == {**known, **different}
+
+
+def test_an_output_that_the_weights_do_not_give_is_not_verified(node):
+    made = run("river")
+    changed = made.to_json()
+    values = changed["attentions"][4]
+    values["output"] = values["v"]
+    facts = node("facts", {"run": changed, "options": made.options()})["facts"]
+    assert [attention["verified"] for attention in facts["attentions"]] == [True] * 4 + [False, True]
 
 
 def test_the_first_head_is_that_of_a_recorded_page(case):
@@ -120,7 +131,7 @@ def test_each_type_is_found(node):
     k = torch.stack([torch.nn.functional.one_hot(torch.tensor(keys), n).T.float() for keys in targets.values()])
     q = torch.cat([torch.eye(n).expand_as(k) * 40, torch.zeros(1, n, n)])
     made = PageRun(
-        recorded(AttentionMap(q[None], torch.cat([k, k[:1]])[None], None, scale=1.0)), tokens, torch.zeros(1)
+        recorded(AttentionMap(q[None], torch.cat([k, k[:1]])[None], None, scale=1.0)), [], tokens, torch.zeros(1)
     )
     made.recording.label(tokens)
     answer = node("facts", {"run": made.to_json(), "options": made.options()})
