@@ -45,7 +45,7 @@ function content({ data }, { question, answer, changes, setText }) {
       caption: `The ${candidates.length} likeliest next tokens`,
       candidates,
       edited: edited !== null,
-      action: index === 0 ? { name: "write it", choose: (next) => setText(text + next.token) } : null,
+      action: index === 0 ? { name: "write it", choose: (added) => setText(text + added) } : null,
     }),
   ];
 }

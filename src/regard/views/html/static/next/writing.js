@@ -55,7 +55,7 @@ function mountWriting(root, page) {
   const map = new GrowingMap();
   const caption = element("figcaption", {});
   const figure = element("figure", {}, caption, map.canvas);
-  root.append(form.root, status, written.root, candidates, figure);
+  root.append(form.root, status, written.root, element("div", { class: "body" }, candidates, figure));
   let frame = 0;
   new ResizeObserver(paintSoon).observe(figure);
   memory.run?.listen(draw);
@@ -102,11 +102,11 @@ function mountWriting(root, page) {
     if (!run || !found || chosen === null) return candidates.replaceChildren();
     const before = run.textBefore(chosen);
     const table = candidateTable({
-      caption: `The likeliest at token ${chosen + 1}`,
+      caption: `New token ${chosen + 1}: the likeliest at its place, and the one that was written`,
       candidates: found.candidates.map((each) => ({ before: each, after: null })),
       edited: false,
       written: found.token.id,
-      action: { name: "end the text here with it", choose: (next) => memory.live.setText(before + next.token) },
+      action: { name: "end the text here with it", choose: (added) => memory.live.setText(before + added) },
     });
     candidates.replaceChildren(table);
   }
