@@ -13,6 +13,7 @@
 - `patches`: where they are in each attention
 - `picture`: the head that a page opens with, as SVG
 - `notebook`: the page in the output of a notebook's cell: the picture, and a frame
+- `wordpiece`: a BERT tokenizer's settings, for the page that reads texts itself
 - `static/`: the JavaScript modules and the styles: `core/`, `row/` and one folder for each view
 """
 
