@@ -23,7 +23,7 @@ import { isPaperScale, keysByWeight } from "../row/format.js";
  * @property {string[]} keys tokens
  */
 
-/** @type {import("../main.js").View} */
+/** @type {import("../page.js").View} */
 export const arithmetic = {
   name: "arithmetic",
   title: "Arithmetic",

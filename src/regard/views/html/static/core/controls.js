@@ -3,7 +3,7 @@
 import { element, percentText } from "./dom.js";
 
 /**
- * @param {import("../main.js").Page} page
+ * @param {import("../page.js").Page} page
  * @returns {HTMLElement}
  */
 export function controls({ data, store }) {
