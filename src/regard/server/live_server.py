@@ -10,11 +10,16 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from torch import nn
+
 from regard.errors import InputError, import_optional
+from regard.pretrained import Pretrained
 from regard.server.limits import Limits
-from regard.server.live_model import live_model
+from regard.server.live_model import LiveModel
+from regard.server.pretrained_model import PretrainedModel
 from regard.server.queueing import ComputeQueue
 from regard.server.security import AccessRules, is_loopback
+from regard.server.user_module import UserModule
 
 SECRET_BYTES = 24
 """Of the secret in the address: 192 random bits."""
@@ -73,7 +78,7 @@ class LiveServer:
                 "host",
             )
         self.limits = limits or Limits()
-        self.model = live_model(model, tokenizer, self.limits, texts=texts, name=name)
+        self.model = _live_model(model, tokenizer, self.limits, texts, name)
         self.rules = AccessRules(secrets.token_urlsafe(SECRET_BYTES), host, tuple(allowed_hosts), allow_frames)
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
@@ -175,3 +180,24 @@ def _listen(host: str, port: int) -> socket.socket:
             f"port={port} of {host} cannot be used: {error}. Take another, or 0 for any that is free", "port"
         ) from error
     return found
+
+
+def _live_model(model: Any, tokenizer: Any, limits: Limits, texts: Sequence[str], name: str | None) -> LiveModel:
+    """The model as the server sees it.
+
+    Raises:
+        InputError: a tokenizer for a model that has its own; more than two texts.
+        TypeError: no model.
+    """
+    if len(texts) > 2:
+        raise InputError(f"a page opens with one text, or two that are compared; got {len(texts)}", "texts")
+    if isinstance(model, Pretrained):
+        if tokenizer is not None:
+            raise InputError(f"tokenizer is for modules: {model.name} has its own", "tokenizer")
+        return PretrainedModel(model, limits, texts, name)
+    if isinstance(model, nn.Module):
+        return UserModule(model, tokenizer, limits, texts, name)
+    raise TypeError(
+        f"a live page takes a model of regard.load or a torch.nn.Module; got {type(model).__name__}"
+        + (f": write regard.load({model!r})" if isinstance(model, str) else "")
+    )
