@@ -93,14 +93,15 @@ export function startLivePage(body, { engine, first, views = VIEWS, ready }) {
   }
 
   /**
-   * Shows an answer that is here already.
+   * Shows a text that has its answer already. Where two are compared, their question is another one.
    * @param {string} text
    * @param {Answer} answer
    */
   function setAnswer(text, answer) {
+    if (fields.texts.length > 1) return fields.setText(text);
     asking.cancel();
-    fields.showText(text);
-    take({ texts: [text, ...fields.texts.slice(1)].slice(0, answer.texts.length), edits: [] }, answer);
+    fields.setAnswered(text);
+    take({ texts: [text], edits: [] }, answer);
   }
 
   /** @param {Answer} answer */
