@@ -20,8 +20,8 @@ async function openPage(body) {
  * @returns {Promise<{model: import("./engine.js").ModelFacts, settings: import("../model/worker.js").ModelSettings}>}
  */
 async function readSettings() {
-  const { length } = script("settings").dataset;
-  return JSON.parse(new TextDecoder().decode(await gunzip(decodeSevenBits(text("settings")), Number(length))));
+  const { bytes } = script("settings").dataset;
+  return JSON.parse(new TextDecoder().decode(await gunzip(decodeSevenBits(text("settings")), Number(bytes))));
 }
 
 /** @param {string} id */
