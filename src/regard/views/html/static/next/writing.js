@@ -138,7 +138,7 @@ function memoryOf(live) {
 /** @param {WritingRun} run */
 function statusText({ state, place, tokens, error }) {
   const count = `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}`;
-  if (state === "failed") return error;
+  if (state === "failed") return visible(error);
   if (state === "writing") return place > 0 ? `Waiting: ${place === 1 ? "one question comes" : `${place} questions come`} first.` : "Writing.";
   return state === "done" ? `Written: ${count}.` : `Stopped after ${count}.`;
 }
