@@ -131,10 +131,10 @@ def write_page(facts: dict[str, Any], numbers: bytes) -> RenderedPage:
         numbers: the arrays that they refer to.
     """
     text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    page = assemble(_valid_unicode(facts["title"]), _valid_unicode(text).encode(), numbers)
+    page = assemble(valid_unicode(facts["title"]), valid_unicode(text).encode(), numbers)
     return RenderedPage(page, facts)
 
 
-def _valid_unicode(text: str) -> str:
+def valid_unicode(text: str) -> str:
     """A text without lone surrogates, which no file can hold."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -21,7 +21,7 @@ import { VIEWS } from "../page.js";
  * @typedef {object} LivePageOptions
  * @property {Engine} engine
  * @property {Answer} first the answer to the texts that the page opens with, without edits
- * @property {readonly View[]} [views] further views, which stand before the others
+ * @property {readonly View[]} [views] by default those of every page; Effect and What if are replaced by those that ask the model
  * @property {Promise<void>} [ready] when the model can be asked, where it is still starting; the first texts are then asked
  *   again. Rejected: the page shows the first answer only, and says why
  */
@@ -34,7 +34,7 @@ const SINGLE = ["context", "patches"];
  * @param {HTMLElement} body
  * @param {LivePageOptions} options
  */
-export function startLivePage(body, { engine, first, views = [], ready }) {
+export function startLivePage(body, { engine, first, views = VIEWS, ready }) {
   const { model } = engine;
   const texts = first.texts.map((_, i) => model.texts[i] ?? "");
   const changes = new Changes();
@@ -43,7 +43,7 @@ export function startLivePage(body, { engine, first, views = [], ready }) {
   const status = statusLine();
   const fields = textFields(model.texts, model.has_vector, () => ask());
   const similarity = element("p", { class: "similarity" });
-  const pages = livePages(live, [...views, ...VIEWS.map(liveView)]);
+  const pages = livePages(live, views.map(liveView));
   let isReady = false;
   /** Whether what is shown was computed before the model was there. */
   let isOld = ready !== undefined;
@@ -93,14 +93,17 @@ export function startLivePage(body, { engine, first, views = [], ready }) {
   }
 
   /**
-   * Shows a text that has its answer already. Where two are compared, their question is another one.
+   * Shows an answer that is here already. Where two texts are compared, it is asked how they compare now.
    * @param {string} text
    * @param {Answer} answer
    */
   function setAnswer(text, answer) {
-    if (fields.texts.length > 1) return fields.setText(text);
+    if (fields.texts.length > 1) {
+      fields.setText(text);
+      return;
+    }
     asking.cancel();
-    fields.setAnswered(text);
+    fields.showText(text);
     take({ texts: [text], edits: [] }, answer);
   }
 
