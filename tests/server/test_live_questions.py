@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.live_client import edit, effect_question, generate_question, post, raw_post, request
+from server.live_client import (
+    edit,
+    effect_question,
+    generate_question,
+    open_socket,
+    post,
+    raw_post,
+    read_all,
+    request,
+)
 
 TEXT = "the bank"
 GOOD_EDIT = edit(0, 0, 1, scores={"0": 1.5}, scale=0.5, temperature=2, mask={"1": False}, removedKeys=[0])
@@ -147,7 +156,8 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(decoder_server, h
     assert post(decoder_server, "ask", FIELDS["ask"]).names[-1] == "answer"
 
 
-def test_ten_thousand_tokens_are_refused_by_name(smollm2_server):
+@pytest.mark.more
+def test_five_thousand_tokens_are_refused_by_name(smollm2_server):
     answered = post(smollm2_server, "ask", {"texts": ["the " * 4_999], "edits": []})
     assert answered.error == {
         "message": "the text has 5,000 tokens, and this page takes 1,024 at most: shorten it",
@@ -156,8 +166,6 @@ def test_ten_thousand_tokens_are_refused_by_name(smollm2_server):
 
 
 def test_a_content_length_that_is_no_number_does_not_stop_the_server(decoder_server):
-    from server.live_client import open_socket, read_all
-
     data = raw_post(decoder_server, "ask", FIELDS["ask"]).replace(b"Content-Length: ", b"Content-Length: x")
     with open_socket(decoder_server, data) as connection:
         assert read_all(connection).startswith(b"HTTP/1.1 400")
