@@ -13,6 +13,7 @@ import torch
 
 from regard.attention.positions import ALiBi
 from views.html import browsing
+from views.html.page_runs import write_page_model
 from views.html.rows import Attends, watched
 from views.recordings import river
 
@@ -74,6 +75,12 @@ def long_page(request, tmp_path_factory):
     """A causal head over more tokens than a page computes all weights of, and its page."""
     path = tmp_path_factory.mktemp("long") / "page.html"
     return watched(path, Attends(1, 8), request.param), path
+
+
+@pytest.fixture(scope="session")
+def page_model(tmp_path_factory):
+    """The default model in 8 bits, as a page has it, and the `Pretrained` with the same weights."""
+    return write_page_model(tmp_path_factory.mktemp("page_model"))
 
 
 @pytest.fixture(scope="session")
