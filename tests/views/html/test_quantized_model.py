@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import regard
 from regard.errors import InputError
-from regard.views.html.quantized_model import MIN_ROW, dequantize, quantize_model, quantize_rows
+from regard.views.html.quantized_model import MAX_PART, MIN_ROW, dequantize, quantize_model, quantize_rows
 from views.html.page_encoders import minilm_8_bits
 from weights import LOAN, RIVER, minilm, random_bert, random_checkpoint, smollm2
 
@@ -86,7 +86,9 @@ def test_a_masked_language_models_head_is_not_packed(tmp_path):
 def test_minilm_takes_less_than_24_million_bytes_of_a_page():
     packed = minilm_8_bits().pack()
     assert len(packed.text.encode()) < 24e6
-    assert not set(packed.text + packed.wasm) & set("\0\n\r<")
+    assert not set(packed.text) & set("\0\n\r<")
+    assert "".join(packed.parts) == packed.text
+    assert max(map(len, packed.parts)) <= MAX_PART
 
 
 def test_equal_models_are_packed_to_equal_text(small):
