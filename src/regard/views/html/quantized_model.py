@@ -12,6 +12,7 @@ import copy
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, floor
 from typing import Any, NamedTuple
 
 import torch
@@ -190,8 +191,8 @@ class QuantizationDistance:
             f"{0.5 / MAX_INT8:.1%} of the largest in its row, all of them by {self.relative_error:.1%} (root mean "
             "square).",
             f"For {texts}, no attention weight differs from the full model's by more than "
-            f"{self.max_attention_error:.2g}; the cosine of the text's vector with the full model's is "
-            f"{self.min_vector_cosine:.4f} or more.",
+            f"{ceil(1000 * self.max_attention_error) / 1000:g}; the cosine of the text's vector with the full model's "
+            f"is {floor(10_000 * self.min_vector_cosine) / 10_000:g} or more.",
         ]
 
 
