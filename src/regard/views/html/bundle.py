@@ -11,11 +11,9 @@ import html
 import posixpath
 import re
 from base64 import b64encode
-from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from string import Template
 
 from regard.views.html.codec import encode_seven_bits, gzip_bytes
@@ -46,7 +44,7 @@ def assemble(title: str, facts: bytes, numbers: bytes) -> str:
         facts: JSON, `Facts` in static/core/data.js.
         numbers: the arrays that the facts refer to.
     """
-    script, style = bundle_modules("main"), styles()
+    script, style = bundle_modules("main"), styles("main")
     policy = (
         f"default-src 'none'; script-src '{_sha(script)}'; style-src '{_sha(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -66,18 +64,23 @@ def bundle_modules(main: str) -> str:
         ValueError: two modules import each other; an import of another form than ``import { a } from "./b.js";``; an
             export that is no declaration of a function, a constant or a class; code that would end the script element.
     """
+    sources = _sources(main)
+    needed = {name: [_resolve(name, path) for _, path in IMPORT.findall(text)] for name, text in sources.items()}
+    order = list(TopologicalSorter(needed).static_order())
+    variables = {name: f"m{number}" for number, name in enumerate(order)}
+    return "\n" + "\n".join(_scoped(name, sources[name], variables) for name in order)
+
+
+def _sources(main: str) -> dict[str, str]:
+    """A module and all modules that it needs, by name."""
     sources: dict[str, str] = {}
-    needed: dict[str, list[str]] = {}
     queue = [main]
     while queue:
         name = queue.pop()
         if name not in sources:
             sources[name] = (STATIC / f"{name}.js").read_text(encoding="utf-8")
-            needed[name] = [_resolve(name, path) for _, path in IMPORT.findall(sources[name])]
-            queue += needed[name]
-    order = list(TopologicalSorter(needed).static_order())
-    variables = {name: f"m{number}" for number, name in enumerate(order)}
-    return "\n" + "\n".join(_scoped(name, sources[name], variables) for name in order)
+            queue += [_resolve(name, path) for _, path in IMPORT.findall(sources[name])]
+    return sources
 
 
 def _scoped(name: str, source: str, variables: dict[str, str]) -> str:
@@ -109,16 +112,15 @@ def _resolve(name: str, path: str) -> str:
 
 
 @cache
-def styles() -> str:
-    """The styles of all views, after the shared style.css."""
-    sheets = sorted(_files(".css"), key=lambda file: (file.name != "style.css", file.name))
+def styles(main: str) -> str:
+    """The shared style.css, and the styles of the folders whose modules a page has."""
+    folders = sorted({posixpath.dirname(name) for name in _sources(main)} - {""})
+    sheets = [STATIC / "style.css"]
+    for folder in folders:
+        sheets += sorted(
+            (file for file in (STATIC / folder).iterdir() if file.name.endswith(".css")), key=lambda file: file.name
+        )
     return "\n" + "\n".join(STYLE_SPACE.sub("", file.read_text(encoding="utf-8")).strip() for file in sheets) + "\n"
-
-
-def _files(ending: str) -> Iterator[Traversable]:
-    """All files of static/ and of its folders, one for each view."""
-    for file in STATIC.iterdir():
-        yield from (each for each in (file.iterdir() if file.is_dir() else [file]) if each.name.endswith(ending))
 
 
 def _sha(text: str) -> str:

@@ -23,7 +23,7 @@ import { isPaperScale, keysByWeight } from "../row/format.js";
  * @property {string[]} keys tokens
  */
 
-/** @type {import("../main.js").View} */
+/** @type {import("../page.js").View} */
 export const arithmetic = {
   name: "arithmetic",
   title: "Arithmetic",
@@ -74,9 +74,10 @@ export const arithmetic = {
  * The verification of the numbers.
  * @param {Attention} attention
  */
-function verification({ max_error: maxError, verified, max_weight_error: weightError, dropout }) {
-  const comparison =
-    maxError === null
+function verification({ max_error: maxError, verified, max_weight_error: weightError, dropout, computed_here: computedHere }) {
+  const comparison = computedHere
+    ? "The model in this page computed these queries, keys and values, and they are not rounded. The weights here follow from them in 64 bits, those in the model in 32 bits; no other model's output is compared."
+    : maxError === null
       ? "Not verified: the output of the model's own attention is unknown, or no query may attend to any key."
       : `regard compared weights @ v of this layer with the output of the model's own attention: they differ by ${maxError.toExponential(1)} of its largest value, at most.`;
   const conclusion =

@@ -10,7 +10,7 @@ import { element, token } from "../core/dom.js";
 
 /** @typedef {import("../core/data.js").Context} Context */
 
-/** @type {import("../main.js").View} */
+/** @type {import("../page.js").View} */
 export const context = {
   name: "context",
   title: "Context",

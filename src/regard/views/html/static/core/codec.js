@@ -55,8 +55,8 @@ export async function gunzip(packed, length) {
  * @typedef {object} Ref
  * @property {number} at its index among the 16-bit integers, or its first byte after them
  * @property {number[]} shape
- * @property {number} step what the integers are multiplied by
- * @property {"i16" | "i32" | "u8" | "bit"} type
+ * @property {number} step what the integers are multiplied by; 1 of 32-bit floating-point numbers, which are as they are
+ * @property {"i16" | "i32" | "u8" | "bit" | "f32"} type
  */
 
 /**
@@ -75,9 +75,10 @@ export function decodeArray(numbers, numInt16, { at, shape, step, type }) {
   const from = 2 * numInt16 + at;
   if (type === "u8") for (let i = 0; i < count; i++) out[i] = byteAt(numbers, from + i) * step;
   else if (type === "bit") for (let i = 0; i < count; i++) out[i] = (byteAt(numbers, from + (i >> 3)) >> (7 - (i & 7))) & 1;
-  else if (type === "i32") {
+  else if (type === "i32" || type === "f32") {
     const view = new DataView(numbers.buffer, numbers.byteOffset + from, count * 4);
-    for (let i = 0; i < count; i++) out[i] = view.getInt32(i * 4, true) * step;
+    if (type === "f32") for (let i = 0; i < count; i++) out[i] = view.getFloat32(i * 4, true);
+    else for (let i = 0; i < count; i++) out[i] = view.getInt32(i * 4, true) * step;
   } else {
     const columns = shape.length > 1 ? Number(shape.at(-1)) : 1;
     for (let column = 0, i = at; column < columns; column++) {

@@ -3,7 +3,7 @@
 import { element, percentText } from "./dom.js";
 
 /**
- * @param {import("../main.js").Page} page
+ * @param {import("../page.js").Page} page
  * @returns {HTMLElement}
  */
 export function controls({ data, store }) {
@@ -83,7 +83,8 @@ export function controls({ data, store }) {
 }
 
 /** @param {import("./data.js").Attention} attention */
-function verificationText({ max_error: maxError, verified, max_weight_error: weightError }) {
+function verificationText({ max_error: maxError, verified, max_weight_error: weightError, computed_here: computedHere }) {
+  if (computedHere) return "Computed in this page by its own model: these are its queries, keys and values, not rounded.";
   if (maxError === null) return "Not verified: the model's own output is unknown, or no query may attend to any key.";
   const difference = `weights @ v differs from the model's own output by ${maxError.toExponential(1)} of its largest value`;
   const rounding = weightError > 0 ? `; max weight error in this page: ${percentText(weightError, weightError < 0.0001 ? 4 : 2)}` : "";

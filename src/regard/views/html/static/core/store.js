@@ -93,6 +93,14 @@ export class Store {
     if (!isEqual(next, this.state)) this.#go(next);
   }
 
+  /**
+   * Takes over the state that the reader had on another page, before anything listens.
+   * @param {State} state
+   */
+  moveTo(state) {
+    this.state = state;
+  }
+
   /** @param {State} next */
   #go(next) {
     const before = this.state;

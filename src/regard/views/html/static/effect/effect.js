@@ -7,7 +7,7 @@ import { element, visible } from "../core/dom.js";
 
 /** @typedef {import("./order.js").EffectFacts} EffectFacts */
 
-/** @type {import("../main.js").View} */
+/** @type {import("../page.js").View} */
 export const effect = {
   name: "effect",
   title: "Effect",

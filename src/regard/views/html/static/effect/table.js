@@ -15,7 +15,7 @@ import { shareBar, signedBar } from "../row/bars.js";
 const FIRST_ROWS = 30;
 
 /**
- * @param {import("../main.js").Page} page
+ * @param {import("../page.js").Page} page
  * @param {EffectFacts} facts
  */
 export function effectTable(page, facts) {

@@ -8,7 +8,7 @@ import { gridStep } from "../heads/order.js";
 /** @typedef {import("./order.js").EffectPart} EffectPart */
 
 /**
- * @param {import("../main.js").Page} page
+ * @param {import("../page.js").Page} page
  * @param {EffectFacts} facts
  * @param {(part: EffectPart | null) => void} onFocus tells which token the reader points at
  */

@@ -15,12 +15,13 @@ import { shareBar } from "../row/bars.js";
 const MAX_CELLS = 160;
 
 /**
- * @param {import("../main.js").Page} page
+ * @param {import("../page.js").Page} page
  */
 export function headCard(page) {
   const { data, store } = page;
-  const title = element("h2", { id: "head-card-title" });
-  const dialog = element("dialog", { class: "head-card", "aria-labelledby": "head-card-title" }, title);
+  const titleId = `head-card-title${page.suffix}`;
+  const title = element("h2", { id: titleId });
+  const dialog = element("dialog", { class: "head-card", "aria-labelledby": titleId }, title);
   /** @type {(() => void) | null} */
   let repaint = null;
   // A click beside the card closes it.

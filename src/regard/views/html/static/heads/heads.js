@@ -14,7 +14,7 @@ import { paintThumbnail, aspectRatio, paintWhenVisible } from "./thumbnail.js";
 /** The number of heads side by side on paper. */
 const PRINT_COLUMNS = 16;
 
-/** @type {import("../main.js").View} */
+/** @type {import("../page.js").View} */
 export const heads = {
   name: "heads",
   title: "Heads",
@@ -25,7 +25,7 @@ export const heads = {
 
 /**
  * @param {HTMLElement} root
- * @param {import("../main.js").Page} page
+ * @param {import("../page.js").Page} page
  */
 function mountHeads(root, page) {
   const { data, store } = page;
@@ -147,20 +147,23 @@ function mountHeads(root, page) {
     event.preventDefault();
     buttons[to]?.focus();
   });
-  addEventListener("beforeprint", () => {
+  const { signal } = page;
+  const printAll = () => {
     printing = true;
     for (const image of imagePlaces.keys()) paintOne(image);
-  });
+  };
+  addEventListener("beforeprint", printAll, { signal });
 
   /** Paints those that are near, again. */
   function repaint() {
     observe(imagePlaces.keys());
     card.repaint();
   }
-  addEventListener("afterprint", () => {
+  const printed = () => {
     printing = false;
     repaint();
-  });
+  };
+  addEventListener("afterprint", printed, { signal });
 
   /**
    * @param {State} state

@@ -11,7 +11,7 @@ import { shareText } from "./table.js";
 const BAR_STEPS = 64;
 
 /**
- * @param {import("../main.js").Page} page
+ * @param {import("../page.js").Page} page
  * @param {import("./canvas.js").MapCanvas} mapCanvas
  */
 export function mapCaption(page, mapCanvas) {

@@ -22,7 +22,7 @@ const FRAMED_HEIGHT = 640;
 /** The smallest step of the cursor, in pixels. */
 const STEP = 5;
 
-/** @type {import("../main.js").View} */
+/** @type {import("../page.js").View} */
 export const map = {
   name: "map",
   title: "Map",
@@ -35,7 +35,7 @@ export const map = {
 
 /**
  * @param {HTMLElement} root
- * @param {import("../main.js").Page} page
+ * @param {import("../page.js").Page} page
  */
 function mountMap(root, page) {
   const { data, store } = page;
@@ -60,9 +60,9 @@ function mountMap(root, page) {
   const showAll = button("All", "Show the whole map", () => show(fullViewport()));
   const box = element("div", { class: "stage" }, mapCanvas.canvas, mapCanvas.marks);
   const { marks } = mapCanvas;
-  const attributes = { tabindex: "0", role: "application", "aria-roledescription": "attention map", "aria-describedby": "map-keys" };
+  const attributes = { tabindex: "0", role: "application", "aria-roledescription": "attention map", "aria-describedby": `map-keys${page.suffix}` };
   for (const [name, value] of Object.entries(attributes)) marks.setAttribute(name, value);
-  const keys = element("p", { class: "keys", id: "map-keys" }, "Keys on the map: arrows move the cursor, with shift the map; + and − zoom, 0 shows all, Enter chooses.");
+  const keys = element("p", { class: "keys", id: `map-keys${page.suffix}` }, "Keys on the map: arrows move the cursor, with shift the map; + and − zoom, 0 shows all, Enter chooses.");
   root.append(element("div", { class: "tools" }, element("span", { class: "zoom", role: "group", "aria-label": "Zoom" }, zoomIn, zoomOut, showAll), caption.line), element("div", { class: "body" }, box, element("div", {}, caption.legend, keys, list.root)));
 
   const fullViewport = () => {
@@ -179,8 +179,8 @@ function mountMap(root, page) {
   new ResizeObserver(() => {
     if (box.clientWidth !== paintedWidth) paint();
   }).observe(box);
-  addEventListener("beforeprint", () => paint(true));
-  addEventListener("afterprint", () => paint());
+  addEventListener("beforeprint", () => paint(true), { signal: page.signal });
+  addEventListener("afterprint", () => paint(), { signal: page.signal });
 
   /**
    * @param {State} state

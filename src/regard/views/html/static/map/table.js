@@ -4,7 +4,7 @@ import { element, percentText, token } from "../core/dom.js";
 import { queryPicker, missingRowNotice } from "../row/picker.js";
 import { keysByWeight, weightText } from "../row/format.js";
 
-/** @typedef {import("../main.js").Page} Page */
+/** @typedef {import("../page.js").Page} Page */
 /** @typedef {import("../core/store.js").State} State */
 
 /** The number of listed keys. */

@@ -23,7 +23,7 @@ const WORDS = {
   queries: { chosen: "Key", listed: "Take most from it", most: "Most is taken by the" },
 };
 
-/** @type {import("../main.js").View} */
+/** @type {import("../page.js").View} */
 export const patches = {
   name: "patches",
   title: "Image",
@@ -34,7 +34,7 @@ export const patches = {
 
 /**
  * @param {HTMLElement} root
- * @param {import("../main.js").Page} page
+ * @param {import("../page.js").Page} page
  */
 function mountPatches(root, { data, store }) {
   const image = /** @type {Image} */ (data.facts.image);

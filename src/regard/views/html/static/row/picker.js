@@ -5,7 +5,7 @@ import { field } from "../core/controls.js";
 import { findToken } from "./format.js";
 
 /** @typedef {import("../core/store.js").State} State */
-/** @typedef {import("../main.js").Page} Page */
+/** @typedef {import("../page.js").Page} Page */
 
 /** The most tokens in a list to choose from; longer texts have a search field. */
 const MAX_LIST_TOKENS = 512;

@@ -16,7 +16,7 @@ export function swatch(colour, dash) {
 
 /**
  * Buttons for the heads of an attention; the first of those drawn is the one that is chosen above.
- * @param {import("../main.js").Page} page
+ * @param {import("../page.js").Page} page
  */
 export function headLegend({ data, store }) {
   const buttons = element("div", { class: "headbuttons" });

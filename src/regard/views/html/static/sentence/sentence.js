@@ -11,7 +11,7 @@ import { topList } from "./toplist.js";
 /** @typedef {import("./model.js").Focus} Focus */
 /** @typedef {import("../core/store.js").State} State */
 
-/** @type {import("../main.js").View} */
+/** @type {import("../page.js").View} */
 export const sentence = {
   name: "sentence",
   title: "Sentence",
@@ -22,7 +22,7 @@ export const sentence = {
 
 /**
  * @param {HTMLElement} root
- * @param {import("../main.js").Page} page
+ * @param {import("../page.js").Page} page
  */
 function mountSentence(root, page) {
   const { data, store } = page;
@@ -55,6 +55,7 @@ function mountSentence(root, page) {
   const jump = jumpField(
     () => ({ texts: model.tokens.queries, at: store.state.query }),
     (index) => go({ side: "query", index }),
+    `sentence-jump${page.suffix}`,
   );
   const missing = element("div", { class: "missing", role: "status" });
   const drawing = element("div", { class: "drawing" }, layouts.columns.root, caption);

@@ -26,6 +26,9 @@ const MAX_LINE_TOKENS = 400;
 /** The number of elements above and below the tokens in sight of a column. */
 const SPARE_TOKENS = 6;
 
+/** So that every token has an id of its own. */
+let numLists = 0;
+
 export class TokenList {
   /** @type {string[]} */
   #texts = [];
@@ -42,6 +45,7 @@ export class TokenList {
   /** @param {ListOptions} options */
   constructor(options) {
     this.options = options;
+    this.id = `${options.name}-${numLists++}`;
     const { name, label, upright, point } = options;
     this.inner = element("div", { class: "inner", role: "presentation" });
     this.box = element(
@@ -185,11 +189,10 @@ export class TokenList {
 
   /** @param {number} index */
   #item(index) {
-    const { name } = this.options;
     const text = this.#texts[index] ?? "";
     const item = element(
       "div",
-      { class: "item", role: "option", id: `${name}-${index}`, "data-index": index, "aria-setsize": this.count, "aria-posinset": index + 1, title: text.slice(0, 2000) },
+      { class: "item", role: "option", id: `${this.id}-${index}`, "data-index": index, "aria-setsize": this.count, "aria-posinset": index + 1, title: text.slice(0, 2000) },
       element("span", { class: "place" }, String(index)),
       token(text),
       element("span", { class: "share" }),
@@ -242,7 +245,7 @@ export class TokenList {
   /** Goes to a token by the keyboard. @param {number} index */
   #activate(index) {
     this.reveal(index);
-    this.box.setAttribute("aria-activedescendant", `${this.options.name}-${index}`);
+    this.box.setAttribute("aria-activedescendant", `${this.id}-${index}`);
     this.options.point(index);
   }
 

@@ -46,10 +46,11 @@ export function thresholdStep(share) {
  * A field to go to a query by.
  * @param {() => {texts: string[], at: number}} where
  * @param {(query: number) => void} go
+ * @param {string} id of what it says, its own in the document
  */
-export function jumpField(where, go) {
-  const input = element("input", { type: "text", size: 10, placeholder: "7 or bank", autocomplete: "off", "aria-describedby": "sentence-jump" });
-  const output = element("span", { id: "sentence-jump", role: "status", class: "jumped" });
+export function jumpField(where, go, id) {
+  const input = element("input", { type: "text", size: 10, placeholder: "7 or bank", autocomplete: "off", "aria-describedby": id });
+  const output = element("span", { id, role: "status", class: "jumped" });
   const onsubmit = (/** @type {Event} */ event) => {
     event.preventDefault();
     const { texts, at } = where();

@@ -39,7 +39,7 @@ import { editTable } from "./table.js";
 /** After these milliseconds without a keystroke a previewed change is kept, as one step of undo. */
 const PAUSE = 400;
 
-/** @type {import("../main.js").View} */
+/** @type {import("../page.js").View} */
 export const whatif = {
   name: "whatif",
   title: "What if",

@@ -1,0 +1,32 @@
+"""The HTTP protocol of uvicorn, with a time in which a connection must have sent its first request."""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+class TimedProtocol(H11Protocol):
+    """Closes a connection whose headers do not arrive: uvicorn waits for the first request without an end."""
+
+    header_seconds = 10.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the headers."""
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(self.header_seconds, self._close_if_idle)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _close_if_idle(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+
+def timed_protocol(seconds: float) -> type[TimedProtocol]:
+    """The protocol with a time of one's own."""
+    return type("TimedProtocol", (TimedProtocol,), {"header_seconds": seconds})

@@ -1,0 +1,68 @@
+"""Runs of a model as the page's own model gives them: queries, keys and values of each layer, and the text's vector."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import regard
+from regard.lens import Recording
+from regard.pretrained import Pretrained
+from weights import minilm
+
+
+@dataclass
+class PageRun:
+    """What a model did with the ids of one text."""
+
+    recording: Recording
+    tokens: list[str]
+    vector: Tensor
+    """The mean of the last hidden states, of length 1."""
+
+    def to_json(self) -> dict[str, Any]:
+        """`Run` of static/model/encoder.js for the bridge."""
+        maps = [self.recording[path] for path in self.recording]
+        attentions = [
+            {name: packed(m.q[0] if m.v is None and name == "v" else getattr(m, name)[0]) for name in ("q", "k", "v")}
+            for m in maps
+        ]
+        return {"n": len(self.tokens), "attentions": attentions, "vector": packed(self.vector)}
+
+    def options(self) -> dict[str, Any]:
+        """The options of `answerFacts`."""
+        names = {"title": "a title", "model": "MiniLM", "generator": "regard 1", "paths": list(self.recording)}
+        return {"tokens": self.tokens, **names, **shape_of(self.recording), "context": None}
+
+
+def shape_of(recording: Recording) -> dict[str, Any]:
+    """How many heads there are, and how long a query is."""
+    m = recording[next(iter(recording))]
+    return {"numHeads": m.shape[1], "dHead": m.q.shape[-1], "scale": m.scale}
+
+
+def page_run(text: str | Sequence[int], model: Pretrained | None = None) -> PageRun:
+    """The run of a text, or of ids as they are."""
+    model = model or minilm()
+    ids = model.tokenizer.encode(text).ids if isinstance(text, str) else list(text)
+    with torch.no_grad(), regard.watch(model.model) as recording:
+        states = model.model(torch.tensor([ids]))
+    tokens = [model.tokenizer.id_to_token(i) for i in ids]
+    recording.label(tokens)
+    return PageRun(recording, tokens, torch.nn.functional.normalize(states[0].mean(0), dim=0))
+
+
+def packed(t: Tensor) -> str:
+    """32-bit numbers for the bridge."""
+    return b64encode(t.detach().float().contiguous().numpy().tobytes()).decode()
+
+
+def unpacked(text: str, *shape: int) -> Tensor:
+    """32-bit numbers of the bridge."""
+    return torch.from_numpy(np.frombuffer(b64decode(text), np.float32).copy()).reshape(shape)

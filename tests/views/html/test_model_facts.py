@@ -1,0 +1,135 @@
+"""The facts that the page's own model makes of a text, against those that Python makes of the same queries and keys."""
+
+from functools import cache
+
+import pytest
+import torch
+
+from regard.lens import AttentionMap
+from regard.lens.maps.head_types import detect_heads
+from regard.views.html.facts import THUMBNAIL_CELLS, MapStatistics, PageTexts, attention_facts
+from regard.views.html.page import build_page
+from views.html.page_runs import PageRun, page_run, unpacked
+from views.recordings import recorded
+from weights import RIVER
+
+REPEATED = " ".join(["a river, the bank; it ran"] * 5)
+TEXTS = {"river": RIVER, "repeated": REPEATED, "two tokens": "", "surrogates": "🙂 naïve café, 日本語 it's"}
+CLS = 101
+
+
+@cache
+def run(name):
+    return page_run([CLS] if name == "one token" else TEXTS[name])
+
+
+@pytest.fixture(scope="module")
+def answers():
+    return {}
+
+
+@pytest.fixture(params=[*TEXTS, "one token"])
+def case(request, node, answers):
+    """A run, the facts that the page makes of it, and those of Python."""
+    name, made = request.param, run(request.param)
+    if name not in answers:
+        answers[name] = node("facts", {"run": made.to_json(), "options": made.options()})
+    texts = PageTexts()
+    expected = [attention_facts(made.recording, path, "self", 0, texts) for path in made.recording]
+    return made, answers[name], expected
+
+
+def heads_of(case):
+    """Of each head the page's facts and Python's."""
+    _, answer, expected = case
+    for ours, theirs in zip(answer["facts"]["attentions"], expected, strict=True):
+        yield from zip(ours["heads"], theirs.facts["heads"], strict=True)
+
+
+def test_head_types_are_pythons(case):
+    for ours, theirs in heads_of(case):
+        # Of two tokens the one before is the first: both types have the same score, and the rounding of 32 bits chooses.
+        types, scores = (ours["head_type"], theirs["head_type"]), theirs["head_type_scores"]
+        assert types[0] == types[1] or abs(scores[types[0]] - scores[types[1]]) < 1e-5
+
+
+def test_scores_entropy_and_distance_are_pythons(case):
+    for ours, theirs in heads_of(case):
+        assert ours["head_type_scores"] == pytest.approx(theirs["head_type_scores"], abs=1e-4)
+        for name in ("entropy", "distance", "first_token_share"):
+            assert ours[name] == pytest.approx(theirs[name], abs=1e-4)
+
+
+def test_the_strongest_pairs_are_pythons(case):
+    for ours, theirs in heads_of(case):
+        pairs = [{(p["query"], p["key"]): p["weight"] for p in head["pairs"]} for head in (ours, theirs)]
+        # Of two pairs with about the same weight either may be the last.
+        least = min(pairs[1].values(), default=0) + 1e-5
+        sure = [{pair for pair, weight in each.items() if weight > least} for each in pairs]
+        assert sure[0] == sure[1]
+        assert sorted(pairs[0].values()) == pytest.approx(sorted(pairs[1].values()), abs=1e-4)
+        weights = [p["weight"] for p in ours["pairs"]]
+        assert weights == sorted(weights, reverse=True)
+
+
+def test_pooled_maps_are_pythons(case):
+    made, answer, _ = case
+    for path, heads, facts in zip(made.recording, answer["heads"], answer["facts"]["attentions"], strict=True):
+        pooled = MapStatistics(made.recording[path], 0).pooled(THUMBNAIL_CELLS)
+        for ours, theirs, head in zip(heads, pooled, facts["heads"], strict=True):
+            assert head["max_pooled"] == pytest.approx(float(theirs.max()), abs=1e-5)
+            cells = unpacked(ours["pooled"], *theirs.shape)
+            assert (cells.sqrt() - theirs.sqrt()).abs().max() <= head["max_pooled"] ** 0.5 / 255
+
+
+def test_nothing_is_rounded(case):
+    made, answer, _ = case
+    for path, heads in zip(made.recording, answer["heads"], strict=True):
+        m = made.recording[path]
+        for head, numbers in enumerate(heads):
+            for name in "qkv":
+                t = getattr(m, name)[0, head]
+                assert torch.equal(unpacked(numbers[name], *t.shape), t)
+
+
+def test_an_attention_says_what_pythons_says(case):
+    _, answer, expected = case
+    computed_here = {"max_error": None, "verified": True, "computed_here": True, "kernel": "this page"}
+    patches = {"query_patches": None, "key_patches": None}
+    for ours, theirs in zip(answer["facts"]["attentions"], expected, strict=True):
+        known = theirs.facts | computed_here | patches
+        assert {**ours, "heads": [], "kv_heads": []} == {**known, "heads": []}
+
+
+def test_the_first_head_is_that_of_a_recorded_page(case):
+    made, answer, _ = case
+    assert answer["facts"]["initial"] == build_page(made.recording).facts["initial"]
+
+
+def test_each_type_is_found(node):
+    """MiniLM has few types: here each head attends to one key a query, as its type says, or to all alike."""
+    tokens = ["the", "river", "ran", ".", "the", "river", "ran", ".", "the", "river"]
+    n = len(tokens)
+    targets = {
+        "previous token": [max(query - 1, 0) for query in range(n)],
+        "attention sink": [0] * n,
+        "same token": list(range(n)),
+        "induction": [0, 2, 1, 0, *range(1, n - 3)],
+        "delimiter": [3] * n,
+    }
+    k = torch.stack([torch.nn.functional.one_hot(torch.tensor(keys), n).T.float() for keys in targets.values()])
+    q = torch.cat([torch.eye(n).expand_as(k) * 40, torch.zeros(1, n, n)])
+    made = PageRun(
+        recorded(AttentionMap(q[None], torch.cat([k, k[:1]])[None], None, scale=1.0)), tokens, torch.zeros(1)
+    )
+    made.recording.label(tokens)
+    answer = node("facts", {"run": made.to_json(), "options": made.options()})
+    names = [head["head_type"] for head in answer["facts"]["attentions"][0]["heads"]]
+    assert names == [*targets, "uniform"]
+    assert names == list(detect_heads(made.recording["layers.0"]).names)
+
+
+def test_tokens_of_another_text_are_refused(node):
+    made = run("river")
+    with pytest.raises(AssertionError, match="1 tokens for a run of 14: give one for each id"):
+        node("facts", {"run": made.to_json(), "options": made.options() | {"tokens": ["a"]}})
