@@ -123,12 +123,13 @@ def test_chromium_reads_texts_as_the_library_reads_them(chromium, tmp_path):
     texts = [*made_texts(200, seed=4), *chunks([c for c in CODES if not any(a < c < b for a, b in UNIFORM)], " ")]
     with browsing.opened(chromium, tmp_path / "empty.html") as (page, log):
         found = page.evaluate(
-            f"([settings, texts]) => {{ {script}; const tokenizer = new {tokenizer}.WordPieceTokenizer(settings);"
-            "return texts.map((text) => tokenizer.encode(text)); }",
-            [wordpiece_settings(minilm()) | {"max_tokens": None}, texts],
+            f"(json) => {{ {script}; const [settings, texts] = JSON.parse(json);"
+            f"const tokenizer = new {tokenizer}.WordPieceTokenizer(settings);"
+            "return JSON.stringify(texts.map((text) => tokenizer.encode(text))); }",
+            json.dumps([wordpiece_settings(minilm()) | {"max_tokens": None}, texts]),
         )
     assert log == []
-    assert found == [page_encoding(minilm().tokenizer.encode(text), text) for text in texts]
+    assert json.loads(found) == [page_encoding(minilm().tokenizer.encode(text), text) for text in texts]
 
 
 def test_half_a_character_is_refused_as_python_refuses_it(encode, node):
