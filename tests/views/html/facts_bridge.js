@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 
 import { Data } from "../../../src/regard/views/html/static/core/data.js";
 import { answerFacts } from "../../../src/regard/views/html/static/model/facts.js";
+import { short } from "../../../src/regard/views/html/static/model/effect_summary.js";
 import { effects } from "../../../src/regard/views/html/static/model/effects.js";
 import { Encoder } from "../../../src/regard/views/html/static/model/encoder.js";
 import { movement } from "../../../src/regard/views/html/static/model/movement.js";
@@ -35,18 +36,6 @@ export function facts({ run, options }) {
     }),
   );
   return { facts: answer.facts, heads, numbers: Buffer.from(answer.numbers).toString("base64") };
-}
-
-// The fewest milliseconds that facts take, of so many times.
-/** @param {{run: RecordedRun, options: any, times: number}} argument */
-export function factsTime({ run, options, times }) {
-  const read = decoded(run);
-  const seconds = Array.from({ length: times }, () => {
-    const start = performance.now();
-    answerFacts(read, options);
-    return performance.now() - start;
-  });
-  return Math.min(...seconds);
 }
 
 /** @param {{before: RecordedRun, after: RecordedRun, options: any}} argument */
@@ -87,3 +76,7 @@ export async function movedModel({ model, ids, edits, options }) {
   const { facts } = answerFacts(run, options);
   return { facts, movement: movement(run, await encoder.forward(ids, { edits, after: run }), { ...options, edits, secondVector: null }) };
 }
+
+// Numbers as the sentence about effects has them.
+/** @param {{numbers: number[], digits: number}} argument */
+export const shortNumbers = ({ numbers, digits }) => numbers.map((number) => short(number, digits));

@@ -71,6 +71,13 @@ def _number(word):
         return None
 
 
+@pytest.mark.parametrize("digits", [2, 3])
+def test_numbers_of_the_sentence_are_written_as_python_writes_them(node, digits):
+    numbers = [0.0, 1.0, 0.5, -0.25, 99.96, 100.0, 999.6, 123456.0, 1e-4, 9.996e-5, 1.5e-5, -2e-10, 0.1 + 0.2, 3e20]
+    answer = node("shortNumbers", {"numbers": numbers, "digits": digits})
+    assert answer == [f"{number:.{digits}g}" for number in numbers]
+
+
 def test_the_similarity_with_a_second_text_is_a_metric(facts_of, page_model):
     with torch.no_grad():
         second = page_model.pretrained.model(torch.tensor([page_model.ids(LOAN)]))[0].mean(0)
