@@ -8,12 +8,14 @@
 - `effects`: what was looked at beside what mattered
 - `draft`: the page with a given payload
 - `codec`: numbers as bytes, and bytes as text
+- `model_page`: the page that carries its model, in which it answers what the reader types
 - `bundle`: the JavaScript modules and the styles in one file
 - `image`: an image whose patches are tokens
 - `patches`: where they are in each attention
 - `quantized_model`: an encoder in 8 bits, for a page in which it runs
 - `picture`: the head that a page opens with, as SVG
 - `notebook`: the page in the output of a notebook's cell: the picture, and a frame
+- `wordpiece`: a BERT tokenizer's settings, for the page that reads texts itself
 - `static/`: the JavaScript modules and the styles: `core/`, `row/` and one folder for each view
 """
 

@@ -137,5 +137,8 @@
  * @property {Engine} engine
  * @property {Question} question that the data answer, without edits
  * @property {Answer} answer
+ * @property {import("./changes.js").Changes} changes of the model, which views may make; the page asks at once what follows
+ * @property {(text: string) => void} setText puts a text into the first field, and asks about it
+ * @property {(text: string, answer: Answer) => void} setAnswer puts a text into the first field whose answer is here already, such as one that was generated
  */
 
