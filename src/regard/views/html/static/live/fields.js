@@ -48,13 +48,8 @@ export function textFields(texts, canCompare, onInput) {
       setValue(first.field, value);
       onInput();
     },
-    /**
-     * Puts a text into the first field that is not asked about.
-     * @param {string} value
-     */
-    setAnswered(value) {
-      setValue(first.field, value);
-    },
+    /** @param {string} value whose answer is here already */
+    showText: (value) => setValue(first.field, value),
     focus: () => first.field.focus({ preventScroll: true }),
     /** Where no model answers, nothing can be typed. */
     disable() {

@@ -93,14 +93,17 @@ export function startLivePage(body, { engine, first, views = VIEWS, ready }) {
   }
 
   /**
-   * Shows a text that has its answer already. Where two are compared, their question is another one.
+   * Shows an answer that is here already. Where two texts are compared, it is asked how they compare now.
    * @param {string} text
    * @param {Answer} answer
    */
   function setAnswer(text, answer) {
-    if (fields.texts.length > 1) return fields.setText(text);
+    if (fields.texts.length > 1) {
+      fields.setText(text);
+      return;
+    }
     asking.cancel();
-    fields.setAnswered(text);
+    fields.showText(text);
     take({ texts: [text], edits: [] }, answer);
   }
 
