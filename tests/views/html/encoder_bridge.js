@@ -22,7 +22,7 @@ const base64 = (numbers) => Buffer.from(numbers.buffer, numbers.byteOffset, numb
 const floats = (text) => new Float32Array(Uint8Array.from(Buffer.from(text, "base64")).buffer);
 
 /** @param {string} name */
-const encoderOf = (name) => /** @type {Encoder} */ (encoders.get(name));
+export const encoderOf = (name) => /** @type {Encoder} */ (encoders.get(name));
 
 /** @param {Run} run */
 const encoded = ({ hiddenStates, attentions, vector }) => ({

@@ -12,7 +12,7 @@ import regard
 from regard.pretrained.pooling import Pooling
 from regard.views.html.bundle import STATIC
 from regard.views.html.quantized_model import quantize_model
-from views.html.page_encoders import PageEncoder, edit_of, minilm_8_bits
+from views.html.page_encoders import PageEncoder, edit_of
 from views.html.page_runs import packed, unpacked
 from weights import LOAN, RIVER, random_bert, random_checkpoint, sentences
 
@@ -20,10 +20,10 @@ ROOT = Path(__file__).parents[3]
 IDS = [5, 7, 3, 11, 2, 9, 4]
 
 
-@pytest.fixture(scope="module")
-def page(node, tmp_path_factory):
+@pytest.fixture
+def page(page_encoder):
     """MiniLM."""
-    return PageEncoder(node, tmp_path_factory.mktemp("minilm"), minilm_8_bits(), "minilm")
+    return page_encoder
 
 
 @pytest.fixture(scope="module")
