@@ -11,7 +11,7 @@ NODE_STAMP := node_modules/.installed
 RIVER := Write a poem about a man fishing on a river bank.
 LOAN := Write a poem about a man applying for a loan in a bank.
 
-.PHONY: help install install-browser demo docs pictures test test-more test-all mutants release-check lint lint-page format bench clean
+.PHONY: help install install-browser demo docs pictures test test-more test-all mutants release-check lint lint-page format wasm bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -104,6 +104,11 @@ $(NODE_STAMP): package.json package-lock.json
 format: install ## write what lint asks for
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The built file is in the repository, so that nobody else needs the tool; a test rebuilds it and compares.
+WASM := src/regard/views/html/static/model/kernels
+wasm: $(NODE_STAMP) ## build the page's WebAssembly from its text
+	node_modules/.bin/wat2wasm $(WASM).wat --output=$(WASM).wasm
 
 bench: install ## time it against its rivals and write BENCHMARKS.md's tables
 	$(BIN)/python -m bench

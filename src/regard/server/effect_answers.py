@@ -121,7 +121,7 @@ def _metric(model: LiveModel, question: EffectQuestion) -> Metric | Callable[[An
     if question.metric == "log_prob":
         return metrics.log_prob(question.tokens[0])
     if question.metric == "logit_difference":
-        return metrics.logit_difference(*question.tokens)
+        return metrics.logit_difference(question.tokens[0], question.tokens[1])
     with errors_of_argument("texts[1]"):
         other = model.read(question.texts[1]).vector
     assert other is not None, "a model with this metric has a vector"

@@ -75,7 +75,7 @@ class TextWriter(ABC):
 
 
 class LiveModel(ABC):
-    """A model, its tokenizer, and what the page may ask of them. Only the computing thread calls `read` and the rest."""
+    """A model, its tokenizer, and what a page may ask of them. Only the computing thread calls `read` and the rest."""
 
     name: str
     kind: str
@@ -175,5 +175,5 @@ def head_weights(recording: Recording, attention: int, head: int) -> list[float]
     m = recording[paths[attention]]
     if head >= m.shape[1]:
         raise InputError(f"there is no head {head}: this attention has {m.shape[1]}, from 0", "show.head")
-    weights: list[float] = m[0, head, -1].tolist()  # type: ignore[index]
+    weights: list[float] = m[0, head, -1].tolist()
     return weights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ def movement(
     edits = _located(question.edits, paths, before.recording)
     with intervene(model.module, verify=False) as intervention:
         for path, edit in edits:
-            for note in write_edit(lambda at=path: intervention[at], edit, _map(before.recording, path)):
+            for note in write_edit(partial(intervention.__getitem__, path), edit, _map(before.recording, path)):
                 notes.setdefault(f"{path}, head {edit.head}: {note}")
         task.check()
         after = model.read(question.texts[0], before.target)
@@ -79,9 +80,7 @@ def _next_tokens(model: LiveModel, before: Tensor | None, after: Tensor | None) 
 # Edits.
 
 
-def _located(
-    edits: Sequence[ModelEdit], paths: Sequence[str], recording: Recording
-) -> list[tuple[str, ModelEdit]]:
+def _located(edits: Sequence[ModelEdit], paths: Sequence[str], recording: Recording) -> list[tuple[str, ModelEdit]]:
     """The edits, each with the path of its attention.
 
     Raises:
@@ -228,9 +227,7 @@ def merged(rows: Sequence[RowEdits]) -> RowEdits:
     return RowEdits(scores, scale, temperature, mask, removed)
 
 
-def edited_rows(
-    m: AttentionMap, head: int, rows: Sequence[int], edits: RowEdits
-) -> Float[Tensor, "rows keys"]:
+def edited_rows(m: AttentionMap, head: int, rows: Sequence[int], edits: RowEdits) -> Float[Tensor, "rows keys"]:
     """Some rows of a head with edits, by the definition in float64, as static/core/attention.js computes them."""
     rows, group = list(rows), m.shape[1] // m.k.shape[1]
     scores = m.q[0, head, rows].double() @ m.k[0, head // group].double().T

@@ -20,7 +20,6 @@ TEXT = "When Mary and John went to the store, John gave a drink to"
 """What a page opens with."""
 
 
-
 class UserModule(LiveModel):
     """A module that is called as ``module(ids)``, ids of (1, tokens), and a tokenizer of transformers or tokenizers.
 
@@ -165,8 +164,8 @@ class UserModule(LiveModel):
         if len(ids) < 2:
             return True
         other = [*ids[:-1], ids[0] if ids[-1] != ids[0] else ids[0] + (1 if ids[0] == 0 else -1)]
-        logits = (read_tensor(each, "logits")[0, 0].float() for each in (output, self._run(other)))
-        return bool(torch.allclose(*logits, rtol=1e-4, atol=1e-4))
+        before, after = (read_tensor(each, "logits")[0, 0].float() for each in (output, self._run(other)))
+        return bool(torch.allclose(before, after, rtol=1e-4, atol=1e-4))
 
 
 class ModuleWriter(TextWriter):

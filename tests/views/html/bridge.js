@@ -6,6 +6,7 @@ import { steps, tile } from "../../../src/regard/views/html/static/core/attentio
 import { decodeArray, decodeSevenBits, gunzip } from "../../../src/regard/views/html/static/core/codec.js";
 import { Data } from "../../../src/regard/views/html/static/core/data.js";
 import { effectsOf, facts, factsTime, moved, movedModel } from "./facts_bridge.js";
+import { tokenFunctions } from "./tokens_bridge.js";
 
 /** @typedef {import("../../../src/regard/views/html/static/core/codec.js").Ref} Ref */
 
@@ -84,7 +85,7 @@ function run(script) {
 }
 
 /** @type {Record<string, (argument: any) => unknown>} */
-const functions = { page, arrays, head, run, facts, factsTime, moved, effectsOf, movedModel };
+const functions = { page, arrays, head, run, facts, factsTime, moved, effectsOf, movedModel, ...tokenFunctions };
 for await (const line of createInterface({ input: process.stdin })) {
   const [name, argument] = JSON.parse(line);
   const result = Promise.resolve(argument).then(functions[name]);

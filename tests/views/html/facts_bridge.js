@@ -34,7 +34,7 @@ export function facts({ run, options }) {
       return { pooled: base64(data.pooledMap(at, place).cells), ...Object.fromEntries(Object.entries({ q, k, v }).map(([name, t]) => [name, t && base64(t)])) };
     }),
   );
-  return { facts: answer.facts, heads };
+  return { facts: answer.facts, heads, numbers: Buffer.from(answer.numbers).toString("base64") };
 }
 
 // The fewest milliseconds that facts take, of so many times.

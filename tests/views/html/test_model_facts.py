@@ -1,5 +1,7 @@
 """The facts that the page's own model makes of a text, against those that Python makes of the same queries and keys."""
 
+import re
+from base64 import b64decode
 from functools import cache
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 
 from regard.lens import AttentionMap
 from regard.lens.maps.head_types import detect_heads
+from regard.views.html.draft import write_page
 from regard.views.html.facts import THUMBNAIL_CELLS, MapStatistics, PageTexts, attention_facts
 from regard.views.html.page import build_page
 from views.html.page_runs import PageRun, page_run, unpacked
@@ -144,3 +147,35 @@ def test_tokens_of_another_text_are_refused(node):
     made = run("river")
     with pytest.raises(AssertionError, match="1 tokens for a run of 14: give one for each id"):
         node("facts", {"run": made.to_json(), "options": made.options() | {"tokens": ["a"]}})
+
+
+@pytest.fixture
+def open_answer(node, open_page, tmp_path):
+    """A function that opens the page of an answer in a view."""
+
+    def call(view, **state):
+        made = run("river")
+        answer = node("facts", {"run": made.to_json(), "options": made.options()})
+        path = tmp_path / "answer.html"
+        path.write_text(write_page(answer["facts"], b64decode(answer["numbers"])).text, encoding="utf-8")
+        return open_page(path, {"view": view, **state}), made
+
+    return call
+
+
+def test_a_page_of_an_answer_says_how_it_was_computed(open_answer):
+    page, _ = open_answer("sentence")
+    assert re.fullmatch(
+        r"Computed in this page, nothing rounded\. Verified: weights @ v differs from the model's own output by "
+        r"\d\.\de-\d of its largest value\.",
+        page.inner_text(".proof"),
+    )
+    assert "doubt" not in page.get_attribute(".proof", "class")
+
+
+def test_the_arithmetic_says_how_it_was_computed(open_answer):
+    page, _ = open_answer("arithmetic")
+    text = page.inner_text("main")
+    assert "The model in this page computed these queries, keys and values in 32 bits. Nothing is rounded" in text
+    assert "That is rounding: these queries, keys and values, in these steps, are what the model computes." in text
+    assert "to keep it small" not in text

@@ -122,11 +122,10 @@ def prepare_run(
     seed: int = 0,
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> EffectRun:
-    """The run of `effect`, which describes the arguments and the errors, before it begins.
+    """The run of `effect`, which describes the other arguments and the errors, before it begins.
 
-    Args:
-        on_progress: called with the share that is done. `EffectRun.result` then has what is known so far, and what it
-            raises ends the run.
+    ``on_progress`` is called with the share that is done. `EffectRun.result` then has what is known so far; an
+    exception that ``on_progress`` raises ends the run.
     """
     request = _request(over, method, queries, keys, window, top)
     metric = as_metric(metric)

@@ -76,7 +76,8 @@ class EditableAttention:
     """One attention of a model, or some of its heads and batch rows; each method adds an edit.
 
     Edits of the same heads add up: those of the scores (`block`, `mask`, `scale`, `temperature`, `set_scores`, `bias`,
-    `patch` of weights, values, queries, keys) in the order in which they were written, then those of the output (`ablate`, `patch`).
+    `patch` of weights, values, queries, keys) in the order in which they were written, then those of the output
+    (`ablate`, `patch`).
     """
 
     path: str

@@ -15,6 +15,7 @@
 - `quantized_model`: an encoder in 8 bits, for a page in which it runs
 - `picture`: the head that a page opens with, as SVG
 - `notebook`: the page in the output of a notebook's cell: the picture, and a frame
+- `wordpiece`: a BERT tokenizer's settings, for the page that reads texts itself
 - `static/`: the JavaScript modules and the styles: `core/`, `row/` and one folder for each view
 """
 

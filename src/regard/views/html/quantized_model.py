@@ -12,19 +12,24 @@ import copy
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard._shapes import Float, Int
 from regard.errors import InputError
+from regard.lens import watch
 from regard.pretrained import Pretrained
-from regard.transformer import Config, Encoder
+from regard.transformer import Encoder
+from regard.views.html.bundle import STATIC
 from regard.views.html.codec import encode_seven_bits
 
 MAX_INT8 = 127
 """The largest integer; -128 is not used, so that both signs have the same range."""
+
+MIN_ROW = 2.0**-100
+"""Rows without any larger number become zeros: the scale of a smaller one would have few bits left in float32."""
 
 REQUIRED: dict[str, tuple[Any, str]] = {
     "positions": ("learned", "the page's model adds learned position vectors"),
@@ -64,9 +69,10 @@ class QuantizedMatrix:
     def error_bound(self) -> Float[Tensor, " rows"]:
         """For each row the most by which a number differs from the full one: half the scale, and rounding in float32.
 
-        The product is rounded to 24 bits, so that the largest numbers, 127 scales, may differ by 127 / 2**24 more.
+        The quotient and the product, up to 127 scales, are rounded to 24 bits each. A row of smaller numbers than
+        `MIN_ROW` is all zeros.
         """
-        return self.scales * (0.5 + MAX_INT8 * 2.0**-23)
+        return (self.scales * (0.5 + MAX_INT8 * 2.0**-23)).where(self.scales > 0, MIN_ROW)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +89,7 @@ class QuantizedModel:
     def config(self) -> dict[str, Any]:
         """The sizes for the page, `EncoderConfig` in static/model/weights.js."""
         config, pooling = self.full.config, self.full.pooling
-        assert pooling is not None and config.max_positions is not None  # quantize_model refuses others
+        assert pooling is not None  # quantize_model refuses other models
         scale = config.attention_scale
         return {
             "vocab_size": config.vocab_size,
@@ -121,7 +127,8 @@ class QuantizedModel:
         # Only the frequencies of the bytes repeat: a search for longer repetitions takes time and finds none.
         compressor = zlib.compressobj(9, zlib.DEFLATED, 31, 9, zlib.Z_HUFFMAN_ONLY)
         packed = compressor.compress(self.bytes()) + compressor.flush()
-        return PackedModel(self.config, encode_seven_bits(packed), len(packed))
+        wasm = (STATIC / "model/kernels.wasm").read_bytes()
+        return PackedModel(self.config, encode_seven_bits(packed), len(packed), encode_seven_bits(wasm), len(wasm))
 
     def compare(self, texts: Sequence[str]) -> QuantizationDistance:
         """How far the 8-bit weights are from the full ones, and what that changes in some texts.
@@ -131,15 +138,14 @@ class QuantizedModel:
         """
         if not texts:
             raise InputError("compare the model in 8 bits with the full one by at least one text")
-        ids = [torch.tensor(self.full.encode(text).ids) for text in texts]
-        runs = zip(_runs(self.full, ids), _runs(self.dequantize(), ids), strict=True)
-        pairs = [(full.double(), quantized.double()) for full, quantized in runs]
+        quantized = self.dequantize()
+        pairs = [(_read(self.full, text), _read(quantized, text)) for text in texts]
         return QuantizationDistance(
             num_texts=len(texts),
-            max_weight_error=max(float(matrix.error_bound.max()) for matrix in self.matrices.values()),
             relative_error=_relative_error(self),
-            min_token_cosine=min(float(torch.cosine_similarity(a, b, dim=-1).min()) for a, b in pairs),
-            min_vector_cosine=min(_vector_cosine(self.full, a, b) for a, b in pairs),
+            min_vector_cosine=min(_min_cosine(a.vector, b.vector) for a, b in pairs),
+            min_token_cosine=min(_min_cosine(a.hidden_states, b.hidden_states) for a, b in pairs),
+            max_attention_error=max(float((a.attention - b.attention).abs().max()) for a, b in pairs),
         )
 
 
@@ -150,9 +156,13 @@ class PackedModel:
     config: dict[str, Any]
     """`EncoderConfig` in static/model/weights.js."""
     text: str
-    """The weights, compressed by gzip, seven bits in each character."""
+    """The weights, compressed by gzip, seven bits in each character (`encode_seven_bits`)."""
     length: int
     """The number of bytes that gzip wrote."""
+    wasm: str
+    """kernels.wasm, seven bits in each character."""
+    wasm_length: int
+    """Its number of bytes."""
 
 
 @dataclass(frozen=True)
@@ -160,23 +170,26 @@ class QuantizationDistance:
     """How far a model in 8 bits is from the full one."""
 
     num_texts: int
-    max_weight_error: float
-    """The bound on the error of every weight: half the largest scale."""
+    """On how many texts the models were compared."""
     relative_error: float
-    """The square root of the sum of all squared errors over that of all squared weights."""
-    min_token_cosine: float
-    """The smallest cosine of a token's last hidden state with the full model's."""
+    """The root mean square of all errors of the weights, over that of the weights."""
     min_vector_cosine: float
     """The smallest cosine of a text's vector with the full model's."""
+    min_token_cosine: float
+    """The smallest cosine of a token's last hidden state with the full model's."""
+    max_attention_error: float
+    """The largest difference of an attention weight from the full model's, over all layers and heads."""
 
     def notes(self) -> list[str]:
         """The facts as lines for a reader."""
         texts = "this text" if self.num_texts == 1 else f"these {self.num_texts} texts"
         return [
-            f"Weights in 8 bits: each differs from the full one by at most {self.max_weight_error:.2g}, all together by "
-            f"{self.relative_error:.2%} (root mean square).",
-            f"Of {texts}, the vector has a cosine of at least {self.min_vector_cosine:.4f} with the full model's, and "
-            f"each token at least {self.min_token_cosine:.4f}.",
+            "Weights in 8 bits: each differs from the full one by at most "
+            f"{0.5 / MAX_INT8:.1%} of the largest in its row, all of them by {self.relative_error:.1%} (root mean "
+            "square).",
+            f"For {texts}, no attention weight differs from the full model's by more than "
+            f"{self.max_attention_error:.2g}; the cosine of the text's vector with the full model's is "
+            f"{self.min_vector_cosine:.4f} or more.",
         ]
 
 
@@ -209,7 +222,8 @@ def dequantize(quantized: QuantizedModel) -> Pretrained:
 
 def quantize_rows(weight: Float[Tensor, "rows columns"]) -> QuantizedMatrix:
     """A matrix as integers, with the scale of each row a 127th of its largest number."""
-    scales = weight.abs().amax(1) / MAX_INT8
+    largest = weight.abs().amax(1)
+    scales = (largest / MAX_INT8).where(largest >= MIN_ROW, 0.0)
     divisors = scales.where(scales > 0, 1.0)
     values = (weight / divisors[:, None]).round().clamp(-MAX_INT8, MAX_INT8).to(torch.int8)
     return QuantizedMatrix(values, scales)
@@ -240,17 +254,26 @@ def _parameters(model: Any) -> Iterator[tuple[str, Tensor]]:
     yield from ((name, p) for name, p in model.named_parameters() if not name.startswith("mlm_head."))
 
 
-def _runs(pretrained: Pretrained, ids: Sequence[Int[Tensor, " tokens"]]) -> Iterator[Float[Tensor, "tokens d_model"]]:
-    """The last hidden states of each text."""
-    for each in ids:
-        with torch.no_grad():
-            yield pretrained.model(each.to(pretrained.device)).cpu()
+class _Reading(NamedTuple):
+    """What a model makes of a text."""
+
+    hidden_states: Float[Tensor, "tokens d_model"]
+    """After the last layer."""
+    vector: Float[Tensor, "1 d_model"]
+    attention: Float[Tensor, "layers heads tokens tokens"]
 
 
-def _vector_cosine(pretrained: Pretrained, a: Float[Tensor, "tokens d"], b: Float[Tensor, "tokens d"]) -> float:
-    assert pretrained.pooling is not None
-    count = torch.tensor([len(a)])
-    return float(torch.cosine_similarity(pretrained.pooling(a, count), pretrained.pooling(b, count)))
+def _read(pretrained: Pretrained, text: str) -> _Reading:
+    ids = torch.tensor(pretrained.encode(text).ids, device=pretrained.device)
+    with torch.no_grad(), watch(pretrained.model) as recording:
+        hidden_states = pretrained.model(ids)
+    attention = torch.stack([recording[path][0] for path in recording])
+    assert pretrained.pooling is not None  # quantize_model refuses other models
+    return _Reading(hidden_states, pretrained.pooling(hidden_states, torch.tensor([len(ids)])), attention)
+
+
+def _min_cosine(a: Float[Tensor, "rows d_model"], b: Float[Tensor, "rows d_model"]) -> float:
+    return float(torch.cosine_similarity(a.double(), b.double(), dim=-1).min())
 
 
 def _relative_error(quantized: QuantizedModel) -> float:
@@ -261,4 +284,4 @@ def _relative_error(quantized: QuantizedModel) -> float:
         if name in quantized.matrices:
             difference = quantized.matrices[name].dequantize() - weight
             errors += float(difference.square().sum(dtype=torch.float64))
-    return (errors / squares) ** 0.5
+    return float((errors / squares) ** 0.5)

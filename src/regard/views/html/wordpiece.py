@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -23,8 +24,8 @@ SEPARATOR = "\ua000"
 FIRST_MARK, LAST_MARK = "\u0334", "\u0345"
 """The marks of the lowest and of the highest combining class of Unicode: 1 and 240."""
 
-BLOCK = 2**16
-"""The characters that are asked of the library at once: it takes 50 bytes for each."""
+BLOCK = 2**13
+"""The characters that are asked of the library at once: a larger block takes longer, for its memory."""
 
 
 def wordpiece_settings(pretrained: Pretrained) -> dict[str, Any]:
@@ -137,65 +138,50 @@ def character_classes() -> dict[str, list[int]]:
     The library is asked about every character of Unicode: its tables are of several versions, and what a browser or
     Python calls punctuation or a mark is of others.
     """
-    classes: dict[str, list[int]] = {
-        name: [] for name in ("removed", "whitespace", "chinese", "decomposed", "reordered", "mark", "punctuation")
-    }
-    for block in _blocks():
-        cleaned = _normalized(_normalizer("clean_text"), block)
-        spaced = _normalized(_normalizer("handle_chinese_chars"), block)
-        decomposed = _normalized(NFD().normalize_str, block)
-        stripped = _normalized(_normalizer("strip_accents"), block)
-        sorted_ = _normalized(NFD().normalize_str, block, LAST_MARK, FIRST_MARK)
-        for i, character in enumerate(block):
-            code = ord(character)
-            if not cleaned[i]:
-                classes["removed"].append(code)
-            if len(spaced[i]) > 1:
-                classes["chinese"].append(code)
-            if decomposed[i] != character:
-                classes["decomposed"].append(code)
-            elif sorted_[i] != LAST_MARK + character + FIRST_MARK:
-                classes["reordered"].append(code)
-            if decomposed[i] == character and not stripped[i]:
-                classes["mark"].append(code)
-        whitespace, punctuation = _split_at(block)
-        classes["whitespace"] += whitespace
-        classes["punctuation"] += punctuation
-    return {name: _ranges(codes) for name, codes in classes.items()}
-
-
-def _blocks() -> Iterator[str]:
-    """Every character of Unicode but the separator."""
+    codes: dict[str, list[int]] = defaultdict(list)
     for start in range(0, 0x110000, BLOCK):
-        codes = range(start, start + BLOCK)
-        yield "".join(chr(code) for code in codes if not 0xD800 <= code < 0xE000 and code != ord(SEPARATOR))
+        block = [c for c in range(start, start + BLOCK) if not 0xD800 <= c < 0xE000 and c != ord(SEPARATOR)]
+        for name, characters in _classes_of("".join(map(chr, block))).items():
+            codes[name] += map(ord, characters)
+    return {name: _ranges(numbers) for name, numbers in codes.items()}
 
 
-def _normalizer(option: str) -> Callable[[str], str]:
-    """One step of BertNormalizer."""
-    normalize: Callable[[str], str] = BertNormalizer(
-        **{name: name == option for name in NORMALIZER_OPTIONS}
-    ).normalize_str
-    return normalize
+def _classes_of(block: str) -> dict[str, list[str]]:
+    """For each class the characters of a block that belong to it."""
+    decomposed = _normalized(NFD().normalize_str, block)
+    marked = _normalized(NFD().normalize_str, block, LAST_MARK, FIRST_MARK)
+    cleaned, spaced, stripped = (
+        _normalized(BertNormalizer(**{name: name == option for name in NORMALIZER_OPTIONS}).normalize_str, block)
+        for option in ("clean_text", "handle_chinese_chars", "strip_accents")
+    )
+    whitespace, punctuation = _split_at(block)
+    return {
+        "removed": [c for c, each in zip(block, cleaned, strict=True) if not each],
+        "whitespace": whitespace,
+        "chinese": [c for c, each in zip(block, spaced, strict=True) if len(each) > 1],
+        "decomposed": [c for c, each in zip(block, decomposed, strict=True) if each != c],
+        # Between two marks in the wrong order: a character that is no mark keeps them apart.
+        "reordered": [c for c, each in zip(block, marked, strict=True) if each[0] != LAST_MARK],
+        "mark": [c for c, each in zip(block, stripped, strict=True) if not each],
+        "punctuation": punctuation,
+    }
 
 
 def _normalized(normalize: Callable[[str], str], characters: str, before: str = "", after: str = "") -> list[str]:
-    """What each character becomes, with ``before`` and ``after`` around it."""
-    text = SEPARATOR.join(before + character + after for character in characters)
-    parts = normalize(text).split(SEPARATOR)
+    """What each character becomes, between ``before`` and ``after``."""
+    text = f"{after}{SEPARATOR}{before}".join(characters)
+    parts = normalize(before + text + after).split(SEPARATOR)
     assert len(parts) == len(characters)
     return parts
 
 
-def _split_at(characters: str) -> tuple[list[int], list[int]]:
-    """The code points that BertPreTokenizer takes for whitespace, and for punctuation."""
+def _split_at(characters: str) -> tuple[list[str], list[str]]:
+    """The characters that BertPreTokenizer takes for whitespace, and for punctuation."""
     pieces = BertPreTokenizer().pre_tokenize_str(SEPARATOR + SEPARATOR.join(characters) + SEPARATOR)
-    # Every second character is the separator. Between two pieces it is a space that is missing; a mark is a piece.
-    marks = [ord(piece) for piece, (start, _) in pieces if start % 2 and len(piece) == 1]
-    ends = [end for _, (_, end) in pieces[:-1]]
-    starts = [start for _, (start, _) in pieces[1:]]
-    spaces = [ord(characters[end // 2]) for end, start in zip(ends, starts, strict=True) if start > end]
-    return spaces, marks
+    # Every second character is the separator. A space is missing between two pieces; a punctuation mark is a piece.
+    punctuation = [piece for piece, (start, _) in pieces if start % 2 and len(piece) == 1]
+    whitespace = [characters[end // 2] for (_, (_, end)), (_, (start, _)) in pairwise(pieces) if start > end]
+    return whitespace, punctuation
 
 
 def _ranges(codes: Iterable[int]) -> list[int]:

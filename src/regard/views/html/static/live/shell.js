@@ -93,14 +93,18 @@ export function startLivePage(body, { engine, first, views = VIEWS, ready }) {
   }
 
   /**
-   * Shows an answer that is here already.
+   * Shows an answer that is here already. Where two texts are compared, it is asked how they compare now.
    * @param {string} text
    * @param {Answer} answer
    */
   function setAnswer(text, answer) {
+    if (fields.texts.length > 1) {
+      fields.setText(text);
+      return;
+    }
     asking.cancel();
     fields.showText(text);
-    take({ texts: [text, ...fields.texts.slice(1)].slice(0, answer.texts.length), edits: [] }, answer);
+    take({ texts: [text], edits: [] }, answer);
   }
 
   /** @param {Answer} answer */

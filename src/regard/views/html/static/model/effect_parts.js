@@ -13,6 +13,7 @@ import { HeadWeights } from "./attention_weights.js";
  * @typedef {object} Removal
  * @property {EffectPart} part without its effect
  * @property {HeadEdit[]} edits
+ * @property {number[]} hiddenTokens
  */
 
 /** Which attention is held against the effects, in words. */
@@ -84,6 +85,7 @@ function headRemovals(rows, ablate) {
     heads.map((row, head) => ({
       part: { name: `${attention}.${head}`, attention, head, token: null, effect: null, estimate: null, looked_at: mostLookedAt(row) },
       edits: [ablate(attention, head)],
+      hiddenTokens: [],
     })),
   );
 }
@@ -95,6 +97,7 @@ function layerRemovals(rows, ablate) {
     return {
       part: { name: `${attention}`, attention, head: null, token: null, effect: null, estimate: null, looked_at: lookedAt },
       edits: heads.map((_, head) => ablate(attention, head)),
+      hiddenTokens: [],
     };
   });
 }
@@ -112,7 +115,8 @@ function tokenRemovals(rows, tokens) {
       ...{ name: `${quoted(token)}@${place}`, attention: null, head: null, token: place, effect: null, estimate: null },
       looked_at: heads.reduce((sum, row) => sum + Number(row[place]), 0) / heads.length,
     },
-    edits: rows.flatMap((layer, attention) => layer.flatMap((_, head) => hiding(attention, head, place))),
+    edits: [],
+    hiddenTokens: [place],
   }));
 }
 
@@ -122,20 +126,6 @@ function tokenRemovals(rows, tokens) {
  */
 function mostLookedAt(row) {
   return row.subarray(1, -1).reduce((most, weight) => Math.max(most, weight), 0);
-}
-
-/**
- * Hides a token from all rows of a head, and then gives it its own row back: the later edit of a row counts.
- * @param {number} attention
- * @param {number} head
- * @param {number} token
- * @returns {HeadEdit[]}
- */
-function hiding(attention, head, token) {
-  return [
-    { attention, head, query: null, off: false, edits: { removedKeys: [token] } },
-    { attention, head, query: token, off: false, edits: {} },
-  ];
 }
 
 /**

@@ -57,8 +57,8 @@ export async function* effects(encoder, ids, run, options) {
   const every = removals(run, over, options, ablationOf(ablation, run.n, source ?? run, options));
   /** @type {EffectPart[]} */
   const parts = [];
-  for (const { part, edits } of every) {
-    const { vector } = await encoder.forward(ids, { edits, after: run, onLayer });
+  for (const { part, ...changes } of every) {
+    const { vector } = await encoder.forward(ids, { ...changes, after: run, onLayer });
     parts.push({ ...part, effect: rounded(baseline - metric.of(vector)), looked_at: rounded(Number(part.looked_at)) });
     yield { done: parts.length, total: every.length, sofar: effectFacts(over, metric.name, ABLATIONS[ablation], baseline, [...parts]) };
   }

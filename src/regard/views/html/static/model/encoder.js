@@ -6,12 +6,14 @@
 import { steps } from "../core/attention.js";
 import { gelu } from "./gelu.js";
 import { Kernels } from "./kernels.js";
+import { addRow, layerNorm, number, softmaxRows } from "./rows.js";
 import { readWeights } from "./weights.js";
 
 /** @typedef {import("../core/attention.js").Head} Head */
 /** @typedef {import("../live/engine.js").ModelEdit} ModelEdit */
 /** @typedef {import("./kernels.js").Panels} Panels */
 /** @typedef {import("./kernels.js").Rows} Rows */
+/** @typedef {import("./rows.js").Norm} Norm */
 /** @typedef {import("./weights.js").EncoderConfig} EncoderConfig */
 /** @typedef {import("./weights.js").Matrix} Matrix */
 
@@ -39,19 +41,15 @@ import { readWeights } from "./weights.js";
  * @property {RunAttention[]} attentions of each layer
  * @property {Float32Array} vector of the text (d_model), pooled and normalised as the checkpoint says
  * @property {HeadEdit[]} edits that it was computed with
+ * @property {number[]} hiddenTokens that it was computed with
  */
 
 /**
  * @typedef {object} ForwardOptions
  * @property {HeadEdit[]} [edits] in order; of two that replace the same row of a head, the later one counts
- * @property {Run | null} [after] a run of the same ids without edits: the run begins at the first edited layer, and has that run's own arrays before it
+ * @property {number[]} [hiddenTokens] positions to which, in every layer, only the token there attends itself; faster than the edits that say so
+ * @property {Run | null} [after] a run of the same ids without edits and hidden tokens: the run begins at the first edited layer, and has that run's own arrays before it
  * @property {((done: number, total: number) => unknown) | null} [onLayer] awaited after each computed layer; what it throws ends the run. `total` layers are computed
- */
-
-/**
- * @typedef {object} Norm
- * @property {Float32Array} weight
- * @property {Float32Array} bias
  */
 
 /**
@@ -102,23 +100,24 @@ export class Encoder {
    * @param {ForwardOptions} [options]
    * @returns {Promise<Run>}
    */
-  async forward(ids, { edits = [], after = null, onLayer = null } = {}) {
+  async forward(ids, { edits = [], hiddenTokens = [], after = null, onLayer = null } = {}) {
     this.checkIds(ids);
     for (const edit of edits) this.checkEdit(edit, ids.length);
+    for (const token of hiddenTokens) checkIndex("hidden token", token, ids.length);
     if (after) checkAfter(after, ids);
     const { num_layers } = this.config;
-    const first = after ? Math.min(num_layers, ...edits.map(({ attention }) => attention)) : 0;
+    const first = after && !hiddenTokens.length ? edits.reduce((least, { attention }) => Math.min(least, attention), num_layers) : 0;
     const hiddenStates = after ? after.hiddenStates.slice(0, first + 1) : [this.embed(ids)];
     const attentions = after ? after.attentions.slice(0, first) : [];
     for (let layer = first; layer < num_layers; layer++) {
       const x = /** @type {Float32Array} */ (hiddenStates[layer]);
-      const { attention, output } = this.runLayer(layer, x, edits.filter((edit) => edit.attention === layer));
+      const { attention, output } = this.runLayer(layer, x, edits.filter((edit) => edit.attention === layer), hiddenTokens);
       attentions.push(attention);
       hiddenStates.push(output);
       await onLayer?.(layer + 1 - first, num_layers - first);
     }
     const vector = this.pool(/** @type {Float32Array} */ (hiddenStates[num_layers]));
-    return { ids: Array.from(ids), n: ids.length, hiddenStates, attentions, vector, edits };
+    return { ids: Array.from(ids), n: ids.length, hiddenStates, attentions, vector, edits, hiddenTokens };
   }
 
   /**
@@ -225,9 +224,10 @@ export class Encoder {
    * @param {number} layer
    * @param {Float32Array} x
    * @param {HeadEdit[]} edits of this layer
+   * @param {number[]} hiddenTokens
    * @returns {{attention: RunAttention, output: Float32Array}}
    */
-  runLayer(layer, x, edits) {
+  runLayer(layer, x, edits, hiddenTokens) {
     const { kernels, config } = this;
     const { d_model, d_ff, norm_eps } = config;
     const n = x.length / d_model;
@@ -239,7 +239,7 @@ export class Encoder {
 
     this.write(input, x, d_model);
     kernels.matmul(input, qkv, hidden, n);
-    const attention = this.attend(hidden, n);
+    const attention = this.attend(hidden, n, hiddenTokens);
     for (const edit of edits) this.edit(attention, edit);
     this.writeJoined(input, attention.output, n);
     kernels.matmul(input, outProj, update, n);
@@ -259,13 +259,15 @@ export class Encoder {
    * @private
    * @param {Rows} qkv
    * @param {number} n
+   * @param {number[]} hiddenTokens
    * @returns {RunAttention}
    */
-  attend(qkv, n) {
+  attend(qkv, n, hiddenTokens) {
     const { kernels, dHead } = this;
     const { d_model, num_heads, attention_scale } = this.config;
-    const [q, k, v] = [0, 1, 2].map((part) => this.readHeads(qkv, part * d_model, n));
-    if (!q || !k || !v) throw new TypeError("three parts");
+    const q = this.readHeads(qkv, 0, n);
+    const k = this.readHeads(qkv, d_model, n);
+    const v = this.readHeads(qkv, 2 * d_model, n);
     const output = new Float32Array(n * d_model);
     const scores = kernels.reserveRows(n, n);
     const keys = kernels.reservePanels(dHead, n);
@@ -275,7 +277,7 @@ export class Encoder {
       const from = head * n * dHead;
       kernels.fill(keys, { values: k, from, columnStride: dHead, inputStride: 1 });
       kernels.matmul({ at: qkv.at + head * dHead, stride: qkv.stride }, keys, scores, n);
-      softmaxRows(kernels.floats, scores, n, attention_scale);
+      softmaxRows(kernels.floats, scores, n, attention_scale, hiddenTokens);
       kernels.fill(values, { values: v, from, columnStride: 1, inputStride: dHead });
       kernels.matmul(scores, values, result, n);
       for (let i = 0; i < n; i++) {
@@ -403,11 +405,20 @@ export class Encoder {
    */
   checkEdit({ attention, head, query, output }, n) {
     const { num_layers, num_heads } = this.config;
-    for (const [name, value, count] of /** @type {const} */ ([["attention", attention, num_layers], ["head", head, num_heads], ["query", query ?? 0, n]])) {
-      if (!Number.isInteger(value) || value < 0 || value >= count) throw new RangeError(`an edit of ${name} ${value}, and there are 0 to ${count - 1}`);
-    }
+    checkIndex("attention", attention, num_layers);
+    checkIndex("head", head, num_heads);
+    checkIndex("query", query ?? 0, n);
     if (output && output.length !== n * this.dHead) throw new RangeError(`an edit's output has ${output.length} numbers, and a head's has ${n * this.dHead}`);
   }
+}
+
+/**
+ * @param {string} name
+ * @param {number} value
+ * @param {number} count
+ */
+function checkIndex(name, value, count) {
+  if (!Number.isInteger(value) || value < 0 || value >= count) throw new RangeError(`${name} ${value} is to be edited, and there are 0 to ${count - 1}`);
 }
 
 /**
@@ -415,62 +426,6 @@ export class Encoder {
  * @param {ArrayLike<number>} ids
  */
 function checkAfter(after, ids) {
-  if (after.edits.length) throw new RangeError("a run can only begin again after a run without edits");
+  if (after.edits.length || after.hiddenTokens.length) throw new RangeError("a run can only begin again after a run without edits");
   if (after.n !== ids.length || after.ids.some((id, i) => id !== ids[i])) throw new RangeError("a run can only begin again after a run of the same ids");
-}
-
-/**
- * @param {Float32Array} to
- * @param {Matrix} matrix
- * @param {number} row
- */
-function addRow(to, { values, scales, columns }, row) {
-  const scale = number(scales, row);
-  // float32 after each operation, as the model of regard computes.
-  for (let i = 0; i < columns; i++) to[i] = number(to, i) + Math.fround(number(values, row * columns + i) * scale);
-}
-
-/**
- * Rows in place: softmax(scale * row).
- * @param {Float32Array} floats
- * @param {Rows} rows
- * @param {number} n
- * @param {number} scale
- */
-function softmaxRows(floats, { at, stride }, n, scale) {
-  for (let row = 0; row < n; row++) {
-    const from = at + row * stride;
-    let largest = -Infinity;
-    for (let i = from; i < from + n; i++) largest = Math.max(largest, number(floats, i) * scale);
-    let sum = 0;
-    for (let i = from; i < from + n; i++) sum += floats[i] = Math.exp(number(floats, i) * scale - largest);
-    for (let i = from; i < from + n; i++) floats[i] = number(floats, i) / sum;
-  }
-}
-
-/**
- * Rows in place: (x - mean) / sqrt(variance + eps) * weight + bias.
- * @param {Float32Array} x
- * @param {Norm} norm
- * @param {number} eps
- */
-function layerNorm(x, { weight, bias }, eps) {
-  const width = weight.length;
-  for (let from = 0; from < x.length; from += width) {
-    let sum = 0;
-    for (let i = 0; i < width; i++) sum += number(x, from + i);
-    const mean = sum / width;
-    let squares = 0;
-    for (let i = 0; i < width; i++) squares += (number(x, from + i) - mean) ** 2;
-    const factor = 1 / Math.sqrt(squares / width + eps);
-    for (let i = 0; i < width; i++) x[from + i] = (number(x, from + i) - mean) * factor * number(weight, i) + number(bias, i);
-  }
-}
-
-/**
- * @param {ArrayLike<number>} array
- * @param {number} i
- */
-function number(array, i) {
-  return /** @type {number} */ (array[i]);
 }

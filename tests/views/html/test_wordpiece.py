@@ -1,0 +1,240 @@
+"""The page's tokenizer against the library tokenizers: ids, tokens, offsets and words, character by character."""
+
+import copy
+import dataclasses
+import json
+import unicodedata
+
+import pytest
+from tokenizers import Tokenizer
+
+from regard.errors import InputError
+from regard.lens.text.words import Words, normalize_word
+from regard.views.html.wordpiece import SEPARATOR, character_classes, wordpiece_settings
+from views.html.page_tokens import made_texts, page_encoding
+from weights import LOAN, RIVER, minilm, sentences, smollm2
+
+CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+UNIFORM = [
+    (0x4E00, 0x9FFF),
+    (0xAC00, 0xD7A3),
+    (0x13000, 0x1467F),
+    (0x16800, 0x18CFF),
+    (0x20000, 0xDFFFF),
+    (0xE1000, 0x10FFFF),
+]
+
+
+@pytest.fixture
+def encode(node):
+    """A function that gives what the page makes of texts, and of what the library makes of them."""
+
+    def call(texts, tokenizer=None):
+        tokenizer = tokenizer or minilm().tokenizer
+        node("tokenizer", {**settings_of(tokenizer), "max_tokens": None})
+        return node("encode", texts), [page_encoding(tokenizer.encode(text), text) for text in texts]
+
+    return call
+
+
+def settings_of(tokenizer):
+    return wordpiece_settings(dataclasses.replace(minilm(), tokenizer=tokenizer))
+
+
+def changed(part, **values):
+    """MiniLM's tokenizer with some values of a part changed."""
+    description = json.loads(minilm().tokenizer.to_str())
+    description[part] |= values
+    return Tokenizer.from_str(json.dumps(description))
+
+
+def chunks(codes, between):
+    return [between.join(map(chr, codes[at : at + 2000])) for at in range(0, len(codes), 2000)]
+
+
+def test_sentences_are_read_as_the_library_reads_them(encode):
+    found, expected = encode([RIVER, LOAN, *sentences(1800)])
+    assert len(found) == 1802
+    assert found == expected
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(2000, marks=pytest.mark.more)])
+def test_texts_of_every_script_sign_and_length_are_read_as_the_library_reads_them(encode, count):
+    found, expected = encode(made_texts(count))
+    assert found == expected
+
+
+@pytest.mark.parametrize("between", [" ", "x", ""], ids=["apart", "within a word", "side by side"])
+def test_every_character_is_read_as_the_library_reads_it(encode, between):
+    """All but the ideographs, syllables and private characters that are many of a kind."""
+    found, expected = encode(chunks([c for c in CODES if not any(a < c < b for a, b in UNIFORM)], between))
+    assert found == expected
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("between", [" ", "x"], ids=["apart", "within a word"])
+def test_every_character_of_unicode_is_read_as_the_library_reads_it(encode, between):
+    found, expected = encode(chunks(CODES, between))
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lowercase": False},
+        {"lowercase": False, "strip_accents": True},
+        {"strip_accents": False},
+        {"clean_text": False},
+        {"handle_chinese_chars": False},
+    ],
+    ids=str,
+)
+def test_each_step_of_the_normalizer_can_be_off(encode, options):
+    found, expected = encode(made_texts(300, seed=1), changed("normalizer", **options))
+    assert found == expected
+
+
+def test_the_processor_of_bert_adds_the_same_tokens(encode):
+    description = json.loads(minilm().tokenizer.to_str())
+    description["post_processor"] = {"type": "BertProcessing", "sep": ["[SEP]", 102], "cls": ["[CLS]", 101]}
+    found, expected = encode([RIVER, ""], Tokenizer.from_str(json.dumps(description)))
+    assert found == expected
+    description["post_processor"] = None
+    found, expected = encode([RIVER, ""], Tokenizer.from_str(json.dumps(description)))
+    assert found == expected
+
+
+def test_of_two_special_tokens_that_begin_together_the_longer_one_is_found(encode):
+    tokenizer = copy.deepcopy(minilm().tokenizer)
+    tokenizer.add_special_tokens(["[SEP]]", "[S", "a.c|"])
+    found, expected = encode(["[SEP]] [SEP] [S [SE a.c| abc|", "[SEP]]]"], tokenizer)
+    assert "[SEP]]" in found[0]["tokens"]
+    assert found == expected
+
+
+def test_half_a_character_is_refused_as_python_refuses_it(encode, node):
+    encode([])
+    for text in ("a\ud800b", "\udfff", "\ude00\ud83d"):
+        with pytest.raises(InputError, match="is not valid text"):
+            minilm().encode(text)
+        (error,) = node("encode", [text])
+        assert error["name"] == "InputError"
+        assert "is not valid text: it holds half a character" in error["message"]
+
+
+def test_a_text_too_long_for_the_model_is_refused_with_pythons_words(node):
+    node("tokenizer", wordpiece_settings(minilm()))
+    fits, too_long = node("encode", ["word " * 510, "word " * 511])
+    assert len(fits["ids"]) == 512
+    with pytest.raises(InputError, match="the text has 513 tokens") as refused:
+        minilm().encode("word " * 511)
+    assert too_long["message"] == str(refused.value).replace(
+        "sentence-transformers/all-MiniLM-L6-v2", "the model"
+    ).replace("'", '"')
+
+
+def test_a_text_of_60_000_words_is_read(encode):
+    found, expected = encode([f"{RIVER} " * 5_000])
+    assert found == expected
+
+
+def test_words_and_labels_are_those_of_python(encode, node):
+    texts = [
+        text
+        for text in [RIVER, *made_texts(300, seed=2), *sentences(200)]
+        if len(minilm().tokenizer.encode(text).ids) <= 512
+    ]
+    encode([])
+    for text, found in zip(texts, node("words", texts), strict=True):
+        words = Words.of(text, minilm())
+        assert found == {
+            "display": words.display_tokens(),
+            "surface": words.surface_forms(),
+            "words": words.word_list(),
+            "positions": words.word_positions(),
+            "first": list(words.first_positions().values()),
+            "listed": words.describe(),
+        }, text
+
+
+@pytest.mark.parametrize("text", ["", " \t\u3000\x1c", "\u200b\x07"], ids=ascii)
+def test_a_text_without_words_is_refused_as_python_refuses_it(encode, node, text):
+    encode([])
+    with pytest.raises(InputError) as refused:
+        Words.of(text, minilm())
+    (error,) = node("words", [text])
+    assert error["name"] == "InputError"
+    assert error["message"].partition("has no")[2] == str(refused.value).partition("has no")[2]
+    assert ("the text is empty" in error["message"]) == ("the text is empty" in str(refused.value))
+
+
+def test_two_characters_are_the_same_word_where_python_says_so(node):
+    """Of the characters that this Python's tables know."""
+    characters = [chr(code) for code in CODES if unicodedata.category(chr(code)) not in ("Cn", "Co")]
+    changing = [c for c in characters if normalize_word(c) != c or c.lower() != c or c.upper() != c]
+    words = changing + [normalize_word(c) for c in changing]
+    pairs = {}
+    for word, found in zip(words, node("normalize", words), strict=True):
+        pairs.setdefault(found, set()).add(normalize_word(word))
+    assert [same for same in pairs.values() if len(same) > 1] == []
+    assert len(pairs) == len({normalize_word(word) for word in words})
+
+
+def test_the_classes_of_characters_leave_none_out():
+    classes = character_classes()
+    assert {name: len(ranges) % 2 for name, ranges in classes.items()} == dict.fromkeys(classes, 0)
+    assert all(ranges == sorted(ranges) for ranges in classes.values())
+    assert not any(
+        a <= ord(SEPARATOR) <= b for ranges in classes.values() for a, b in zip(ranges[::2], ranges[1::2], strict=True)
+    )
+
+
+def test_the_settings_are_plain_data_of_the_size_of_the_vocabulary():
+    settings = wordpiece_settings(minilm())
+    assert json.loads(json.dumps(settings)) == {
+        **settings,
+        "special_tokens": [list(each) for each in settings["special_tokens"]],
+    }
+    assert settings["vocab"].split("\n") == [minilm().tokenizer.id_to_token(id_) for id_ in range(30_522)]
+    assert len(json.dumps(settings)) < 300_000
+
+
+REFUSED = {
+    "no tokenizer.json": lambda d: None,
+    "the model Unigram": lambda d: d | {"model": {"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": 0}},
+    "the normalizer NFC": lambda d: d | {"normalizer": {"type": "NFC"}},
+    "the normalizer None": lambda d: d | {"normalizer": None},
+    "the pre_tokenizer Whitespace": lambda d: d | {"pre_tokenizer": {"type": "Whitespace"}},
+    "the added token '[UNK]' with lstrip": lambda d: d["added_tokens"][1].update(lstrip=True) or d,
+    "the post_processor RobertaProcessing": lambda d: (
+        d
+        | {
+            "post_processor": {
+                "type": "RobertaProcessing",
+                "sep": ["[SEP]", 102],
+                "cls": ["[CLS]", 101],
+                "trim_offsets": True,
+                "add_prefix_space": False,
+            }
+        }
+    ),
+    "token types other than 0": lambda d: d["post_processor"]["single"][0]["SpecialToken"].update(type_id=1) or d,
+    "a template that has the text 0 times": lambda d: d["post_processor"]["single"].pop(1) and d,
+    "ids that do not follow one another": lambda d: d["model"]["vocab"].update(more=40_000) or d,
+    "with a line end": lambda d: d["model"]["vocab"].update({"a\nb": 30_522}) or d,
+    "no token '[none]'": lambda d: d["model"].update(unk_token="[none]") or d,
+}
+
+
+@pytest.mark.parametrize("named", REFUSED)
+def test_a_tokenizer_that_the_page_does_not_know_is_refused_by_name(named):
+    description = REFUSED[named](json.loads(minilm().tokenizer.to_str()))
+    tokenizer = None if description is None else Tokenizer.from_str(json.dumps(description))
+    with pytest.raises(InputError) as refused:
+        settings_of(tokenizer)
+    assert named in str(refused.value)
+
+
+def test_the_tokenizer_of_a_decoder_is_refused_by_name():
+    with pytest.raises(InputError, match="the tokenizer of smollm2 has the pre_tokenizer"):
+        wordpiece_settings(smollm2())
