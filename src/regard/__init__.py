@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from regard.lens.text.explain import explain  # mypy takes them for the modules if they come from regard.lens
     from regard.lens.watch import watch
     from regard.pretrained import Pretrained, load
+    from regard.server.live import live
     from regard.training.train import train
     from regard.views.see import see
 
@@ -62,6 +63,7 @@ __all__ = [
     "faithfulness",
     "generate",
     "intervene",
+    "live",
     "load",
     "mask",
     "metrics",
@@ -99,6 +101,7 @@ _ROOMS = {
     "faithfulness": "regard.lens.effects.faithfulness",
     "generate": "regard.generation",
     "intervene": "regard.lens",
+    "live": "regard.server.live",
     "load": "regard.pretrained",
     "mask": "regard.attention",
     "metrics": "regard.lens.effects",

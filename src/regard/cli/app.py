@@ -27,7 +27,7 @@ app = typer.Typer(
 QUOTED = r"""(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 """A quotation; the quotation mark of "model's" begins none."""
 
-LIBRARY_COMMANDS = ("embed", "generate", "train", "translate")
+LIBRARY_COMMANDS = ("embed", "generate", "live", "train", "translate")
 """Commands whose options are the arguments of a function of the library, which has its own names for them."""
 
 # The base class of Typer's usage errors is in another module in each version of Typer.

@@ -3,11 +3,13 @@
 It listens on 127.0.0.1, behind a secret in the address. It is stateless: a request carries its texts, and nothing of
 it is kept, written to disk or logged. One thread computes, first come first served.
 
+- `live`: `regard.live`: a model's page, served from this process
 - `live_server`: `LiveServer`: the server in the foreground, or in a thread of its own
 - `http_protocol`: connections that send no request in time are closed
 - `application`: the routes
 - `security`: the secret, `Host` and `Origin`, and the headers of every response
 - `page`: the page and its policy
+- `frame`: the page in the output of a notebook's cell
 - `limits`: the sizes, counts and times that a request may take
 - `questions`: what requests ask, read field by field from their JSON
 - `queueing`: the computing thread, and the place of each request in its queue

@@ -32,16 +32,6 @@ def encode_event(name: str, data: Any) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'), allow_nan=False)}\n\n".encode("ascii")
 
 
-def error_event(message: str, name: str) -> bytes:
-    """The event that ends a stream without an answer.
-
-    Args:
-        message: a line for people.
-        name: the field, the limit or the kind of error, such as ``texts`` or ``queue``.
-    """
-    return encode_event("error", {"message": message, "name": name})
-
-
 class EventStream:
     """The events of one request.
 
@@ -130,7 +120,17 @@ async def _until_gone(receive: Receive) -> None:
 
 
 async def send_error(send: Send, status: int, message: str, name: str) -> None:
-    """Refuse a request before anything is computed: the status, and one event that says why."""
-    headers = [*HEADERS, (b"connection", b"close")]
+    """Refuse a request before anything is computed: with a status, and a JSON object that says why.
+
+    Args:
+        send: of the request.
+        status: of the response.
+        message: a line for people.
+        name: the field or the limit that is to blame, such as ``texts`` or ``queue``.
+    """
+    body = json.dumps({"message": message, "name": name}).encode("ascii")
+    # What of the request was not read stays unread.
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    headers.append((b"content-length", str(len(body)).encode("ascii")))
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": error_event(message, name), "more_body": False})
+    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -23,8 +23,8 @@ class TimedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _close_if_idle(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.close()
+        if self.scope is None:  # what uvicorn has before the first request
+            self.transport.close()  # type: ignore[unreachable]
 
 
 def timed_protocol(seconds: float) -> type[TimedProtocol]:

@@ -30,7 +30,7 @@ class HttpServer(uvicorn.Server):
         self, application: Application, limits: Limits, *, on_start: Callable[[], None], on_stop: Callable[[], None]
     ) -> None:
         config = uvicorn.Config(
-            application,  # type: ignore[arg-type]
+            application,
             http=timed_protocol(limits.receive_seconds),
             ws="none",
             lifespan="off",

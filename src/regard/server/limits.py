@@ -26,7 +26,7 @@ class Limits:
     header_bytes: int = 2**14
     """Of the headers of a request."""
     answer_bytes: int = 8_000_000
-    """About how large the queries, keys and values of a text's heads may be. Of heads beyond it, an answer has pictures."""
+    """About how large a text's queries, keys and values may be. Of heads beyond it, an answer has pictures."""
     compute_seconds: float = 300.0
     """Of computing one answer."""
     receive_seconds: float = 10.0

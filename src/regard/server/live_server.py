@@ -5,16 +5,22 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from torch import nn
+
 from regard.errors import InputError, import_optional
+from regard.pretrained import Pretrained
+from regard.server.frame import server_frame
 from regard.server.limits import Limits
-from regard.server.live_model import live_model
+from regard.server.live_model import LiveModel
+from regard.server.pretrained_model import PretrainedModel
 from regard.server.queueing import ComputeQueue
 from regard.server.security import AccessRules, is_loopback
+from regard.server.user_module import UserModule
 
 SECRET_BYTES = 24
 """Of the secret in the address: 192 random bits."""
@@ -66,14 +72,9 @@ class LiveServer:
     ) -> None:
         import_optional("starlette", "live")
         import_optional("uvicorn", "live")
-        if not allow_remote and not is_loopback(host):
-            raise InputError(
-                f"host={host!r} would let other machines use this model and, because nothing is encrypted, read the "
-                "secret and every text on its way. For this machine take 127.0.0.1; otherwise say so: allow_remote",
-                "host",
-            )
+        validate_host(host, allow_remote)
         self.limits = limits or Limits()
-        self.model = live_model(model, tokenizer, self.limits, texts=texts, name=name)
+        self.model = _live_model(model, tokenizer, self.limits, texts, name)
         self.rules = AccessRules(secrets.token_urlsafe(SECRET_BYTES), host, tuple(allowed_hosts), allow_frames)
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
@@ -104,11 +105,18 @@ class LiveServer:
                 raise RuntimeError("the server did not start")
         return self
 
-    def serve_forever(self) -> None:
-        """Serve in the foreground, until Ctrl-C; nothing is left behind."""
-        self._prepare()
+    def serve_forever(self, on_start: Callable[[], None] = lambda: None) -> None:
+        """Serve in the foreground, until Ctrl-C; nothing is left behind.
+
+        Args:
+            on_start: called when the server answers.
+
+        Raises:
+            RuntimeError: it was closed.
+        """
         try:
             with suppress(KeyboardInterrupt):  # uvicorn raises it again after it has stopped
+                self._prepare(on_start)
                 self._run()
         finally:
             self.close()
@@ -134,8 +142,15 @@ class LiveServer:
     def __repr__(self) -> str:
         return f"LiveServer({self.model.facts()['name']!r}, {self.url})"
 
-    def _prepare(self) -> None:
+    def _repr_html_(self) -> str:
+        """The page in a frame, for notebooks."""
+        return server_frame(self.url, f"{self.model.facts()['name']}, live")
+
+    def _prepare(self, on_start: Callable[[], None] = lambda: None) -> None:
         """Make the server that listens on the socket.
+
+        Args:
+            on_start: called when it answers.
 
         Raises:
             RuntimeError: it was closed.
@@ -148,10 +163,29 @@ class LiveServer:
         self._queue = ComputeQueue(self.limits.waiting, self.limits.compute_seconds)
         application = make_application(self.model, self._queue, self.rules, self.limits)
         self._started = threading.Event()
-        self._server = HttpServer(application, self.limits, on_start=self._started.set, on_stop=self._queue.close)
+
+        def started() -> None:
+            self._started.set()
+            on_start()
+
+        self._server = HttpServer(application, self.limits, on_start=started, on_stop=self._queue.close)
 
     def _run(self) -> None:
         self._server.run(sockets=[self._socket])
+
+
+def validate_host(host: str, allow_remote: bool) -> None:
+    """Refuse an address of other machines that was not asked for.
+
+    Raises:
+        InputError: it is no loopback address, and `allow_remote` is not said.
+    """
+    if not allow_remote and not is_loopback(host):
+        raise InputError(
+            f"host={host!r} would let other machines use this model and, because nothing is encrypted, read the "
+            "secret and every text on its way. For this machine take 127.0.0.1; otherwise say so: allow_remote=True",
+            "host",
+        )
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -175,3 +209,24 @@ def _listen(host: str, port: int) -> socket.socket:
             f"port={port} of {host} cannot be used: {error}. Take another, or 0 for any that is free", "port"
         ) from error
     return found
+
+
+def _live_model(model: Any, tokenizer: Any, limits: Limits, texts: Sequence[str], name: str | None) -> LiveModel:
+    """The model as the server sees it.
+
+    Raises:
+        InputError: a tokenizer for a model that has its own; more than two texts.
+        TypeError: no model.
+    """
+    if len(texts) > 2:
+        raise InputError(f"a page opens with one text, or two that are compared; got {len(texts)}", "texts")
+    if isinstance(model, Pretrained):
+        if tokenizer is not None:
+            raise InputError(f"tokenizer is for modules: {model.name} has its own", "tokenizer")
+        return PretrainedModel(model, limits, texts, name)
+    if isinstance(model, nn.Module):
+        return UserModule(model, tokenizer, limits, texts, name)
+    raise TypeError(
+        f"a live page takes a model of regard.load or a torch.nn.Module; got {type(model).__name__}"
+        + (f": write regard.load({model!r})" if isinstance(model, str) else "")
+    )

@@ -12,13 +12,15 @@ from regard.escape import visible
 from regard.files import ensure_writable, write_json, write_text
 from regard.lens.effects.effects import Effects
 from regard.lens.recording.recording import Recording
-from regard.pretrained import Pretrained
+from regard.pretrained import DEFAULT_MODEL, Pretrained, load
 from regard.views.html.draft import RenderedPage
 from regard.views.html.effects import EFFECT_VIEW, as_list
 from regard.views.html.image import PageImage
+from regard.views.html.model_page import MODEL_PAGE_MAX_SIZE, build_model_page
 from regard.views.html.notebook import notebook_frame
 from regard.views.html.page import DEFAULT_MAX_SIZE, Progress, build_page
 from regard.views.html.picture import draw_picture
+from regard.views.html.quantized_model import quantize_model
 from regard.views.source import AttentionSource, HeadNumbers, attention_source
 
 
@@ -92,7 +94,8 @@ def see(
     head: HeadNumbers | Sequence[HeadNumbers] | None = None,
     token: str | int | None = None,
     image: Any = None,
-    max_size: float | int = DEFAULT_MAX_SIZE,
+    with_model: bool = False,
+    max_size: float | int | None = None,
     title: str | None = None,
     effects: Effects | Sequence[Effects] = (),
     progress: Progress = iter,
@@ -121,7 +124,10 @@ def see(
             of the text the largest weight, as in `regard.explain`. By default the last word that all texts share; of a
             recording, the strongest pair of tokens.
         image: the image that a vision model read, for a recording; as in `Recording.to_html`.
-        max_size: the largest size of the page in bytes.
+        with_model: whether the page carries the model, in 8 bits: the reader types other texts, and all views follow.
+            For a text and an encoder of the BERT family; ``compare`` takes one other text at most, and what selects
+            layers, heads or effects is left out: the page has and computes all.
+        max_size: the largest size of the page in bytes; by default 5 MB, and with the model 32 MB.
         title: the title; by default the text, or the name of the recording's file.
         effects: what mattered to a metric: a result of `regard.effect` for the same model and text, or several. The
             page opens with them.
@@ -132,15 +138,21 @@ def see(
 
     Raises:
         InputError: an empty or too long text; no such model, file, layer, head or word; a path that cannot be written;
-            nothing to show; a size that is too small for any page.
+            nothing to show; a size that is too small for any page; a model that no page can carry.
     """
+    others = [compare] if isinstance(compare, str) else list(compare or ())
+    if with_model:
+        _refuse_with_model(
+            text, target=target, max_new_tokens=max_new_tokens, layer=layer, head=head, image=image, effects=effects
+        )
     if out is not None:
         ensure_writable(out)
     page_image = None if image is None else PageImage.load(image)
+    quantized = quantize_model(_pretrained(model)) if with_model else None
     source = attention_source(
         text,
-        model,
-        compare=[compare] if isinstance(compare, str) else list(compare or ()),
+        model if quantized is None else quantized.dequantize(),
+        compare=others,
         target=target,
         max_new_tokens=max_new_tokens,
         layers=[layer] if isinstance(layer, int) else layer,
@@ -150,19 +162,26 @@ def see(
     if image is not None and source.model:
         raise InputError("a text is shown, and image belongs to a recording: leave it out", "image")
     try:
-        page = build_page(
-            source.recording,
-            title=title or source.title or None,
-            model=source.model,
-            max_size=max_size,
-            heads=source.heads,
-            image=page_image,
-            context=source.context,
-            effects=effects,
-            view=EFFECT_VIEW if as_list(effects) else None,
-            initial=source.initial,
-            progress=progress,
-        )
+        options: dict[str, Any] = {
+            "title": title or source.title or None,
+            "model": source.model,
+            "context": source.context,
+            "initial": source.initial,
+            "progress": progress,
+        }
+        if quantized is not None:
+            limit = MODEL_PAGE_MAX_SIZE if max_size is None else max_size
+            page = build_model_page(source.recording, quantized, [str(text), *others], max_size=limit, **options)
+        else:
+            page = build_page(
+                source.recording,
+                max_size=DEFAULT_MAX_SIZE if max_size is None else max_size,
+                heads=source.heads,
+                image=page_image,
+                effects=effects,
+                view=EFFECT_VIEW if as_list(effects) else None,
+                **options,
+            )
     except InputError:
         raise
     except ValueError as error:  # there is nothing to show, or the effects are those of another model
@@ -171,6 +190,28 @@ def see(
         write_text(page.text, out)
     picture = draw_picture(source.recording, page.facts)
     return AttentionPage(None if out is None else Path(out), page.size, _facts(source, page), page.text, picture)
+
+
+def _pretrained(model: str | Path | Pretrained | None) -> Pretrained:
+    """The model that a page is to carry."""
+    return model if isinstance(model, Pretrained) else load(model or DEFAULT_MODEL)
+
+
+def _refuse_with_model(text: object, **options: object) -> None:
+    """Refuse what a page with its model does not take.
+
+    Raises:
+        InputError: a recording; an option that selects or adds what this page computes itself.
+    """
+    if isinstance(text, Recording):
+        raise InputError("with_model puts the model into the page of a text, and this is a recording: give a text")
+    for name, value in options.items():
+        if value is not None and value != ():
+            raise InputError(
+                f"with_model: the page has every layer and head of an encoder, and computes effects itself; leave "
+                f"{name} out",
+                name,
+            )
 
 
 def _is_pair(head: object) -> bool:

@@ -1,4 +1,5 @@
-"""Debian's Chromium, driven by Playwright: a page from disk, and what it did that no page of ours may do."""
+"""Debian's Chromium, driven by Playwright: a page from disk or from a server of this machine, and what it did that no page
+of ours may do."""
 
 import os
 import signal
@@ -17,10 +18,14 @@ addEventListener("securitypolicyviolation", (event) =>
 
 
 class Tab:
-    """One page of one context, which opens one file after the other, and writes down what they do."""
+    """One page of one context, which opens one file after the other, and writes down what they do.
 
-    def __init__(self, context):
+    The origin is that of a server, which its pages may ask; files may ask nobody.
+    """
+
+    def __init__(self, context, origin=None):
         self.address, self.opened, self.log = "", 0, []
+        self.harmless = ("data:", "blob:") if origin is None else ("data:", "blob:", f"{origin}/")
         context.on("request", lambda made: self._request(made.url))
         context.on("page", lambda page: page.on("websocket", lambda socket: self._request(socket.url)))
         context.on("page", lambda page: page.on("crash", lambda _: self.log.append("the page crashed")))
@@ -32,7 +37,7 @@ class Tab:
         self.page = context.new_page()
 
     def _request(self, url):
-        if url.partition("#")[0] != self.address and not url.startswith(("data:", "blob:")):
+        if url.partition("#")[0] != self.address and not url.startswith(self.harmless):
             self.log.append(f"request: {url}")
 
     def _message(self, message):
@@ -70,6 +75,24 @@ class Chromium:
             page.set_default_timeout(TIMEOUT * 1000)
             page.goto(path.resolve().as_uri())
             yield page
+
+    @contextmanager
+    def served(self, url, *, width=1280, height=900, dark=False, timeout=TIMEOUT):
+        """A page from a server of this machine, in a context of its own, and what it did in words, as with `opened`."""
+        self.tab()
+        watchdog = Timer(TEST_TIMEOUT, self.kill)
+        watchdog.daemon = True
+        size, scheme = {"width": width, "height": height}, "dark" if dark else "light"
+        with closing(self._browser.new_context(locale="en-US", viewport=size, color_scheme=scheme)) as context:
+            tab = Tab(context, "/".join(url.split("/")[:3]))
+            tab.page.set_default_timeout(timeout * 1000)
+            watchdog.start()
+            try:
+                tab.page.goto(url)
+                yield tab.page, tab.log
+                tab.page.evaluate("() => new Promise((done) => setTimeout(done, 20))")
+            finally:
+                watchdog.cancel()
 
     def kill(self):
         """From any thread; playwright itself hears of it later."""

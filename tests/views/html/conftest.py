@@ -13,6 +13,7 @@ import torch
 
 from regard.attention.positions import ALiBi
 from views.html import browsing
+from views.html.page_encoders import PageEncoder, minilm_8_bits
 from views.html.rows import Attends, watched
 from views.recordings import river
 
@@ -103,3 +104,9 @@ def node(node_executable):
             return answer
 
         yield call
+
+
+@pytest.fixture(scope="session")
+def page_encoder(node, tmp_path_factory):
+    """The default model as a page has it, in node, and regard's own with the same 8-bit weights."""
+    return PageEncoder(node, tmp_path_factory.mktemp("page_encoder"), minilm_8_bits(), "minilm")

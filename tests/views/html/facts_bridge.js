@@ -1,11 +1,13 @@
-/** The facts of a live page for bridge.js: from queries, keys and values that Python recorded. */
+/** The facts of a live page for bridge.js: of what Python recorded, and of the page's own model. */
 
 import { Data } from "../../../src/regard/views/html/static/core/data.js";
 import { answerFacts } from "../../../src/regard/views/html/static/model/facts.js";
+import { short } from "../../../src/regard/views/html/static/model/effect_summary.js";
+import { effects } from "../../../src/regard/views/html/static/model/effects.js";
 import { movement } from "../../../src/regard/views/html/static/model/movement.js";
+import { encoderOf } from "./encoder_bridge.js";
 
-/** @typedef {import("../../../src/regard/views/html/static/model/facts.js").AttentionRun} AttentionRun */
-/** @typedef {{n: number, attentions: {q: string, k: string, v: string}[], vector: string}} RecordedRun */
+/** @typedef {{n: number, attentions: {q: string, k: string, v: string, output: string}[], vector: string}} RecordedRun */
 
 /** @param {string} base64 */
 const floats = (base64) => new Float32Array(Uint8Array.from(Buffer.from(base64, "base64")).buffer);
@@ -15,7 +17,7 @@ const base64 = (numbers) => Buffer.from(numbers.buffer, numbers.byteOffset, numb
 
 /** @param {RecordedRun} run */
 function decoded({ n, attentions, vector }) {
-  return { n, attentions: attentions.map(({ q, k, v }) => ({ q: floats(q), k: floats(k), v: floats(v) })), vector: floats(vector) };
+  return { n, attentions: attentions.map(({ q, k, v, output }) => ({ q: floats(q), k: floats(k), v: floats(v), output: floats(output) })), vector: floats(vector) };
 }
 
 // The facts, and what a page's Data reads of their numbers.
@@ -29,19 +31,7 @@ export function facts({ run, options }) {
       return { pooled: base64(data.pooledMap(at, place).cells), ...Object.fromEntries(Object.entries({ q, k, v }).map(([name, t]) => [name, t && base64(t)])) };
     }),
   );
-  return { facts: answer.facts, heads };
-}
-
-// The fewest milliseconds that facts take, of so many times.
-/** @param {{run: RecordedRun, options: any, times: number}} argument */
-export function factsTime({ run, options, times }) {
-  const read = decoded(run);
-  const seconds = Array.from({ length: times }, () => {
-    const start = performance.now();
-    answerFacts(read, options);
-    return performance.now() - start;
-  });
-  return Math.min(...seconds);
+  return { facts: answer.facts, heads, numbers: Buffer.from(answer.numbers).toString("base64") };
 }
 
 /** @param {{before: RecordedRun, after: RecordedRun, options: any}} argument */
@@ -49,3 +39,30 @@ export function moved({ before, after, options }) {
   const { secondVector } = options;
   return movement(decoded(before), decoded(after), { ...options, secondVector: secondVector && floats(secondVector) });
 }
+
+// Each result of effects on its way, of the page's own model; `until` ends it after so many.
+/** @param {{model: string, ids: number[], second: number[] | null, source: number[] | null, until?: number, options: any}} argument */
+export async function effectsOf({ model, ids, second, source, until = Infinity, options }) {
+  const encoder = encoderOf(model);
+  const [run, secondRun, sourceRun] = await Promise.all([ids, second, source].map((each) => (each ? encoder.forward(each) : null)));
+  if (!run) throw new TypeError("no ids");
+  const found = [];
+  for await (const result of effects(encoder, ids, run, { ...options, secondVector: secondRun?.vector ?? null, source: sourceRun ?? null })) {
+    found.push(result);
+    if (found.length >= until) break;
+  }
+  return found;
+}
+
+// The facts and the movement of the page's own model: of a text, and of the same with edits.
+/** @param {{model: string, ids: number[], edits: any[], options: any}} argument */
+export async function movedModel({ model, ids, edits, options }) {
+  const encoder = encoderOf(model);
+  const run = await encoder.forward(ids);
+  const { facts } = answerFacts(run, options);
+  return { facts, movement: movement(run, await encoder.forward(ids, { edits, after: run }), { ...options, edits, secondVector: null }) };
+}
+
+// Numbers as the sentence about effects has them.
+/** @param {{numbers: number[], digits: number}} argument */
+export const shortNumbers = ({ numbers, digits }) => numbers.map((number) => short(number, digits));

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import regard
-from regard.lens import Recording
+from regard.lens import AttentionMap, Recording
 from regard.pretrained import Pretrained
 from weights import minilm
 
@@ -22,6 +22,7 @@ class PageRun:
     """What a model did with the ids of one text."""
 
     recording: Recording
+    ids: list[int]
     tokens: list[str]
     vector: Tensor
     """The mean of the last hidden states, of length 1."""
@@ -29,16 +30,19 @@ class PageRun:
     def to_json(self) -> dict[str, Any]:
         """`Run` of static/model/encoder.js for the bridge."""
         maps = [self.recording[path] for path in self.recording]
-        attentions = [
-            {name: packed(m.q[0] if m.v is None and name == "v" else getattr(m, name)[0]) for name in ("q", "k", "v")}
-            for m in maps
-        ]
+        attentions = [{name: packed(t) for name, t in _tensors(m).items()} for m in maps]
         return {"n": len(self.tokens), "attentions": attentions, "vector": packed(self.vector)}
 
     def options(self) -> dict[str, Any]:
         """The options of `answerFacts`."""
-        names = {"title": "a title", "model": "MiniLM", "generator": "regard 1", "paths": list(self.recording)}
-        return {"tokens": self.tokens, **names, **shape_of(self.recording), "context": None}
+        named = {"title": "a title", "model": "MiniLM", "generator": "regard 1", "paths": list(self.recording)}
+        return {"tokens": self.tokens, **named, **shape_of(self.recording), "context": None}
+
+
+def _tensors(m: AttentionMap) -> dict[str, Tensor]:
+    """`RunAttention` of static/model/encoder.js; without values the keys take their place."""
+    q, k, v = m.q, m.k, m.k if m.v is None else m.v
+    return {"q": q[0], "k": k[0], "v": v[0], "output": regard.attend(q, k, v, scale=m.scale)[0]}
 
 
 def shape_of(recording: Recording) -> dict[str, Any]:
@@ -55,7 +59,7 @@ def page_run(text: str | Sequence[int], model: Pretrained | None = None) -> Page
         states = model.model(torch.tensor([ids]))
     tokens = [model.tokenizer.id_to_token(i) for i in ids]
     recording.label(tokens)
-    return PageRun(recording, tokens, torch.nn.functional.normalize(states[0].mean(0), dim=0))
+    return PageRun(recording, ids, tokens, torch.nn.functional.normalize(states[0].mean(0), dim=0))
 
 
 def packed(t: Tensor) -> str:

@@ -13,9 +13,9 @@ BLOCKS = tuple(f"blocks.{layer}.attention" for layer in range(6))
 
 
 @contextmanager
-def edited(change):
+def edited(change, pretrained=None):
     """While the model's head is edited."""
-    with regard.intervene(minilm().model, verify=False) as edit:
+    with regard.intervene((pretrained or minilm()).model, verify=False) as edit:
         change(edit[BLOCKS[LAYER]].heads[HEAD])
         yield
 
@@ -106,3 +106,38 @@ def test_without_a_second_text_there_is_no_similarity(node):
     movement, *_ = moved(node, blocked, BLOCKED)
     assert movement["similarity"] is None
     assert (movement["next"], movement["notes"]) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("change", "edit"),
+    [
+        (blocked, BLOCKED),
+        (lambda head: head.ablate("zero"), edit_of(off=True)),
+        (lambda head: head.block(keys=[KEY]), edit_of(removedKeys=[KEY])),
+        (lambda head: head.scale(0.5), edit_of(temperature=2)),
+    ],
+    ids=["an edge", "a head", "a key", "a temperature"],
+)
+def test_edits_go_through_the_page_model_as_through_regard(node, page_encoder, change, edit):
+    before = page_run(RIVER, page_encoder.model)
+    with edited(change, page_encoder.model):
+        after = page_run(RIVER, page_encoder.model)
+    argument = {"model": page_encoder.name, "ids": before.ids, "edits": [edit], "options": before.options()}
+    found = node("movedModel", argument)
+    options = {**shape_of(before.recording), "edits": [edit], "secondVector": None}
+    expected = node("moved", {"before": before.to_json(), "after": after.to_json(), "options": options})
+    assert found["movement"]["distance"] == pytest.approx(float((before.vector - after.vector).norm()), abs=1e-4)
+    for ours, theirs in zip(found["movement"]["heads"], expected["heads"], strict=True):
+        changes = [each["after"] - each["before"] for each in (ours, theirs)]
+        assert abs(changes[0]) == pytest.approx(abs(changes[1]), abs=1e-4)
+    assert all(attention["verified"] for attention in found["facts"]["attentions"])
+
+
+def test_of_two_edits_of_a_row_the_later_counts(node):
+    """As in the model: all rows of a key, and then one row as it was."""
+    before = page_run(RIVER)
+    edits = [edit_of(mask={"0": False}), *(edit_of(query) for query in range(len(before.tokens)))]
+    options = {**shape_of(before.recording), "edits": edits, "secondVector": None}
+    run = before.to_json()
+    heads = node("moved", {"before": run, "after": run, "options": options})["heads"]
+    assert all(head["before"] == head["after"] for head in heads)

@@ -89,15 +89,12 @@ def effect(
             not fit; a model in training mode.
         IndexError: queries or keys that are not there.
     """
-    request = _request(over, method, queries, keys, window, top)
-    metric = as_metric(metric)
-    replacements = HeadReplacements(ablation, source_of(model, source, metric, tokenizer), seed)
-    if over in ("tokens", "edges") and (ablation != "zero" or source is not None):
-        raise ValueError(f'over={over!r} blocks attention and replaces nothing: ablation and source are for "heads"')
-    subject = subject_of(model, inputs, metric, tokenizer)
     show = progress_bar(f"effects over {over}", PROGRESS_STEPS) if progress else nullcontext(_ignore)
+    options = {"queries": queries, "keys": keys, "window": window, "top": top, "tokenizer": tokenizer, "seed": seed}
+    replaced = {"ablation": ablation, "source": source}
+    run = prepare_run(model, inputs, metric, over, method=method, **replaced, **options)
     with show as on_progress:
-        run = EffectRun(subject, request, replacements, lambda share: on_progress(int(share * PROGRESS_STEPS)))
+        run.on_progress = lambda share: on_progress(int(share * PROGRESS_STEPS))
         stopped = False
         try:
             run.run()
@@ -106,6 +103,36 @@ def effect(
                 raise
             stopped = True
         return run.result(stopped=stopped)
+
+
+def prepare_run(
+    model: Pretrained | nn.Module,
+    inputs: Any,
+    metric: Metric | Callable[[Any], Any],
+    over: str = "heads",
+    *,
+    ablation: str = "zero",
+    source: Any = None,
+    method: str | None = None,
+    queries: Sequence[int] | int | None = None,
+    keys: Sequence[int] | Sequence[Sequence[int]] | None = None,
+    window: int | None = 1,
+    top: int = 20,
+    tokenizer: Any = None,
+    seed: int = 0,
+    on_progress: Callable[[float], None] = lambda share: None,
+) -> EffectRun:
+    """The run of `effect`, which describes the other arguments and the errors, before it begins.
+
+    ``on_progress`` is called with the share that is done. `EffectRun.result` then has what is known so far; an
+    exception that ``on_progress`` raises ends the run.
+    """
+    request = _request(over, method, queries, keys, window, top)
+    metric = as_metric(metric)
+    replacements = HeadReplacements(ablation, source_of(model, source, metric, tokenizer), seed)
+    if over in ("tokens", "edges") and (ablation != "zero" or source is not None):
+        raise ValueError(f'over={over!r} blocks attention and replaces nothing: ablation and source are for "heads"')
+    return EffectRun(subject_of(model, inputs, metric, tokenizer), request, replacements, on_progress)
 
 
 PROGRESS_STEPS = 1000

@@ -78,6 +78,10 @@ class EffectRun:
     recording: Recording | None = None
     """The attention of the first text, where it is small enough to be kept."""
     saturated: int = 0
+    num_exact: int = 0
+    """How many parts of all texts are computed exactly, once that is known."""
+    num_done: int = 0
+    """How many of these are computed."""
 
     def run(self) -> None:
         """Compute everything; what is interrupted leaves the states as far as they are."""
@@ -223,7 +227,7 @@ class EffectRun:
 
     def _exact(self, start: float) -> None:
         chosen = [self._chosen(number) for number in range(len(self.states))]
-        total, done = sum(map(len, chosen)), 0
+        self.num_exact = sum(map(len, chosen))
         for number, (state, indices) in enumerate(zip(self.states, chosen, strict=True)):
             # Without a tensor that is seen, an output has no rows to take apart.
             can_repeat = bool(state.shapes) or self.subject.metric.reads != "output"
@@ -233,8 +237,8 @@ class EffectRun:
             for found in runs.run(parts, indices):
                 for index, metric in found:
                     state.values[index] = state.baseline - metric
-                done += len(found)
-                self.on_progress(start + (1 - start) * done / total)
+                self.num_done += len(found)
+                self.on_progress(start + (1 - start) * self.num_done / self.num_exact)
                 if runs.note:
                     self.notes.setdefault(runs.note)
 

@@ -4,6 +4,7 @@
 - `placed_mask`: a mask of the whole sequence, for a call with a cache.
 - `source`: what a recording gives an edit: outputs, weights, values, queries, keys.
 - `edits`: the kinds of edit.
+- `score_edits`: those that change scores by numbers.
 - `editor`: `Editor`, which edits the output of each attention call.
 - `definition`: the edited rows compared with the definition in float64.
 - `function_mode`: `InterventionMode`, which sees the calls.

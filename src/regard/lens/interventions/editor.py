@@ -173,19 +173,16 @@ class Editor:
             )
         inputs = _live_inputs(call)
         for part, own in _parts(edits, inputs.shape):
-            changed = {row for edit in own for row in positions.rows(edit.queries)}
-            if not changed:
-                continue
-            rows = sorted(changed)
-            edited = _select(inputs, part)
-            for edit in own:
-                edited = edit.apply(edited, positions, part)
-            new = _attend_rows(edited, rows)
-            if self.verify and not in_backward():
-                error = compare_with_definition(edited, rows, new)
-                for edit in own:
-                    edit.error = max(edit.error, error)
-            result[_grid(part, rows, result)] = new.to(result.dtype)
+            for rows, common in _row_groups(own, positions):
+                edited = _select(inputs, part)
+                for edit in common:
+                    edited = edit.apply(edited, positions, part)
+                new = _attend_rows(edited, rows)
+                if self.verify and not in_backward():
+                    error = compare_with_definition(edited, rows, new)
+                    for edit in common:
+                        edit.error = max(edit.error, error)
+                result[_grid(part, rows, result)] = new.to(result.dtype)
 
     def _count(self, edits: Sequence[Edit], old: Tensor, new: Tensor, positions: CallPositions) -> None:
         for edit in edits:
@@ -251,6 +248,18 @@ def _parts(edits: Sequence[ScoreEdit], shape: torch.Size) -> list[tuple[CallPart
         for row, groups in by_cell.items()
         for own, heads in groups.items()
     ]
+
+
+def _row_groups(edits: Sequence[ScoreEdit], positions: CallPositions) -> list[tuple[list[int], list[ScoreEdit]]]:
+    """The rows that change, those with the same edits together, and these edits in their order."""
+    by_row: defaultdict[int, list[int]] = defaultdict(list)
+    for n, edit in enumerate(edits):
+        for row in positions.rows(edit.queries):
+            by_row[row].append(n)
+    groups: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+    for row in sorted(by_row):
+        groups[tuple(by_row[row])].append(row)
+    return [(rows, [edits[n] for n in numbers]) for numbers, rows in groups.items()]
 
 
 def _live_inputs(call: CapturedCall) -> AttentionInputs:

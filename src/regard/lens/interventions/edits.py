@@ -153,25 +153,6 @@ class AddMask(ScoreEdit):
 
 
 @dataclass
-class ScaleScores(ScoreEdit):
-    """The scores multiplied by one factor more."""
-
-    factor: float
-    needs_scores = True
-
-    @property
-    def description(self) -> str:
-        """See `Edit`."""
-        return f"scale({self.factor:g})"
-
-    def apply(self, inputs: AttentionInputs, positions: CallPositions, part: CallPart) -> AttentionInputs:
-        """See `ScoreEdit`."""
-        edited = copy(inputs)
-        edited.scale = inputs.scale * self.factor
-        return edited
-
-
-@dataclass
 class AddBias(ScoreEdit):
     """One bias more."""
 
@@ -198,7 +179,7 @@ class AddBias(ScoreEdit):
             )
             key = torch.arange(positions.num_keys, device=inputs.device) + positions.first_key
             added = bias(query, key).to(inputs.q)
-            edited.bias = added if inputs.bias is None else _dense_bias(inputs.bias, inputs) + added
+            edited.bias = added if inputs.bias is None else dense_bias(inputs.bias, inputs) + added
             return edited
         assert self.selected is not None
         given = tuple(self.added.shape)
@@ -209,7 +190,7 @@ class AddBias(ScoreEdit):
                 f"{(len(self.selected.batch), len(self.selected.heads), *shape[2:])}, (batch, heads, queries, keys) of "
                 "what is edited"
             )
-        edited.bias = added if inputs.bias is None else _dense_bias(inputs.bias, inputs) + added
+        edited.bias = added if inputs.bias is None else dense_bias(inputs.bias, inputs) + added
         return edited
 
 
@@ -291,8 +272,7 @@ class PatchOutput(OutputEdit):
     @property
     def description(self) -> str:
         """See `Edit`."""
-        queries = "" if self.patched_queries is None else f", queries={list(self.patched_queries)}"
-        return f"patch(output{queries})"
+        return f"patch(output{queries_text(self.patched_queries)})"
 
     @property
     def queries(self) -> Sequence[int] | None:
@@ -370,7 +350,13 @@ def with_mask(inputs: AttentionInputs, added: Mask) -> AttentionInputs:
     return edited
 
 
-def _dense_bias(bias: Tensor | PositionBias, inputs: AttentionInputs) -> Tensor:
+def queries_text(queries: Sequence[int] | None) -> str:
+    """The queries of an edit as they were written; "" for all."""
+    return "" if queries is None else f", queries={list(queries)}"
+
+
+def dense_bias(bias: Tensor | PositionBias, inputs: AttentionInputs) -> Tensor:
+    """A bias as a tensor that broadcasts to (batch, heads, queries, keys)."""
     if isinstance(bias, PositionBias):
         bias = bias.dense(inputs.shape[2], inputs.shape[3], device=inputs.device)
     return bias.to(inputs.q)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -23,9 +23,9 @@ from regard.lens.interventions.edits import (
     Edit,
     PatchInputs,
     PatchOutput,
-    ScaleScores,
 )
 from regard.lens.interventions.report import InterventionReport
+from regard.lens.interventions.score_edits import ScaleScores, SetScores, SetTemperature
 from regard.lens.interventions.selection import Index, check_index
 from regard.lens.interventions.source import RecordedAttention
 from regard.lens.recording.recording import Recording
@@ -75,8 +75,9 @@ class Intervention:
 class EditableAttention:
     """One attention of a model, or some of its heads and batch rows; each method adds an edit.
 
-    Edits of the same heads add up: those of the scores (`block`, `mask`, `scale`, `bias`, `patch` of weights, values,
-    queries, keys) in the order in which they were written, then those of the output (`ablate`, `patch`).
+    Edits of the same heads add up: those of the scores (`block`, `mask`, `scale`, `temperature`, `set_scores`, `bias`,
+    `patch` of weights, values, queries, keys) in the order in which they were written, then those of the output
+    (`ablate`, `patch`).
     """
 
     path: str
@@ -151,18 +152,54 @@ class EditableAttention:
             )
         self.add(AddMask(*self._place, mask))
 
-    def scale(self, factor: float | int) -> None:
+    def scale(self, factor: float | int, queries: Sequence[int] | int | None = None) -> None:
         """Multiply the scores by one factor more, before soft-cap, bias and mask: 0.5 makes the weights more even.
 
         Args:
             factor: 1 changes nothing, 0 makes the weights equal.
+            queries: positions of the queries whose rows change; -1 is the last one of each call. None for all.
 
         Raises:
+            TypeError: queries that are no numbers.
             ValueError: no finite number.
         """
-        if isinstance(factor, bool) or not isinstance(factor, int | float) or not math.isfinite(factor):
+        if not _is_finite(factor):
             raise ValueError(f"scale({factor!r}): a finite number, such as 0.5")
-        self.add(ScaleScores(*self._place, float(factor)))
+        self.add(ScaleScores(*self._place, float(factor), _positions("queries", queries)))
+
+    def temperature(self, temperature: float | int, queries: Sequence[int] | int | None = None) -> None:
+        """Divide what goes into the softmax: 2 makes the weights more even, 0.5 less.
+
+        Unlike `scale` it counts after soft-cap and bias, and for sinks too.
+
+        Args:
+            temperature: above 0; 1 changes nothing.
+            queries: as for `scale`.
+
+        Raises:
+            TypeError: queries that are no numbers.
+            ValueError: no finite number above 0.
+        """
+        if not _is_finite(temperature) or temperature <= 0:
+            raise ValueError(f"temperature({temperature!r}): a finite number above 0, such as 2")
+        self.add(SetTemperature(*self._place, float(temperature), _positions("queries", queries)))
+
+    def set_scores(self, scores: Mapping[int, float | int], queries: Sequence[int] | int | None = None) -> None:
+        """Other scores q . k with some keys, in place of the computed ones: before scale, soft-cap, bias and mask.
+
+        Args:
+            scores: for the positions of keys the scores; -1 is the last key that is written.
+            queries: as for `scale`.
+
+        Raises:
+            TypeError: positions that are no numbers.
+            ValueError: no scores, or one that is no finite number.
+        """
+        if not scores or not all(map(_is_finite, scores.values())):
+            raise ValueError(f"set_scores({scores!r}): a finite number for each key, such as {{3: 2.5}}")
+        keys = _positions("scores", list(scores)) or ()
+        values = dict(zip(keys, map(float, scores.values()), strict=True))
+        self.add(SetScores(*self._place, values, _positions("queries", queries)))
 
     def bias(self, bias: Tensor | PositionBias) -> None:
         """Add a bias to the scores, besides the model's own.
@@ -226,6 +263,11 @@ class Selector:
             TypeError: no number, slice or list of numbers.
         """
         return self.select(check_index(index, self.name))
+
+
+def _is_finite(value: object) -> bool:
+    """Whether this is a finite number of a user."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _positions(name: str, positions: Sequence[int] | int | None) -> tuple[int, ...] | None:

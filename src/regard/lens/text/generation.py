@@ -54,12 +54,12 @@ def record_generation(
     with watch(pretrained.model, layers=layers) as recording:
         written = generate(pretrained, text, max_new_tokens=max_new_tokens, return_hypotheses=True)
     assert isinstance(written, Hypothesis)  # one text, greedily
-    tokens = [*words.display_tokens(), *(_display_token(pretrained, id_) for id_ in written.ids[:-1])]
+    tokens = [*words.display_tokens(), *(display_token(pretrained, id_) for id_ in written.ids[:-1])]
     recording.label(tokens)
     return RecordedGeneration(text + (written.text or ""), recording)
 
 
-def _display_token(pretrained: Pretrained, id_: int) -> str:
+def display_token(pretrained: Pretrained, id_: int) -> str:
     """The characters of a token; where it is a part of one, as the tokenizer spells it."""
     tokenizer = pretrained.tokenizer
     assert tokenizer is not None, "the text was tokenized"

@@ -31,6 +31,9 @@ class TextRun:
     streams: Streams
     recording: Recording
     """Labelled with the tokens."""
+    output: Tensor
+    """What the model returned: of an encoder the tokens' vectors, (1, tokens, d_model), of a decoder the logits after
+    the last token, (1, 1, vocab_size), of an encoder-decoder those after each token of the target."""
 
     @property
     def words(self) -> Words:
@@ -181,12 +184,12 @@ def run(
     with watch(model, layers=layers) as recording:
         if isinstance(model, EncoderDecoder):
             assert streams.source is not None
-            model(torch.tensor([streams.source.ids], device=pretrained.device), ids)
+            output = model(torch.tensor([streams.source.ids], device=pretrained.device), ids)
         elif isinstance(model, Encoder):
-            model(ids, token_type_ids)
+            output = model(ids, token_type_ids)
         else:
-            model(ids, logits_to_keep=1)
-    text_run = TextRun(pretrained, streams, recording)
+            output = model(ids, logits_to_keep=1)
+    text_run = TextRun(pretrained, streams, recording, output)
     for path in recording:
         entry = recording.entry(path)
         queries, keys = text_run.words_of(entry.kind, entry.stack)

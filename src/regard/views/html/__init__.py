@@ -8,6 +8,7 @@
 - `effects`: what was looked at beside what mattered
 - `draft`: the page with a given payload
 - `codec`: numbers as bytes, and bytes as text
+- `model_page`: the page that carries its model, in which it answers what the reader types
 - `bundle`: the JavaScript modules and the styles in one file
 - `image`: an image whose patches are tokens
 - `patches`: where they are in each attention

@@ -1,4 +1,7 @@
-"""A page before its payload is decided: `PageDraft.render` writes it with any payload, to see its size."""
+"""A page before its payload is decided: `PageDraft.render` writes it with any payload, to see its size.
+
+`PageDraft.contents` are its facts and numbers alone, which a live page gets without the rest of a file.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,15 @@ class RenderedPage(NamedTuple):
         return len(self.text.encode())
 
 
+class PageContents(NamedTuple):
+    """What the views of a page draw."""
+
+    facts: dict[str, Any]
+    """`Facts` in static/core/data.js."""
+    numbers: bytes
+    """The arrays that the facts refer to."""
+
+
 @dataclass
 class PageDraft:
     """Everything that a page is made of, except the decision on its payload."""
@@ -47,7 +59,11 @@ class PageDraft:
     """The query that the page shows first; None for that of the strongest pair of the initial head."""
 
     def render(self, plan: PagePlan, initial: HeadRef, *, thumbnails: bool = False) -> RenderedPage:
-        """The page with the payload of a plan.
+        """The page with the payload of a plan; see `contents`."""
+        return write_page(*self.contents(plan, initial, thumbnails=thumbnails))
+
+    def contents(self, plan: PagePlan, initial: HeadRef, *, thumbnails: bool = False) -> PageContents:
+        """The facts and numbers with the payload of a plan.
 
         Args:
             plan: the payload.
@@ -80,7 +96,7 @@ class PageDraft:
             "num_int16": pack.num_int16,
             "initial": {"attention": attention, "head": head, "query": query},
         }
-        return write_page(facts, pack.bytes())
+        return PageContents(facts, pack.bytes())
 
     def _attention(self, index: int, plan: PagePlan, pack: BinaryPack, *, thumbnails: bool) -> dict[str, Any]:
         """`Attention` in static/core/data.js."""
@@ -115,10 +131,10 @@ def write_page(facts: dict[str, Any], numbers: bytes) -> RenderedPage:
         numbers: the arrays that they refer to.
     """
     text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    page = assemble(_valid_unicode(facts["title"]), _valid_unicode(text).encode(), numbers)
+    page = assemble(valid_unicode(facts["title"]), valid_unicode(text).encode(), numbers)
     return RenderedPage(page, facts)
 
 
-def _valid_unicode(text: str) -> str:
+def valid_unicode(text: str) -> str:
     """A text without lone surrogates, which no file can hold."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -14,7 +14,7 @@ from regard.lens.maps.summary import SUMMARY_CELLS
 from regard.lens.recording.head_selection import most_informative_head, resolve_heads
 from regard.lens.recording.recording import Recording
 from regard.views.html.budget import HeadRef, PagePlan, plan_page
-from regard.views.html.draft import PageDraft, RenderedPage
+from regard.views.html.draft import PageContents, PageDraft, RenderedPage
 from regard.views.html.effects import EFFECT_VIEW, as_list, effect_facts, effects_of_page, one_text, render_alone
 from regard.views.html.facts import AttentionFacts, PageTexts, attention_facts, group_names
 from regard.views.html.image import PageImage
@@ -40,7 +40,37 @@ Progress = Callable[[Iterable[str]], Iterable[str]]
 
 
 @no_grad_no_autocast
-def build_page(
+def build_page(recording: Recording, **options: Any) -> RenderedPage:
+    """The page of a recording.
+
+    Args:
+        recording: what the page shows.
+        options: those of `_draft`, which describes them and the errors.
+
+    Raises:
+        ValueError: max_size is too small for any page; so are the errors of `_draft`.
+    """
+    return _fill(*_draft(recording, **options))
+
+
+@no_grad_no_autocast
+def build_contents(recording: Recording, **options: Any) -> PageContents:
+    """The facts and numbers of a page, without the rest of the file.
+
+    ``max_size`` is about that of the payload: heads that do not fit have pictures.
+
+    Args:
+        recording: what the page shows.
+        options: those of `build_page`.
+
+    Raises:
+        ValueError: there is nothing to show; effects of another model.
+    """
+    draft, first, order = _draft(recording, **options)
+    return draft.contents(plan_page(draft.quantizations, order, draft.max_size, draft.query), first)
+
+
+def _draft(
     recording: Recording,
     *,
     title: str | None = None,
@@ -56,8 +86,10 @@ def build_page(
     view: str | None = None,
     initial: tuple[str, int, int] | None = None,
     progress: Progress = lambda paths: paths,
-) -> RenderedPage:
-    """The page of a recording; `Recording.to_html` describes the arguments.
+) -> tuple[PageDraft, HeadRef, list[HeadRef]]:
+    """The page of a recording, the head that it shows first, and the heads for its payload by preference.
+
+    `Recording.to_html` describes the arguments.
 
     Args:
         recording: what the page shows.
@@ -146,7 +178,7 @@ def build_page(
         "context": context,
     }
     draft = PageDraft(attentions, quantizations, unsupported, given_heads is not None, max_size, facts, query)
-    return _fill(draft, first, [ref for ref in order if ref[0] in quantizations])
+    return draft, first, [ref for ref in order if ref[0] in quantizations]
 
 
 def render_page(recording: Recording, **options: Any) -> str:

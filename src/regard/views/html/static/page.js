@@ -23,7 +23,7 @@ import { whatif } from "./whatif/whatif.js";
  * @property {string} name in the link
  * @property {string} title
  * @property {string} help a line for new readers
- * @property {(data: Data) => boolean} fits whether this page has the data for it
+ * @property {(data: Data, live: Live | null) => boolean} fits whether this page has the data for it, or the model
  * @property {(root: HTMLElement, page: Page) => (state: State, before: State | null) => void} mount fills the root; answers the function that draws
  * @property {boolean} [single] whether it stands alone where the page shows two texts: it shows both, or can change the first only
  */
@@ -35,6 +35,7 @@ import { whatif } from "./whatif/whatif.js";
  * @property {Store} store
  * @property {Live | null} live the model that answers; null: the page shows what was recorded
  * @property {string} suffix of the ids of elements, which two pages in one document must not share
+ * @property {Record<string, string>} choices within views, which no link has: a page that is mounted again begins with them
  * @property {AbortSignal} signal aborted when the page is unmounted: listeners of the window end with it
  */
 
@@ -43,6 +44,7 @@ import { whatif } from "./whatif/whatif.js";
  * @property {Live | null} [live]
  * @property {State | null} [state] that the reader had on another page; null: the one of the link in the address
  * @property {readonly View[]} [views]
+ * @property {Record<string, string>} [choices] that the reader made on another page; those made here are written into it
  * @property {"alone" | "first" | "second"} [place] of a page whose texts stand above it: the first has no header, the second its views only, no address either
  */
 
@@ -63,16 +65,16 @@ export const VIEWS = [sentence, heads, effect, map, arithmetic, whatif, context,
  * @param {MountOptions} [options]
  * @returns {MountedPage}
  */
-export function mountPage(root, data, { live = null, state = null, views: offered = VIEWS, place = "alone" } = {}) {
+export function mountPage(root, data, { live = null, state = null, views: offered = VIEWS, place = "alone", choices = {} } = {}) {
   const ending = new AbortController();
   const { signal } = ending;
   const isSecond = place === "second";
   const store = new Store(initialState(data));
   /** @type {Page} */
-  const page = { data, store, live, suffix: isSecond ? "-second" : "", signal };
+  const page = { data, store, live, suffix: isSecond ? "-second" : "", choices, signal };
   // A page of effects alone has no attention, which every other view shows.
   const hasAttentions = data.facts.attentions.length > 0;
-  const views = offered.filter((view) => view.fits(data) && (hasAttentions || view === effect));
+  const views = offered.filter((view) => view.fits(data, live) && (hasAttentions || view === effect));
   const names = views.map((view) => view.name);
   const sanitize = (/** @type {State} */ each) => validState(each, data, names);
 

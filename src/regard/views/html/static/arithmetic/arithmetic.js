@@ -75,9 +75,8 @@ export const arithmetic = {
  * @param {Attention} attention
  */
 function verification({ max_error: maxError, verified, max_weight_error: weightError, dropout, computed_here: computedHere }) {
-  const comparison = computedHere
-    ? "The model in this page computed these queries, keys and values, and they are not rounded. The weights here follow from them in 64 bits, those in the model in 32 bits; no other model's output is compared."
-    : maxError === null
+  const comparison =
+    maxError === null
       ? "Not verified: the output of the model's own attention is unknown, or no query may attend to any key."
       : `regard compared weights @ v of this layer with the output of the model's own attention: they differ by ${maxError.toExponential(1)} of its largest value, at most.`;
   const conclusion =
@@ -86,8 +85,9 @@ function verification({ max_error: maxError, verified, max_weight_error: weightE
       : verified
         ? " That is rounding: these queries, keys and values, in these steps, are what the model computes."
         : " That is more than rounding: the model does something that these steps do not show. Do not trust them.";
-  const rounding =
-    weightError > 0
+  const rounding = computedHere
+    ? "The model in this page computed these queries, keys and values in 32 bits. Nothing is rounded, and the steps from them are in 64 bits."
+    : weightError > 0
       ? `Queries, keys and values are rounded in this page, to keep it small. The max weight error is ${percentText(weightError, weightError < 0.0001 ? 4 : 2)}.`
       : "";
   const dropoutText = dropout > 0 ? `The model then dropped ${percentText(dropout, 0)} of the weights at random (dropout): these are the weights before.` : "";

@@ -84,11 +84,11 @@ export function controls({ data, store }) {
 
 /** @param {import("./data.js").Attention} attention */
 function verificationText({ max_error: maxError, verified, max_weight_error: weightError, computed_here: computedHere }) {
-  if (computedHere) return "Computed in this page by its own model: these are its queries, keys and values, not rounded.";
   if (maxError === null) return "Not verified: the model's own output is unknown, or no query may attend to any key.";
   const difference = `weights @ v differs from the model's own output by ${maxError.toExponential(1)} of its largest value`;
   const rounding = weightError > 0 ? `; max weight error in this page: ${percentText(weightError, weightError < 0.0001 ? 4 : 2)}` : "";
-  return `${verified ? "Verified" : "Not verified, do not trust this map"}: ${difference}${rounding}.`;
+  const origin = computedHere ? "Computed in this page, nothing rounded. " : "";
+  return `${origin}${verified ? "Verified" : "Not verified, do not trust this map"}: ${difference}${rounding}.`;
 }
 
 /**

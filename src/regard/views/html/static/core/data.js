@@ -50,8 +50,7 @@ import { decodeArray, decodeSevenBits, gunzip } from "./codec.js";
  * @property {string} kernel
  * @property {number | null} max_error the largest difference of weights @ v from the model's own output, relative
  * @property {boolean} verified
- * @property {boolean} [computed_here] whether the page's own model computed it: its queries, keys and values are not rounded, and
- *   there is no other model to compare with
+ * @property {boolean} [computed_here] whether the page's own model computed it: nothing is rounded
  * @property {number} max_weight_error the largest difference between the weights that the page computes and the exact ones
  * @property {number} scale
  * @property {number | null} softcap

@@ -31,8 +31,8 @@ function mountHeads(root, page) {
   const { data, store } = page;
   const card = headCard(page);
   /** @type {Order} */
-  let order = "layer";
-  let headType = "";
+  let order = page.choices.headOrder && page.choices.headOrder in HEAD_ORDERS ? /** @type {Order} */ (page.choices.headOrder) : "layer";
+  let headType = page.choices.headType ?? "";
   /** @type {HeadPlace[]} */
   let shownPlaces = [];
   /** @type {HTMLButtonElement[]} */
@@ -44,6 +44,7 @@ function mountHeads(root, page) {
   const observe = paintWhenVisible((image) => paintOne(image));
 
   const orderSelect = element("select", { class: "order", onchange: () => arrange({ order: /** @type {Order} */ (orderSelect.value) }) }, ...Object.entries(HEAD_ORDERS).map(([value, text]) => element("option", { value }, text)));
+  orderSelect.value = order;
   const typeSelect = element("select", { class: "kinds", onchange: () => arrange({ headType: typeSelect.value }) });
   const count = element("output", { class: "count" });
   const grid = element("div", { class: "grid", role: "group", "aria-label": "Heads" });
@@ -61,6 +62,7 @@ function mountHeads(root, page) {
   function arrange(change = {}) {
     order = change.order ?? order;
     headType = change.headType ?? headType;
+    Object.assign(page.choices, { headOrder: order, headType });
     const all = groupHeads(data, store.state.attention);
     const of = (/** @type {string} */ type) => all.filter(({ facts }) => facts.head_type === type).length;
     const presentTypes = Object.keys(HEAD_TYPES).filter((type) => of(type) > 0);

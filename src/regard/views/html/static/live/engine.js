@@ -59,7 +59,8 @@
 /**
  * @typedef {object} NextToken
  * @property {number} id
- * @property {string} token
+ * @property {string} token as it is shown
+ * @property {string | null} text what it adds to a text; null for a special token, or a part of a character
  * @property {number} logit
  * @property {number} probability
  */
@@ -137,5 +138,8 @@
  * @property {Engine} engine
  * @property {Question} question that the data answer, without edits
  * @property {Answer} answer
+ * @property {import("./changes.js").Changes} changes of the model, which views may make; the page asks at once what follows
+ * @property {(text: string) => void} setText puts a text into the first field, and asks about it
+ * @property {(text: string, answer: Answer) => void} setAnswer puts a text into the first field whose answer is here already, such as one that was generated
  */
 

@@ -1,10 +1,10 @@
 /** The drawing of a map on the screen: painted when its area changes, and marked when the cursor moves. */
 
 import { isDark, rampColour } from "../core/colour.js";
-import { element, visible } from "../core/dom.js";
+import { element } from "../core/dom.js";
 import { mapLayout, tokenAt } from "./layout.js";
 import { paintFrame, paintHatching } from "./overlay.js";
-import { paintCells, paintMargins, paintNames, paintNumbers, prepareCanvas } from "./paint.js";
+import { paintCells, paintMargins, paintNames, paintNumbers, prepareCanvas, readPalette, widestName } from "./paint.js";
 import { computeMargins } from "./margins.js";
 import { WeightSource } from "./source.js";
 import { colourShare, maxOf } from "./raster.js";
@@ -15,9 +15,6 @@ import { colourShare, maxOf } from "./raster.js";
 
 /** The number of heads whose weights stay in memory. */
 const CACHED_SOURCES = 4;
-
-/** The widest token is searched among this many tokens with the most characters. */
-const MEASURED = 24;
 
 /** @type {import("./paint.js").Palette} */
 const PRINT_PALETTE = { ink: "#000000", quiet: "#444444", line: "#999999", accent: "#0b5cad", paper: "#ffffff" };
@@ -77,7 +74,7 @@ export class MapCanvas {
     this.#source = source;
     [this.#index, this.#head] = [index, head];
     this.#tokens = this.data.tokens(index);
-    this.#longest = { queries: this.#widest(this.#tokens.queries), keys: this.#widest(this.#tokens.keys) };
+    this.#longest = { queries: widestName(this.canvas, this.#tokens.queries), keys: widestName(this.canvas, this.#tokens.keys) };
     this.#margins = null;
   }
 
@@ -93,7 +90,7 @@ export class MapCanvas {
     const layout = mapLayout(width, most, viewport, source.map, this.#longest);
     const ctx = prepareCanvas(this.canvas, layout.width, layout.height);
     if (!ctx) return;
-    const palette = printing ? PRINT_PALETTE : this.#palette();
+    const palette = printing ? PRINT_PALETTE : readPalette(this.canvas);
     const sharp = window.devicePixelRatio || 1;
     this.dark = isDark() && !printing;
     const view = source.paint(viewport, { wide: layout.wide * sharp, tall: layout.tall * sharp }, this.dark);
@@ -121,7 +118,7 @@ export class MapCanvas {
     const { layout, view } = this;
     const ctx = layout && prepareCanvas(this.marks, layout.width, layout.height);
     if (!layout || !view || !ctx) return;
-    const palette = this.#palette();
+    const palette = readPalette(this.canvas);
     if (chosen) paintFrame(ctx, layout, [chosen.query, chosen.query + 1, chosen.key, chosen.key + 1], palette, false);
     if (cursor) paintFrame(ctx, layout, view.cell(cursor.query, cursor.key).viewport, palette, true);
   }
@@ -133,21 +130,6 @@ export class MapCanvas {
   pair(spot) {
     const token = this.layout && tokenAt(this.layout, spot.x, spot.y);
     return token && { query: Math.floor(token.query), key: Math.floor(token.key) };
-  }
-
-  /** @param {string[]} texts */
-  #widest(texts) {
-    const ctx = this.canvas.getContext("2d");
-    const longest = texts.length > MEASURED ? [...texts].sort((a, b) => b.length - a.length).slice(0, MEASURED) : texts;
-    if (ctx) ctx.font = "12px system-ui, sans-serif";
-    return Math.max(...longest.map((text) => ctx?.measureText(visible(text)).width ?? 0));
-  }
-
-  /** @returns {import("./paint.js").Palette} */
-  #palette() {
-    const style = getComputedStyle(this.canvas);
-    const property = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim() || "#888888";
-    return { ink: property("ink"), quiet: property("quiet"), line: property("line"), accent: property("accent"), paper: property("paper") };
   }
 
   /**

@@ -21,6 +21,9 @@ import { binMeans } from "./margins.js";
 /** The fewest pixels of a cell that shows its number. */
 const MIN_NUMBER_WIDTH = 38;
 
+/** The widest token is searched among this many tokens with the most characters. */
+const MEASURED = 24;
+
 /** The most characters of a name that are measured. */
 const LONGEST = 200;
 
@@ -46,6 +49,29 @@ export function prepareCanvas(canvas, width, height) {
   ctx?.setTransform(sharp, 0, 0, sharp, 0, 0);
   ctx?.clearRect(0, 0, width, height);
   return ctx;
+}
+
+/**
+ * The colours of the page.
+ * @param {HTMLCanvasElement} canvas
+ * @returns {Palette}
+ */
+export function readPalette(canvas) {
+  const style = getComputedStyle(canvas);
+  const property = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).trim() || "#888888";
+  return { ink: property("ink"), quiet: property("quiet"), line: property("line"), accent: property("accent"), paper: property("paper") };
+}
+
+/**
+ * The width of the widest name.
+ * @param {HTMLCanvasElement} canvas
+ * @param {string[]} names
+ */
+export function widestName(canvas, names) {
+  const ctx = canvas.getContext("2d");
+  const longest = names.length > MEASURED ? [...names].sort((a, b) => b.length - a.length).slice(0, MEASURED) : names;
+  if (ctx) ctx.font = NAME_FONT;
+  return Math.max(...longest.map((name) => ctx?.measureText(visible(name)).width ?? 0));
 }
 
 /**

@@ -1,12 +1,6 @@
-/** The weights of whole heads: 64-bit sums of the 32-bit queries and keys that the model computed. */
+/** The weights of whole heads in a run: 64-bit sums of the 32-bit queries and keys that the model computed. */
 
-/**
- * Queries, keys and values of one layer: all heads one after another, each (n, dHead).
- * @typedef {object} LayerTensors
- * @property {Float32Array} q
- * @property {Float32Array} k
- * @property {Float32Array} v
- */
+/** @typedef {import("./encoder.js").RunAttention} RunAttention */
 
 /**
  * @typedef {object} HeadShape
@@ -30,16 +24,35 @@ export class HeadWeights {
 
   /**
    * Computes one head, without a mask: each token attends to all.
-   * @param {LayerTensors} layer
+   * @param {RunAttention} layer
    * @param {number} head
    */
-  compute({ q, k }, head) {
-    const { n, dHead } = this;
-    const start = head * n * dHead;
-    const queries = q.subarray(start, start + n * dHead);
-    const keys = k.subarray(start, start + n * dHead);
-    for (let query = 0; query < n; query++) this.#row(queries, keys, query);
+  compute(layer, head) {
+    const [queries, keys] = this.#head(layer, head);
+    for (let query = 0; query < this.n; query++) this.#row(queries, keys, query);
     return this;
+  }
+
+  /**
+   * Computes one row of a head.
+   * @param {RunAttention} layer
+   * @param {number} head
+   * @param {number} query
+   */
+  computeRow(layer, head, query) {
+    this.#row(...this.#head(layer, head), query);
+    return this.weights.subarray(query * this.n, (query + 1) * this.n);
+  }
+
+  /**
+   * The queries and keys of a head.
+   * @param {RunAttention} layer
+   * @param {number} head
+   * @returns {[Float32Array, Float32Array]}
+   */
+  #head({ q, k }, head) {
+    const size = this.n * this.dHead;
+    return [q.subarray(head * size, (head + 1) * size), k.subarray(head * size, (head + 1) * size)];
   }
 
   /**

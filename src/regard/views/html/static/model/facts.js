@@ -2,20 +2,13 @@
 
 import { HeadWeights } from "./attention_weights.js";
 import { headType, tokenRoles } from "./head_types.js";
-import { informativeness, meanDistance, pooledCells, poolMap, strongestPairs } from "./head_statistics.js";
+import { informativeness, meanDistance, outputDifference, pooledCells, poolMap, strongestPairs } from "./head_statistics.js";
 
 /** @typedef {import("../core/codec.js").Ref} Ref */
 /** @typedef {import("../core/data.js").Attention} Attention */
 /** @typedef {import("../core/data.js").Facts} Facts */
 /** @typedef {import("../core/data.js").HeadFacts} HeadFacts */
-/** @typedef {import("./attention_weights.js").LayerTensors} LayerTensors */
-
-/**
- * What facts need of a run of the model.
- * @typedef {object} AttentionRun
- * @property {number} n tokens
- * @property {LayerTensors[]} attentions of each layer
- */
+/** @typedef {import("./encoder.js").Run} Run */
 
 /**
  * @typedef {object} ModelShape
@@ -35,6 +28,9 @@ import { informativeness, meanDistance, pooledCells, poolMap, strongestPairs } f
  * @property {string[]} [notes]
  */
 
+/** The largest difference of weights @ v from the model's own output, relative to its largest number, that is rounding. */
+const MAX_ERROR = 1e-3;
+
 /** Bytes of a 32-bit number. */
 const FLOAT_BYTES = 4;
 
@@ -42,7 +38,7 @@ const FLOAT_BYTES = 4;
  * The facts and the numbers of a `Data`: every head with its queries, keys and values, nothing rounded.
  *
  * Numbers are of the size of 12 * n * width bytes a layer, in a buffer of their own, which may be transferred.
- * @param {AttentionRun} run
+ * @param {Pick<Run, "n" | "attentions">} run
  * @param {TextOfRun & ModelShape} options
  * @returns {{facts: Facts, numbers: Uint8Array<ArrayBuffer>}}
  */
@@ -55,13 +51,16 @@ export function answerFacts(run, options) {
   const roles = tokenRoles(tokens);
   const choice = new MostInformative();
   const attentions = run.attentions.map((layer, index) => {
+    let difference = 0;
     const heads = Array.from({ length: numHeads }, (_, place) => {
       head.compute(layer, place);
+      difference = Math.max(difference, outputDifference(head, layer, place));
       choice.consider(index, place, informativeness(head, roles.delimiters));
       return headFacts(head, place, roles, pack, pack.layerRef(index, "q", place, dHead));
     });
     const kvHeads = heads.map((_, place) => ({ k: pack.layerRef(index, "k", place, dHead), v: pack.layerRef(index, "v", place, dHead) }));
-    return { ...attentionFacts(run.n, dHead, scale), path: /** @type {string} */ (paths[index]), layer: index, kv_heads: kvHeads, heads };
+    const maxError = difference / layer.output.reduce((most, each) => Math.max(most, Math.abs(each)), 1e-30);
+    return { ...attentionFacts(run.n, dHead, scale), max_error: maxError, verified: maxError <= MAX_ERROR, path: /** @type {string} */ (paths[index]), layer: index, kv_heads: kvHeads, heads };
   });
   /** @type {Facts} */
   const facts = {
@@ -80,7 +79,7 @@ export function answerFacts(run, options) {
 function attentionFacts(n, dHead, scale) {
   return {
     ...{ group: "self", kind: "self", queries: n, keys: n, query_offset: 0, query_text: 0, key_text: 0 },
-    ...{ mask: "none", kernel: "this page", max_error: null, verified: true, computed_here: true, max_weight_error: 0 },
+    ...{ mask: "none", kernel: "this page", computed_here: true, max_weight_error: 0 },
     ...{ scale, softcap: null, dropout: 0, d_key: dHead, d_value: dHead, first_key: null, end_key: null },
     ...{ query_patches: null, key_patches: null },
   };
@@ -118,7 +117,7 @@ class NumberPack {
   #end;
 
   /**
-   * @param {AttentionRun} run
+   * @param {Pick<Run, "n" | "attentions">} run
    * @param {number} width of a layer's queries, all heads together
    * @param {number} pooledSize of a layer's pooled maps, in bytes
    */

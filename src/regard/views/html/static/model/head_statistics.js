@@ -12,7 +12,7 @@ const ROW_TOP = 8;
 /** The most rows and columns of the pooled map. */
 const THUMBNAIL_CELLS = 32;
 
-/** Of each head as many rows are compared as have the largest number of weights, within these bounds. */
+/** Of each head as many rows are sampled as have the largest number of weights, within these bounds. */
 const MIN_ROWS = 16;
 const MAX_ROWS = 64;
 const MAX_SAMPLED_WEIGHTS = 2 ** 14;
@@ -25,6 +25,26 @@ export function meanDistance({ n, weights }) {
   let sum = 0;
   for (let query = 0, at = 0; query < n; query++) for (let key = 0; key < n; key++, at++) sum += Number(weights[at]) * (query - key);
   return sum / n;
+}
+
+/**
+ * The largest difference between weights @ v and the head's output that the model computed, on some rows.
+ * @param {HeadWeights} head
+ * @param {import("./encoder.js").RunAttention} layer
+ * @param {number} place of the head
+ */
+export function outputDifference({ n, dHead, weights }, { v, output }, place) {
+  const start = place * n * dHead;
+  let largest = 0;
+  for (let row = 0; row < Math.min(n, MIN_ROWS); row++) {
+    const query = Math.floor((row * n) / Math.min(n, MIN_ROWS));
+    for (let i = 0; i < dHead; i++) {
+      let sum = 0;
+      for (let key = 0; key < n; key++) sum += Number(weights[query * n + key]) * Number(v[start + key * dHead + i]);
+      largest = Math.max(largest, Math.abs(sum - Number(output[start + query * dHead + i])));
+    }
+  }
+  return largest;
 }
 
 /**

@@ -7,8 +7,8 @@ import { HeadWeights } from "./attention_weights.js";
 /** @typedef {import("../live/engine.js").HeadChange} HeadChange */
 /** @typedef {import("../live/engine.js").ModelEdit} ModelEdit */
 /** @typedef {import("../live/engine.js").Movement} Movement */
-/** @typedef {import("./attention_weights.js").LayerTensors} LayerTensors */
-/** @typedef {import("./facts.js").AttentionRun & {vector: Float32Array}} VectorRun */
+/** @typedef {import("./encoder.js").RunAttention} RunAttention */
+/** @typedef {Pick<import("./encoder.js").Run, "n" | "attentions" | "vector">} VectorRun */
 
 /**
  * Compares a run with one in which some heads were edited.
@@ -26,7 +26,7 @@ export function movement(before, after, { numHeads, dHead, scale, edits, secondV
   /** @type {HeadChange[]} */
   const heads = [];
   for (let attention = first; attention < before.attentions.length; attention++) {
-    const layers = /** @type {[LayerTensors, LayerTensors]} */ ([before.attentions[attention], after.attentions[attention]]);
+    const layers = /** @type {[RunAttention, RunAttention]} */ ([before.attentions[attention], after.attentions[attention]]);
     for (let head = 0; head < numHeads; head++) {
       old.compute(layers[0], head);
       edited.compute(layers[1], head);
@@ -62,19 +62,21 @@ export function cosine(one, other) {
 
 /**
  * Replaces the weights of edited rows: of several edits of a row the last counts, as in the model.
- * @param {HeadWeights} weights
- * @param {LayerTensors} layer
+ * @param {HeadWeights} head
+ * @param {RunAttention} layer
  * @param {number} place
  * @param {ModelEdit[]} edits of this head
  */
-function editRows({ weights, n, dHead, scale }, layer, place, edits) {
+function editRows(head, layer, place, edits) {
+  const { n, dHead, scale, weights } = head;
   const part = (/** @type {Float32Array} */ tensor) => tensor.subarray(place * n * dHead, (place + 1) * n * dHead);
   /** @type {Head} */
-  const head = { ...{ q: part(layer.q), k: part(layer.k), v: null, dKey: dHead, dValue: dHead, queries: n, keys: n, rows: null, lse: null, scale }, ...{ softcap: null, sink: null, bias: null, allowed: null } };
-  for (const { query, edits: rowEdits } of edits) {
-    if (Object.keys(rowEdits).length === 0) continue;
-    const rows = query === null ? Array.from({ length: n }, (_, row) => row) : [query];
-    for (const row of rows) weights.set(steps(head, row, rowEdits).weights, row * n);
+  const facts = { ...{ q: part(layer.q), k: part(layer.k), v: null, dKey: dHead, dValue: dHead, queries: n, keys: n, rows: null, lse: null, scale }, ...{ softcap: null, sink: null, bias: null, allowed: null } };
+  for (const { query, off, edits: rowEdits } of edits) {
+    for (let row = query ?? 0; row < (query === null ? n : query + 1); row++) {
+      if (off || Object.keys(rowEdits).length === 0) head.computeRow(layer, place, row);
+      else weights.set(steps(facts, row, rowEdits).weights, row * n);
+    }
   }
 }
 

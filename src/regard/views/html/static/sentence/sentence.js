@@ -45,21 +45,22 @@ function mountSentence(root, page) {
   };
   const layouts = { columns: columnLayout(events), line: lineLayout(events) };
   /** @type {keyof typeof layouts} */
-  let layoutName = "columns";
+  let layoutName = page.choices.tokensIn === "line" ? "line" : "columns";
 
   const caption = element("p", { class: "caption" });
   const list = topList(go);
   const legend = headLegend(page);
   const threshold = thresholdField((share) => store.set({ threshold: share }));
   const layout = element("select", { onchange: () => switchLayout(layout.value === "line" ? "line" : "columns") }, element("option", { value: "columns" }, "two columns"), element("option", { value: "line" }, "one line"));
+  layout.value = layoutName;
   const jump = jumpField(
     () => ({ texts: model.tokens.queries, at: store.state.query }),
     (index) => go({ side: "query", index }),
     `sentence-jump${page.suffix}`,
   );
   const missing = element("div", { class: "missing", role: "status" });
-  const drawing = element("div", { class: "drawing" }, layouts.columns.root, caption);
-  const body = element("div", { class: "body" }, drawing, list.root);
+  const drawing = element("div", { class: "drawing" }, layouts[layoutName].root, caption);
+  const body = element("div", { class: layoutName === "line" ? "body across" : "body" }, drawing, list.root);
   root.append(element("div", { class: "tools" }, field("Tokens in", layout), threshold.root, jump), legend.root, missing, body);
   new ResizeObserver(events.moved).observe(drawing);
 
@@ -74,6 +75,7 @@ function mountSentence(root, page) {
   function switchLayout(name) {
     layouts[layoutName].root.replaceWith(layouts[name].root);
     layoutName = name;
+    page.choices.tokensIn = name;
     body.classList.toggle("across", name === "line");
     hovered = null;
     fill();
