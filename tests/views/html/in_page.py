@@ -1,4 +1,4 @@
-"""The model that a page carries, run by Python with the same 8-bit weights: what the page's numbers are held against."""
+"""The model that a page carries, run by Python with the same 8-bit weights: the oracle of the page's numbers."""
 
 from collections.abc import Callable
 from functools import cache

@@ -1,4 +1,6 @@
-"""A live page in a browser: what is typed is answered, what is changed goes through the model, and nothing is in the way."""
+"""A live page in a browser: what is typed is answered, and what is changed goes through the model."""
+
+import json
 
 import pytest
 import torch
@@ -83,6 +85,7 @@ def test_typing_makes_every_view_follow(open_live):
     assert status(page).startswith(f"{len(exact)} tokens · ")
 
 
+@pytest.mark.more
 def test_the_weights_are_pythons(open_live):
     page = open_live({"view": "whatif", "attention": 4, "head": 10, "query": 3})
     ask(page, ANIMAL)
@@ -93,6 +96,7 @@ def test_the_weights_are_pythons(open_live):
     assert found == pytest.approx({key: float(exact[int(key)]) for key in found}, abs=1e-3)
 
 
+@pytest.mark.more
 def test_the_last_answer_stands_while_the_next_is_computed(open_live):
     page = open_live()
     page.evaluate("""() => {
@@ -111,13 +115,15 @@ def test_the_last_answer_stands_while_the_next_is_computed(open_live):
     assert counts[0] < counts[-1]
 
 
+@pytest.mark.more
 def test_what_the_reader_chose_stays_for_the_next_text(open_live):
     page = open_live({"attention": 2, "head": 3, "query": 4, "threshold": 0.2})
     page.select_option("#view-sentence .tools select", "line")
-    word = shown_tokens(page)[4]
+    tokens = page.locator("#view-sentence .tokenlist .token")
+    word = tokens.nth(4).text_content()
     ask(page, f"Please: {page.input_value(TEXT)}")
     assert state_of(page) == pytest.approx({"attention": 2, "head": 3, "query": 6, "threshold": 0.2})
-    assert shown_tokens(page)[6] == word
+    assert tokens.nth(6).text_content() == word
     assert page.input_value("#view-sentence .tools select") == "line"
 
 
@@ -135,25 +141,22 @@ def test_typing_leaves_focus_and_scroll_where_they_are(open_live):
 
 
 @pytest.mark.more
-def test_typing_holds_no_frame_up_for_50_ms(open_live):
-    """Of three rounds the calmest counts: other processes use the same cores."""
+@pytest.mark.parametrize("texts", [1, 2])
+def test_typing_holds_no_frame_up_for_50_ms(open_live, texts):
+    """By the time of the page's own thread: other processes of this machine that wait for a core do not count."""
     page = open_live()
-    page.evaluate("""() => {
-      window.longTasks = [];
-      new PerformanceObserver((list) => longTasks.push(...list.getEntries().map((each) => each.duration)))
-        .observe({type: "longtask"});
-    }""")
-    for view in ("sentence", "map", "whatif"):
+    if texts == 2:
+        compare(page, " ".join([MONEY] * 5))
+    for view in ("sentence", "heads", "map", "whatif"):
         page.click(f"#tab-{view}")
-        longest = []
-        for _ in range(3):
-            answered(page)
-            page.evaluate("longTasks.length = 0")
-            page.locator(TEXT).press_sequentially(" and the boat", delay=60)
-            answered(page)
-            page.wait_for_timeout(100)
-            longest.append(max(page.evaluate("longTasks"), default=0))
-        assert min(longest) <= 50, (view, longest)
+        page.context.browser.start_tracing(page=page, categories=["toplevel"])
+        page.locator(TEXT).press_sequentially(" and the boat", delay=60)
+        answered(page)
+        page.wait_for_timeout(100)
+        events = json.loads(page.context.browser.stop_tracing())["traceEvents"]
+        tasks = [event["tdur"] / 1000 for event in events if event["name"].endswith("RunTask") and "tdur" in event]
+        assert len(tasks) > 100
+        assert max(tasks) <= 50, view
 
 
 def test_a_masked_edge_goes_through_all_later_layers(open_live):
@@ -270,7 +273,8 @@ def test_a_hostile_text_stays_text(open_live):
         page.click(f"#tab-{view}")
         page.wait_for_selector(f"#view-{view}:not([hidden])")
         found = page.evaluate(
-            "[document.documentElement.dataset.hacked ?? null, document.querySelectorAll('#page :is(script, iframe)').length,"
+            "[document.documentElement.dataset.hacked ?? null,"
+            " document.querySelectorAll('#page :is(script, iframe)').length,"
             " [...document.images].filter((each) => !each.src.startsWith('data:image/png')).length]"
         )
         assert found == [None, 0, 0], view
