@@ -14,7 +14,7 @@ import torch
 import regard
 from regard.attention.positions import ALiBi
 from views.html import browsing
-from views.html.page_runs import write_page_model
+from views.html.page_encoders import PageEncoder, minilm_8_bits
 from views.html.rows import Attends, watched
 from views.recordings import river
 from weights import RIVER
@@ -100,12 +100,6 @@ def long_page(request, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def page_model(tmp_path_factory):
-    """The default model in 8 bits, as a page has it, and the `Pretrained` with the same weights."""
-    return write_page_model(tmp_path_factory.mktemp("page_model"))
-
-
-@pytest.fixture(scope="session")
 def node_executable():
     if not (found := shutil.which("node")):
         pytest.skip("no node here: the page's modules are not tested outside a browser")
@@ -132,3 +126,9 @@ def node(node_executable):
             return answer
 
         yield call
+
+
+@pytest.fixture(scope="session")
+def page_encoder(node, tmp_path_factory):
+    """The default model as a page has it, in node, and regard's own with the same 8-bit weights."""
+    return PageEncoder(node, tmp_path_factory.mktemp("page_encoder"), minilm_8_bits(), "minilm")
