@@ -5,7 +5,8 @@ import { createInterface } from "node:readline";
 import { steps, tile } from "../../../src/regard/views/html/static/core/attention.js";
 import { decodeArray, decodeSevenBits, gunzip } from "../../../src/regard/views/html/static/core/codec.js";
 import { Data } from "../../../src/regard/views/html/static/core/data.js";
-import { effectsOf, facts, factsTime, moved, movedModel } from "./facts_bridge.js";
+import * as encoders from "./encoder_bridge.js";
+import * as facts from "./facts_bridge.js";
 import { tokenFunctions } from "./tokens_bridge.js";
 
 /** @typedef {import("../../../src/regard/views/html/static/core/codec.js").Ref} Ref */
@@ -85,7 +86,7 @@ function run(script) {
 }
 
 /** @type {Record<string, (argument: any) => unknown>} */
-const functions = { page, arrays, head, run, facts, factsTime, moved, effectsOf, movedModel, ...tokenFunctions };
+const functions = { page, arrays, head, run, ...encoders, ...facts, ...tokenFunctions };
 for await (const line of createInterface({ input: process.stdin })) {
   const [name, argument] = JSON.parse(line);
   const result = Promise.resolve(argument).then(functions[name]);

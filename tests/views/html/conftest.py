@@ -11,11 +11,13 @@ from urllib.parse import quote
 import pytest
 import torch
 
+import regard
 from regard.attention.positions import ALiBi
 from views.html import browsing
-from views.html.page_runs import write_page_model
+from views.html.page_encoders import PageEncoder, minilm_8_bits
 from views.html.rows import Attends, watched
 from views.recordings import river
+from weights import RIVER
 
 HERE = Path(__file__).parent
 OLDEST_NODE = 20
@@ -63,6 +65,26 @@ def open_head(open_page, river_page):
 
 
 @pytest.fixture(scope="session")
+def model_page(tmp_path_factory):
+    """A page that carries the default model, in 8 bits, and opens with one text."""
+    path = tmp_path_factory.mktemp("model") / "page.html"
+    regard.see(RIVER, path, with_model=True)
+    return path
+
+
+@pytest.fixture
+def open_live(open_page, model_page):
+    """A function that opens model_page in a state, and answers the page when its model has answered."""
+
+    def call(state=None, **options):
+        page = open_page(model_page, state, ready="html[data-model=ready]", **options)
+        page.wait_for_selector(".live-status:not(.computing)")
+        return page
+
+    return call
+
+
+@pytest.fixture(scope="session")
 def odd_page(tmp_path_factory):
     """Two heads with every step that there is, over 40 tokens, and their page."""
     path = tmp_path_factory.mktemp("odd") / "page.html"
@@ -75,12 +97,6 @@ def long_page(request, tmp_path_factory):
     """A causal head over more tokens than a page computes all weights of, and its page."""
     path = tmp_path_factory.mktemp("long") / "page.html"
     return watched(path, Attends(1, 8), request.param), path
-
-
-@pytest.fixture(scope="session")
-def page_model(tmp_path_factory):
-    """The default model in 8 bits, as a page has it, and the `Pretrained` with the same weights."""
-    return write_page_model(tmp_path_factory.mktemp("page_model"))
 
 
 @pytest.fixture(scope="session")
@@ -110,3 +126,9 @@ def node(node_executable):
             return answer
 
         yield call
+
+
+@pytest.fixture(scope="session")
+def page_encoder(node, tmp_path_factory):
+    """The default model as a page has it, in node, and regard's own with the same 8-bit weights."""
+    return PageEncoder(node, tmp_path_factory.mktemp("page_encoder"), minilm_8_bits(), "minilm")

@@ -1,16 +1,13 @@
 /** The facts of a live page for bridge.js: of what Python recorded, and of the page's own model. */
 
-import { readFileSync } from "node:fs";
-
 import { Data } from "../../../src/regard/views/html/static/core/data.js";
 import { answerFacts } from "../../../src/regard/views/html/static/model/facts.js";
+import { short } from "../../../src/regard/views/html/static/model/effect_summary.js";
 import { effects } from "../../../src/regard/views/html/static/model/effects.js";
-import { Encoder } from "../../../src/regard/views/html/static/model/encoder.js";
 import { movement } from "../../../src/regard/views/html/static/model/movement.js";
+import { encoderOf } from "./encoder_bridge.js";
 
 /** @typedef {{n: number, attentions: {q: string, k: string, v: string, output: string}[], vector: string}} RecordedRun */
-
-const WASM = readFileSync(new URL("../../../src/regard/views/html/static/model/kernels.wasm", import.meta.url));
 
 /** @param {string} base64 */
 const floats = (base64) => new Float32Array(Uint8Array.from(Buffer.from(base64, "base64")).buffer);
@@ -37,38 +34,16 @@ export function facts({ run, options }) {
   return { facts: answer.facts, heads, numbers: Buffer.from(answer.numbers).toString("base64") };
 }
 
-// The fewest milliseconds that facts take, of so many times.
-/** @param {{run: RecordedRun, options: any, times: number}} argument */
-export function factsTime({ run, options, times }) {
-  const read = decoded(run);
-  const seconds = Array.from({ length: times }, () => {
-    const start = performance.now();
-    answerFacts(read, options);
-    return performance.now() - start;
-  });
-  return Math.min(...seconds);
-}
-
 /** @param {{before: RecordedRun, after: RecordedRun, options: any}} argument */
 export function moved({ before, after, options }) {
   const { secondVector } = options;
   return movement(decoded(before), decoded(after), { ...options, secondVector: secondVector && floats(secondVector) });
 }
 
-/** @type {Map<string, Promise<Encoder>>} */
-const encoders = new Map();
-
-/** @param {{weights: string, config: any}} model the file of its weights */
-function encoderOf({ weights, config }) {
-  const encoder = encoders.get(weights) ?? Encoder.create(config, readFileSync(weights), WASM);
-  encoders.set(weights, encoder);
-  return encoder;
-}
-
 // Each result of effects on its way, of the page's own model; `until` ends it after so many.
-/** @param {{model: any, ids: number[], second: number[] | null, source: number[] | null, until?: number, options: any}} argument */
+/** @param {{model: string, ids: number[], second: number[] | null, source: number[] | null, until?: number, options: any}} argument */
 export async function effectsOf({ model, ids, second, source, until = Infinity, options }) {
-  const encoder = await encoderOf(model);
+  const encoder = encoderOf(model);
   const [run, secondRun, sourceRun] = await Promise.all([ids, second, source].map((each) => (each ? encoder.forward(each) : null)));
   if (!run) throw new TypeError("no ids");
   const found = [];
@@ -80,10 +55,14 @@ export async function effectsOf({ model, ids, second, source, until = Infinity, 
 }
 
 // The facts and the movement of the page's own model: of a text, and of the same with edits.
-/** @param {{model: any, ids: number[], edits: any[], options: any}} argument */
+/** @param {{model: string, ids: number[], edits: any[], options: any}} argument */
 export async function movedModel({ model, ids, edits, options }) {
-  const encoder = await encoderOf(model);
+  const encoder = encoderOf(model);
   const run = await encoder.forward(ids);
   const { facts } = answerFacts(run, options);
   return { facts, movement: movement(run, await encoder.forward(ids, { edits, after: run }), { ...options, edits, secondVector: null }) };
 }
+
+// Numbers as the sentence about effects has them.
+/** @param {{numbers: number[], digits: number}} argument */
+export const shortNumbers = ({ numbers, digits }) => numbers.map((number) => short(number, digits));

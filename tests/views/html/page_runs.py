@@ -5,7 +5,6 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from torch import Tensor
 import regard
 from regard.lens import AttentionMap, Recording
 from regard.pretrained import Pretrained
-from regard.views.html.quantized_model import quantize_model
 from weights import minilm
 
 
@@ -72,25 +70,3 @@ def packed(t: Tensor) -> str:
 def unpacked(text: str, *shape: int) -> Tensor:
     """32-bit numbers of the bridge."""
     return torch.from_numpy(np.frombuffer(b64decode(text), np.float32).copy()).reshape(shape)
-
-
-@dataclass(frozen=True)
-class PageModel:
-    """The default model in 8 bits, as a page has it."""
-
-    pretrained: Pretrained
-    """With exactly the weights of the page."""
-    facts: dict[str, Any]
-    """For the bridge: the sizes, and the file of the weights."""
-
-    def ids(self, text: str) -> list[int]:
-        """What the model reads of a text."""
-        return list(self.pretrained.tokenizer.encode(text).ids)
-
-
-def write_page_model(folder: Path) -> PageModel:
-    """The default model, its weights in a file of a folder."""
-    quantized = quantize_model(minilm())
-    weights = folder / "weights.bin"
-    weights.write_bytes(quantized.bytes())
-    return PageModel(quantized.dequantize(), {"weights": str(weights), "config": quantized.config})

@@ -15,14 +15,14 @@ OVER = ("heads", "layers", "tokens")
 
 
 @pytest.fixture(scope="session")
-def facts_of(node, page_model):
+def facts_of(node, page_encoder):
     """A function from the options of `effects` to what it yields."""
 
     def call(over, *, text=TEXT, metric="cosine", ablation="zero", second=None, source=None, **options):
-        run = page_run(text, page_model.pretrained)
+        run = page_run(text, page_encoder.model)
         named = {"over": over, "metric": metric, "ablation": ablation, "tokens": run.tokens, **shape_of(run.recording)}
-        texts = {name: given and page_model.ids(given) for name, given in (("second", second), ("source", source))}
-        return node("effectsOf", {"model": page_model.facts, "ids": run.ids, "options": named, **texts, **options})
+        texts = {name: given and page_encoder.ids(given) for name, given in (("second", second), ("source", source))}
+        return node("effectsOf", {"model": page_encoder.name, "ids": run.ids, "options": named, **texts, **options})
 
     return call
 
@@ -30,7 +30,7 @@ def facts_of(node, page_model):
 def pythons(model, over, text=TEXT, metric=None, **options):
     """`EffectFacts` of the same by `regard.effect`."""
     metric = metric or regard.metrics.cosine()
-    effects = regard.effect(model.pretrained, text, metric, over=over, method="exact", progress=False, **options)
+    effects = regard.effect(model.model, text, metric, over=over, method="exact", progress=False, **options)
     heads = {path: (n, range(12)) for n, path in enumerate(effects.paths)}
     return effect_facts(effects, heads, PageTexts())
 
@@ -44,9 +44,9 @@ def close(ours, theirs):
 
 
 @pytest.mark.parametrize("over", OVER)
-def test_effects_are_those_of_regard_effect(facts_of, page_model, over):
+def test_effects_are_those_of_regard_effect(facts_of, page_encoder, over):
     last = facts_of(over)[-1]
-    expected = pythons(page_model, over)
+    expected = pythons(page_encoder, over)
     assert close(last["sofar"]["parts"], expected["parts"])
     assert max(abs(part["effect"]) for part in expected["parts"]) > 1e-3
     others = {"parts": [], "summary": "", "baseline": 0}
@@ -55,8 +55,8 @@ def test_effects_are_those_of_regard_effect(facts_of, page_model, over):
 
 
 @pytest.mark.parametrize("over", OVER)
-def test_the_sentence_is_pythons(facts_of, page_model, over):
-    ours, theirs = (facts["summary"].split() for facts in (facts_of(over)[-1]["sofar"], pythons(page_model, over)))
+def test_the_sentence_is_pythons(facts_of, page_encoder, over):
+    ours, theirs = (facts["summary"].split() for facts in (facts_of(over)[-1]["sofar"], pythons(page_encoder, over)))
     # Word for word; numbers of three digits may differ in the last one.
     assert len(ours) == len(theirs)
     for word, other in zip(ours, theirs, strict=True):
@@ -71,32 +71,39 @@ def _number(word):
         return None
 
 
-def test_the_similarity_with_a_second_text_is_a_metric(facts_of, page_model):
+@pytest.mark.parametrize("digits", [2, 3])
+def test_numbers_of_the_sentence_are_written_as_python_writes_them(node, digits):
+    numbers = [0.0, 1.0, 0.5, -0.25, 99.96, 100.0, 999.6, 123456.0, 1e-4, 9.996e-5, 1.5e-5, -2e-10, 0.1 + 0.2, 3e20]
+    answer = node("shortNumbers", {"numbers": numbers, "digits": digits})
+    assert answer == [f"{number:.{digits}g}" for number in numbers]
+
+
+def test_the_similarity_with_a_second_text_is_a_metric(facts_of, page_encoder):
     with torch.no_grad():
-        second = page_model.pretrained.model(torch.tensor([page_model.ids(LOAN)]))[0].mean(0)
+        second = page_encoder.model.model(torch.tensor([page_encoder.ids(LOAN)]))[0].mean(0)
 
     def similarity(output):
         return torch.cosine_similarity(output[0].mean(0), second, dim=0)
 
     last = facts_of("layers", metric="similarity", second=LOAN)[-1]["sofar"]
-    expected = pythons(page_model, "layers", metric=similarity)
+    expected = pythons(page_encoder, "layers", metric=similarity)
     assert last["metric"] == "similarity with the second text"
     assert last["baseline"] == pytest.approx(expected["baseline"], abs=1e-4)
     assert close([part["effect"] for part in last["parts"]], [part["effect"] for part in expected["parts"]])
     assert " of 0." in last["summary"]
 
 
-def test_heads_are_replaced_by_their_mean(facts_of, page_model):
+def test_heads_are_replaced_by_their_mean(facts_of, page_encoder):
     last = facts_of("layers", ablation="mean")[-1]["sofar"]
-    expected = pythons(page_model, "layers", ablation="mean")
+    expected = pythons(page_encoder, "layers", ablation="mean")
     assert last["ablation"] == expected["ablation"]
     assert close(last["parts"], expected["parts"])
 
 
 @pytest.mark.parametrize(("ablation", "source"), [("mean", LOAN), ("resample", SAME_LENGTH)])
-def test_heads_are_replaced_by_those_of_another_text(facts_of, page_model, ablation, source):
+def test_heads_are_replaced_by_those_of_another_text(facts_of, page_encoder, ablation, source):
     last = facts_of("layers", ablation=ablation, source=source)[-1]["sofar"]
-    expected = pythons(page_model, "layers", ablation=ablation, source=source)
+    expected = pythons(page_encoder, "layers", ablation=ablation, source=source)
     assert last["ablation"] == expected["ablation"]
     assert close(last["parts"], expected["parts"])
 

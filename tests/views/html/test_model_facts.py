@@ -14,16 +14,22 @@ from regard.views.html.facts import THUMBNAIL_CELLS, MapStatistics, PageTexts, a
 from regard.views.html.page import build_page
 from views.html.page_runs import PageRun, page_run, unpacked
 from views.recordings import recorded
-from weights import RIVER
+from weights import LOAN, PIZZA, RIVER, minilm
 
 REPEATED = " ".join(["a river, the bank; it ran"] * 5)
 TEXTS = {"river": RIVER, "repeated": REPEATED, "two tokens": "", "surrogates": "🙂 naïve café, 日本語 it's"}
+LONG = " ".join([RIVER, PIZZA, LOAN, REPEATED] * 9)
 CLS = 101
 
 
 @cache
 def run(name):
-    return page_run([CLS] if name == "one token" else TEXTS[name])
+    """What the model does with a text, with a token alone, or with the first tokens of a long text."""
+    if name == "one token":
+        return page_run([CLS])
+    if name == "512 tokens":
+        return page_run(minilm().tokenizer.encode(LONG).ids[:512])
+    return page_run(TEXTS[name])
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +37,7 @@ def answers():
     return {}
 
 
-@pytest.fixture(params=[*TEXTS, "one token"])
+@pytest.fixture(params=[*TEXTS, "one token", pytest.param("512 tokens", marks=pytest.mark.more)])
 def case(request, node, answers):
     """A run, the facts that the page makes of it, and those of Python."""
     name, made = request.param, run(request.param)

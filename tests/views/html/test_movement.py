@@ -118,11 +118,11 @@ def test_without_a_second_text_there_is_no_similarity(node):
     ],
     ids=["an edge", "a head", "a key", "a temperature"],
 )
-def test_edits_go_through_the_page_model_as_through_regard(node, page_model, change, edit):
-    before = page_run(RIVER, page_model.pretrained)
-    with edited(change, page_model.pretrained):
-        after = page_run(RIVER, page_model.pretrained)
-    argument = {"model": page_model.facts, "ids": before.ids, "edits": [edit], "options": before.options()}
+def test_edits_go_through_the_page_model_as_through_regard(node, page_encoder, change, edit):
+    before = page_run(RIVER, page_encoder.model)
+    with edited(change, page_encoder.model):
+        after = page_run(RIVER, page_encoder.model)
+    argument = {"model": page_encoder.name, "ids": before.ids, "edits": [edit], "options": before.options()}
     found = node("movedModel", argument)
     options = {**shape_of(before.recording), "edits": [edit], "secondVector": None}
     expected = node("moved", {"before": before.to_json(), "after": after.to_json(), "options": options})
