@@ -83,7 +83,7 @@ class EffectRun:
     num_done: int = 0
     """How many of these are computed."""
     tokens_per_forward: int | None = None
-    """About how many tokens go through the model from one call of `on_progress` to the next; None for as many as are fastest."""
+    """About how many tokens go through the model between two calls of `on_progress`; None: as many as are fastest."""
 
     def run(self) -> None:
         """Compute everything; what is interrupted leaves the states as far as they are."""
