@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.lens.effects import gradient, looked_at
-from regard.lens.effects.ablate import TOKENS_PER_FORWARD, ExactRuns, numbers
+from regard.lens.effects.ablate import ExactRuns, numbers
 from regard.lens.effects.effects import MAX_RECORDING_BYTES, Effects
 from regard.lens.effects.looked_at import PartAttention, position_in
 from regard.lens.effects.metrics import TextContext, tensors_of
@@ -82,8 +82,8 @@ class EffectRun:
     """How many parts of all texts are computed exactly, once that is known."""
     num_done: int = 0
     """How many of these are computed."""
-    tokens_per_forward: int = TOKENS_PER_FORWARD
-    """About how many tokens go through the model from one call of `on_progress` to the next."""
+    tokens_per_forward: int | None = None
+    """About how many tokens go through the model between two calls of `on_progress`; None: as many as are fastest."""
 
     def run(self) -> None:
         """Compute everything; what is interrupted leaves the states as far as they are."""
