@@ -66,6 +66,7 @@ def test_the_next_tokens_follow_while_one_types(open_live, france_server):
     assert likeliest(page) == expected
 
 
+@pytest.mark.more
 def test_every_view_shows_the_text_that_was_typed(open_live, france_server):
     page = open_live(france_server, {"view": "map"})
     page.fill("#text-1", "Rivers have banks")
@@ -74,6 +75,7 @@ def test_every_view_shows_the_text_that_was_typed(open_live, france_server):
         page.wait_for_selector(f"#view-{view} .token:text('banks'):visible")
 
 
+@pytest.mark.more
 def test_a_click_on_a_next_token_writes_it(open_live, france_server):
     page = open_live(france_server, {"view": "next"})
     page.click("#view-next tbody tr:has-text('Paris') button")
@@ -81,6 +83,7 @@ def test_a_click_on_a_next_token_writes_it(open_live, france_server):
     assert page.input_value("#text-1") == f"{FRANCE} Paris"
 
 
+@pytest.mark.more
 def test_a_special_token_cannot_be_clicked_since_it_is_no_text(open_live, france_server):
     page = open_live(france_server, {"view": "next"})
     page.fill("#text-1", "The end.")
@@ -121,6 +124,7 @@ def test_a_text_is_written_token_by_token_while_the_map_grows_and_then_all_views
     assert page.locator("#view-map :text('answer')").count() > 0
 
 
+@pytest.mark.more
 def test_each_written_token_has_its_candidates_and_another_one_ends_the_text_there(open_live, france_server):
     page = open_live(france_server, {"view": "writing"})
     page.fill("#writing-max_new_tokens", "4")
@@ -136,6 +140,7 @@ def test_each_written_token_has_its_candidates_and_another_one_ends_the_text_the
     assert page.input_value("#text-1") == f"{FRANCE} Paris and"
 
 
+@pytest.mark.more
 def test_stop_keeps_what_was_written(open_live, france_server):
     page = open_live(france_server, {"view": "writing"})
     page.fill("#writing-max_new_tokens", "200")
@@ -149,6 +154,7 @@ def test_stop_keeps_what_was_written(open_live, france_server):
     assert len(text) < 300
 
 
+@pytest.mark.more
 def test_what_one_types_comes_before_what_is_being_written(open_live, france_server):
     page = open_live(france_server, {"view": "writing"})
     page.fill("#writing-max_new_tokens", "250")
@@ -160,6 +166,7 @@ def test_what_one_types_comes_before_what_is_being_written(open_live, france_ser
     assert page.input_value("#text-1") == "The capital of Italy is"
 
 
+@pytest.mark.more
 def test_the_same_seed_writes_the_same_text_and_a_temperature_another_one(open_live, france_server):
     page = open_live(france_server, {"view": "writing"})
     texts = []
@@ -194,6 +201,7 @@ def test_an_edge_that_is_cut_goes_through_the_model(open_live, france_server):
     assert abs(now - before) > 1e-3
 
 
+@pytest.mark.more
 def test_effects_are_computed_while_one_watches(open_live, france_server):
     page = open_live(france_server, {"view": "effect"})
     page.select_option(".effectOver", "layers")
@@ -209,6 +217,7 @@ def test_effects_are_computed_while_one_watches(open_live, france_server):
     torch.testing.assert_close(shown, expected.float(), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.more
 def test_an_effect_ends_when_another_text_is_typed(open_live, france_server):
     page = open_live(france_server, {"view": "effect"})
     page.fill("#text-1", MARY)
@@ -222,6 +231,7 @@ def test_an_effect_ends_when_another_text_is_typed(open_live, france_server):
     assert page.locator(".effect-controls .cancel").is_hidden()
 
 
+@pytest.mark.more
 def test_two_tabs_with_two_texts_never_show_one_anothers(open_live, france_server):
     texts = ["Rivers have banks", "Clouds bring rain"]
     pages = [open_live(france_server, {"view": "next"}) for _ in texts]
@@ -235,6 +245,7 @@ def test_two_tabs_with_two_texts_never_show_one_anothers(open_live, france_serve
             assert not set(other.split()) & set(page.locator("body").inner_text().split())
 
 
+@pytest.mark.more
 def test_a_hostile_text_stays_text(open_live, france_server):
     page = open_live(france_server, {"view": "next"})
     hostile = "</script><img src=x onerror=\"document.documentElement.dataset.hacked='yes'\">\u202e\x00<x-evil>"
@@ -271,6 +282,7 @@ def test_a_server_that_is_gone_is_said_and_asked_again(chromium, serve, small_de
             page.wait_for_selector("#view-next .end .token:text-is('a b')")
 
 
+@pytest.mark.more
 def test_a_server_that_was_started_anew_is_told_from_one_that_is_gone(chromium, serve, small_decoder):
     server = serve(small_decoder)
     with chromium.served(server.url) as (page, _):
@@ -281,6 +293,7 @@ def test_a_server_that_was_started_anew_is_told_from_one_that_is_gone(chromium, 
             page.wait_for_selector(".live-status .words.error:has-text('started anew')")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("view", ["next", "writing"])
 def test_nothing_is_wider_than_a_small_dark_screen(open_live, france_server, view):
     page = open_live(france_server, {"view": view}, width=360, dark=True)
