@@ -13,6 +13,7 @@ from regard.server import LiveServer
 from weights import smollm2
 
 FRANCE = "The capital of France is"
+RIVER = "the bank of a river"
 MARY = "When Mary and John went to the store, John gave a drink to"
 
 
@@ -35,6 +36,13 @@ def open_live(chromium):
 
         yield call
     assert [line for log in logs for line in log] == []
+
+
+@pytest.fixture(scope="module")
+def river_server(small_decoder):
+    """A small decoder, which answers at once."""
+    with LiveServer(small_decoder, texts=[RIVER]) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +114,7 @@ new MutationObserver(note).observe(document.body, { subtree: true, childList: tr
 """
 
 
+@pytest.mark.more
 def test_a_text_is_written_token_by_token_while_the_map_grows_and_then_all_views_show_it(open_live, france_server):
     page = open_live(france_server, {"view": "writing", "attention": 4, "head": 7})
     page.evaluate(OBSERVED)
@@ -125,19 +134,23 @@ def test_a_text_is_written_token_by_token_while_the_map_grows_and_then_all_views
 
 
 @pytest.mark.more
-def test_each_written_token_has_its_candidates_and_another_one_ends_the_text_there(open_live, france_server):
-    page = open_live(france_server, {"view": "writing"})
+def test_each_written_token_has_its_candidates_and_another_one_ends_the_text_there(open_live, river_server):
+    page = open_live(river_server, {"view": "writing"})
     page.fill("#writing-max_new_tokens", "4")
     page.click("#writing-generate")
     page.wait_for_selector("#view-writing .progress:has-text('Written')")
-    page.click("#view-writing .written button:nth-of-type(1)")
-    chosen = page.locator("#view-writing .candidates tr.chosen")
-    assert chosen.inner_text().split()[0] == "␣Paris"
+    written = page.locator("#view-writing .written button")
+    names = written.all_inner_texts()
+    written.first.click()
+    chosen = page.locator("#view-writing .candidates tr.chosen th")
+    assert chosen.inner_text() == names[0]
     page.keyboard.press("ArrowRight")
-    assert chosen.inner_text().split()[0] == "."
-    page.click("#view-writing .candidates tr:has-text('and') button")
-    page.wait_for_selector("#view-writing .prompt:text-is('The capital of France is Paris and')")
-    assert page.input_value("#text-1") == f"{FRANCE} Paris and"
+    assert chosen.inner_text() == names[1]
+    other = page.locator("#view-writing .candidates tr:not(.chosen) button").first
+    text = RIVER + (names[0] + other.inner_text()).replace("␣", " ")
+    other.click()
+    page.wait_for_selector(f"#view-writing .prompt:text-is({json.dumps(text)})")
+    assert page.input_value("#text-1") == text
 
 
 @pytest.mark.more
@@ -167,11 +180,11 @@ def test_what_one_types_comes_before_what_is_being_written(open_live, france_ser
 
 
 @pytest.mark.more
-def test_the_same_seed_writes_the_same_text_and_a_temperature_another_one(open_live, france_server):
-    page = open_live(france_server, {"view": "writing"})
+def test_the_same_seed_writes_the_same_text_and_a_temperature_another_one(open_live, river_server):
+    page = open_live(river_server, {"view": "writing"})
     texts = []
     for temperature, seed in (("1.5", "3"), ("1.5", "3"), ("0", "3")):
-        page.fill("#text-1", FRANCE)
+        page.fill("#text-1", RIVER)
         page.fill("#writing-max_new_tokens", "6")
         page.fill("#writing-temperature", temperature)
         page.fill("#writing-seed", seed)
@@ -295,8 +308,8 @@ def test_a_server_that_was_started_anew_is_told_from_one_that_is_gone(chromium, 
 
 @pytest.mark.more
 @pytest.mark.parametrize("view", ["next", "writing"])
-def test_nothing_is_wider_than_a_small_dark_screen(open_live, france_server, view):
-    page = open_live(france_server, {"view": view}, width=360, dark=True)
+def test_nothing_is_wider_than_a_small_dark_screen(open_live, river_server, view):
+    page = open_live(river_server, {"view": view}, width=360, dark=True)
     if view == "writing":
         page.fill("#writing-max_new_tokens", "12")
         page.click("#writing-generate")
