@@ -107,7 +107,8 @@ format: install ## write what lint asks for
 
 # The built file is in the repository, so that nobody else needs the tool; a test rebuilds it and compares.
 WASM := src/regard/views/html/static/model/kernels
-wasm: $(NODE_STAMP) ## build the page's WebAssembly from its text
+wasm: ## build the page's WebAssembly from its text
+	@[ -x node_modules/.bin/wat2wasm ] || $(MAKE) --no-print-directory $(NODE_STAMP)
 	node_modules/.bin/wat2wasm $(WASM).wat --output=$(WASM).wasm
 
 bench: install ## time it against its rivals and write BENCHMARKS.md's tables

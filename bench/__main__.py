@@ -17,6 +17,7 @@ from bench.embedding import embedding
 from bench.generation import beams, greedy, prefill
 from bench.integrations import full_attention, mask_memory, sliding_windows, soft_cap
 from bench.interventions import effects, knockout
+from bench.live import model_page, server
 from bench.loading import loading
 from bench.maps import long_maps, statistics
 from bench.page import pages
@@ -54,6 +55,7 @@ SECTIONS = {
     "capitals": [capitals],
     "induction": [induction],
     "page": [pages],
+    "live": [model_page, server],
     "generation": [greedy, beams, prefill],
     "load": [loading],
     "smollm2": [decoding, agreement],

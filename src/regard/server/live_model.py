@@ -21,6 +21,9 @@ OVER = ("heads", "layers", "tokens", "edges")
 
 ABLATIONS = ("zero", "mean", "resample")
 
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+"""What a tokenizer decodes a part of a character to."""
+
 LOGIT_METRICS = ("log_prob", "logit_difference", "kl")
 """The metrics of a model that predicts tokens."""
 
@@ -124,6 +127,17 @@ class LiveModel(ABC):
     @abstractmethod
     def token(self, id_: int) -> str:
         """A token of the vocabulary, as it is shown."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, without special tokens."""
+
+    def added_text(self, id_: int) -> str | None:
+        """What a token adds to a text that it follows; None for a special token, or a part of a character."""
+        # Some tokenizers leave the space out before a first word.
+        first, both = self.decode([id_]), self.decode([id_, id_])
+        added = both.removeprefix(first)
+        return added if first and both.startswith(first) and REPLACEMENT not in both else None
 
     @abstractmethod
     def effect_arguments(self, text: str) -> tuple[Any, Any, Any]:

@@ -114,9 +114,9 @@ class LiveServer:
         Raises:
             RuntimeError: it was closed.
         """
-        self._prepare(on_start)
         try:
             with suppress(KeyboardInterrupt):  # uvicorn raises it again after it has stopped
+                self._prepare(on_start)
                 self._run()
         finally:
             self.close()

@@ -88,7 +88,13 @@ class PretrainedModel(LiveModel):
 
     def token(self, id_: int) -> str:
         """See `LiveModel`."""
-        return display_token(self.pretrained, id_)
+        text = self.added_text(id_)
+        return display_token(self.pretrained, id_) if text is None else text
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """See `LiveModel`."""
+        assert self.pretrained.tokenizer is not None
+        return str(self.pretrained.tokenizer.decode(list(ids)))
 
     def effect_arguments(self, text: str) -> tuple[Any, Any, Any]:
         """See `LiveModel`."""

@@ -42,6 +42,12 @@ def tokens_of(model: LiveModel, logits: Float[Tensor, " vocab_size"], ids: Seque
         raise InputError("the model computes logits that are not finite: its weights are damaged or out of range")
     ordered = sorted(ids, key=lambda id_: -float(logits[id_]))
     return [
-        {"id": id_, "token": model.token(id_), "logit": float(logits[id_]), "probability": float(probabilities[id_])}
+        {
+            "id": id_,
+            "token": model.token(id_),
+            "text": model.added_text(id_),
+            "logit": float(logits[id_]),
+            "probability": float(probabilities[id_]),
+        }
         for id_ in ordered
     ]

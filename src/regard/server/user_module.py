@@ -130,8 +130,8 @@ class UserModule(LiveModel):
         logits = read_tensor(output, "logits")[0, -1].float()
         return WriterStep(logits, head_weights(recording, attention, head))
 
-    def decode_text(self, ids: Sequence[int]) -> str:
-        """The text of ids."""
+    def decode(self, ids: Sequence[int]) -> str:
+        """See `LiveModel`."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def _label(self, recording: Any, ids: list[int]) -> None:
@@ -188,5 +188,5 @@ class ModuleWriter(TextWriter):
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `TextWriter`."""
-        before = self._model.decode_text(self._prompt)
-        return self._model.decode_text([*self._prompt, *ids])[len(before) :]
+        before = self._model.decode(self._prompt)
+        return self._model.decode([*self._prompt, *ids])[len(before) :]

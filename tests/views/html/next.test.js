@@ -9,7 +9,7 @@ import { WritingRun } from "../../../src/regard/views/html/static/next/run.js";
 
 /** @typedef {import("../../../src/regard/views/html/static/live/engine.js").WrittenToken} WrittenToken */
 
-const next = (/** @type {number} */ id, /** @type {number} */ probability) => ({ id, token: ` t${id}`, logit: Math.log(probability), probability });
+const next = (/** @type {number} */ id, /** @type {number} */ probability) => ({ id, token: ` t${id}`, text: ` t${id}`, logit: Math.log(probability), probability });
 
 /**
  * @param {string} query

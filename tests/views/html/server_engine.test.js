@@ -205,6 +205,20 @@ describe("ServerEngine", () => {
     });
   });
 
+  test("a question ends the text that is being written, and the writing is rejected with an AbortError", async () => {
+    const answer = (/** @type {IncomingMessage} */ request, /** @type {ServerResponse} */ response) => {
+      if (request.url?.endsWith("generate")) response.write(event("token", { text: " a" }));
+      else response.end(event("answer", { texts: [], seconds: 1 }));
+    };
+    await withServer(answer, async (engine) => {
+      /** @type {Promise<unknown>} */
+      let asked = Promise.resolve();
+      const written = engine.generate(GENERATE, { onToken: () => void (asked = engine.ask(QUESTION)) });
+      await assert.rejects(written, { name: "AbortError" });
+      await asked;
+    });
+  });
+
   test("an error of a listener is its own, not the server's", async () => {
     const answer = (/** @type {IncomingMessage} */ _, /** @type {ServerResponse} */ response) => void response.end(event("queue", { place: 0 }));
     const fail = () => {

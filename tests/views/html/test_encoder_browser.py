@@ -1,7 +1,6 @@
 """The page's own model in a browser: in a worker, from a file on disk, under the policy of a page that has a model."""
 
 import base64
-import hashlib
 import json
 import re
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 
 import regard
-from regard.views.html.bundle import bundle_modules
+from regard.views.html.bundle import STATIC, bundle_modules, sha256_source
 from regard.views.html.quantized_model import quantize_model
 from views.html.page_encoders import minilm_8_bits
 from weights import random_bert
@@ -20,7 +19,7 @@ let encoder = null;
 const answer = async ({ part, open, ids, times }) => {
   if (part !== undefined) parts += part;
   else if (open) {
-    const wasm = decodeSevenBits(open.wasm).subarray(0, open.wasmLength);
+    const wasm = Uint8Array.from(atob(open.kernels), (each) => each.charCodeAt(0));
     encoder = await Encoder.create(open.config, await decodeWeights(parts, open.length), wasm);
     postMessage({ isOpen: true });
   } else {
@@ -44,8 +43,8 @@ window.ask = (message) => new Promise((done) => {
   worker.onmessage = ({ data }) => done(data);
   worker.postMessage(message);
 });
-window.opened = sendInParts(text("weights"), (part) => worker.postMessage({ part }))
-  .then(() => ask({ open: { ...JSON.parse(text("open")), wasm: text("wasm") } }));
+for (const { textContent } of document.getElementsByClassName("weights")) worker.postMessage({ part: textContent });
+window.opened = ask({ open: JSON.parse(text("open")) });
 document.documentElement.dataset.ready = "yes";
 """
 
@@ -61,16 +60,17 @@ def script(main, code, **modules):
 def write_page(path, quantized):
     """A page with a model and without anything to see."""
     packed = quantized.pack()
-    modules = {"Encoder": "model/encoder", "decodeWeights": "model/weights", "decodeSevenBits": "core/codec"}
+    modules = {"Encoder": "model/encoder", "decodeWeights": "model/weights"}
     worker = script("model/encoder", WORKER, **modules)
-    main = script("live/parts", PAGE, sendInParts="live/parts")
-    sha = base64.b64encode(hashlib.sha256(main.encode()).digest()).decode()
-    policy = f"default-src 'none'; script-src 'sha256-{sha}' 'wasm-unsafe-eval'; worker-src blob:"
-    opened = json.dumps({"config": packed.config, "length": packed.length, "wasmLength": packed.wasm_length})
-    texts = {"worker": worker, "open": opened, "wasm": packed.wasm, "weights": packed.text}
-    scripts = "".join(f'<script type="text/plain" id="{id}">{text}</script>' for id, text in texts.items())
+    policy = f"default-src 'none'; script-src '{sha256_source(PAGE)}' 'wasm-unsafe-eval'; worker-src blob:"
+    kernels = base64.b64encode((STATIC / "model/kernels.wasm").read_bytes()).decode()
+    opened = json.dumps({"config": packed.config, "length": packed.length, "kernels": kernels})
+    scripts = (
+        f'<script type="text/plain" id="worker">{worker}</script><script type="text/plain" id="open">{opened}</script>'
+    )
+    scripts += "".join(f'<script type="text/plain" class="weights">{part}</script>' for part in packed.parts)
     head = f'<!doctype html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
-    page = f'{head}<title>A model</title>{scripts}<script type="module">{main}</script>'
+    page = f'{head}<title>A model</title>{scripts}<script type="module">{PAGE}</script>'
     path.write_text(page, encoding="utf-8", newline="")
     return path
 

@@ -228,8 +228,9 @@ def test_what_the_model_cannot_read_is_refused(small, argument, message):
 
 SIZES = {
     "no number": ({"d_model": "24"}, "d_model of the model is 24, and not a whole number from 1 to 16777216"),
-    "zero": ({"num_layers": 0}, "num_layers of the model is 0, and not a whole number from 1 to 16777216"),
+    "zero": ({"num_layers": 0}, "num_layers of the model is 0, and not a whole number from 1 to 1000"),
     "huge": ({"d_ff": 2**40}, f"d_ff of the model is {2**40}, and not a whole number from 1 to 16777216"),
+    "layers": ({"num_layers": 1001}, "num_layers of the model is 1001, and not a whole number from 1 to 1000"),
     "heads": ({"num_heads": 5}, "d_model of the model is 18, which does not divide into num_heads = 5"),
     "scale": ({"attention_scale": None}, "attention_scale of the model is null, and not a finite number"),
     "eps": ({"norm_eps": -1}, "norm_eps of the model is -1, and not a number from 0 to 1"),

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 import regard
 from regard.errors import InputError
-from regard.views.html.quantized_model import MIN_ROW, dequantize, quantize_model, quantize_rows
+from regard.views.html.quantized_model import (
+    MAX_PART,
+    MIN_ROW,
+    QuantizationDistance,
+    dequantize,
+    quantize_model,
+    quantize_rows,
+)
 from views.html.page_encoders import minilm_8_bits
 from weights import LOAN, RIVER, minilm, random_bert, random_checkpoint, smollm2
 
@@ -86,7 +93,9 @@ def test_a_masked_language_models_head_is_not_packed(tmp_path):
 def test_minilm_takes_less_than_24_million_bytes_of_a_page():
     packed = minilm_8_bits().pack()
     assert len(packed.text.encode()) < 24e6
-    assert not set(packed.text + packed.wasm) & set("\0\n\r<")
+    assert not set(packed.text) & set("\0\n\r<")
+    assert "".join(packed.parts) == packed.text
+    assert max(map(len, packed.parts)) <= MAX_PART
 
 
 def test_equal_models_are_packed_to_equal_text(small):
@@ -114,13 +123,16 @@ def weights_of(model, text):
     return torch.cat([recording[path].dense().flatten() for path in recording])
 
 
-def test_the_notes_say_the_distance():
-    first, second = minilm_8_bits().compare([RIVER]).notes()
-    assert first == (
-        "Weights in 8 bits: each differs from the full one by at most 0.4% of the largest in its row, all of them by "
-        "0.9% (root mean square)."
+def test_the_notes_say_the_distance_and_round_to_the_worse_side():
+    distance = QuantizationDistance(
+        num_texts=1, relative_error=0.0087, min_vector_cosine=0.99957, min_token_cosine=0.9, max_attention_error=0.0382
     )
-    assert second.startswith("For this text, no attention weight differs from the full model's by more than 0.0")
+    assert distance.notes() == [
+        "Weights in 8 bits: each differs from the full one by at most 0.4% of the largest in its row, all of them by "
+        "0.9% (root mean square).",
+        "For this text, no attention weight differs from the full model's by more than 0.039; the cosine of the text's "
+        "vector with the full model's is 0.9995 or more.",
+    ]
 
 
 def test_models_that_are_the_same_have_no_distance(small):

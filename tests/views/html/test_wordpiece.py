@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import re
 import unicodedata
 
 import pytest
@@ -10,7 +11,9 @@ from tokenizers import Tokenizer
 
 from regard.errors import InputError
 from regard.lens.text.words import Words, normalize_word
+from regard.views.html.bundle import bundle_modules
 from regard.views.html.wordpiece import SEPARATOR, character_classes, wordpiece_settings
+from views.html import browsing
 from views.html.page_tokens import made_texts, page_encoding
 from weights import LOAN, RIVER, minilm, sentences, smollm2
 
@@ -112,6 +115,23 @@ def test_of_two_special_tokens_that_begin_together_the_longer_one_is_found(encod
     assert found == expected
 
 
+def test_chromium_reads_texts_as_the_library_reads_them(chromium, tmp_path):
+    """Its tables of Unicode are others than node's; the script is the one that a page carries."""
+    (tmp_path / "empty.html").write_text("<!doctype html>")
+    script = bundle_modules("model/tokenizer")
+    (tokenizer,) = re.findall(r"^// model/tokenizer\.js\nconst (\w+)", script, re.MULTILINE)
+    texts = [*made_texts(200, seed=4), *chunks([c for c in CODES if not any(a < c < b for a, b in UNIFORM)], " ")]
+    with browsing.opened(chromium, tmp_path / "empty.html") as (page, log):
+        found = page.evaluate(
+            f"(json) => {{ {script}; const [settings, texts] = JSON.parse(json);"
+            f"const tokenizer = new {tokenizer}.WordPieceTokenizer(settings);"
+            "return JSON.stringify(texts.map((text) => tokenizer.encode(text))); }",
+            json.dumps([wordpiece_settings(minilm()) | {"max_tokens": None}, texts]),
+        )
+    assert log == []
+    assert json.loads(found) == [page_encoding(minilm().tokenizer.encode(text), text) for text in texts]
+
+
 def test_half_a_character_is_refused_as_python_refuses_it(encode, node):
     encode([])
     for text in ("a\ud800b", "\udfff", "\ude00\ud83d"):
@@ -141,7 +161,7 @@ def test_a_text_of_60_000_words_is_read(encode):
 def test_words_and_labels_are_those_of_python(encode, node):
     texts = [
         text
-        for text in [RIVER, *made_texts(300, seed=2), *sentences(200)]
+        for text in ["embed\x1cding a\u2122\x1c\u2122", RIVER, *made_texts(300, seed=2), *sentences(200)]
         if len(minilm().tokenizer.encode(text).ids) <= 512
     ]
     encode([])

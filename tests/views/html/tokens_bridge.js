@@ -1,6 +1,7 @@
 /** The page's tokenizer, words and context for bridge.js, as test_wordpiece.py and test_context_js.py call them. */
 
-import { contextOf } from "../../../src/regard/views/html/static/model/context.js";
+import { contextOf, lastSharedWord } from "../../../src/regard/views/html/static/model/context.js";
+import { largestEigenpairs } from "../../../src/regard/views/html/static/model/eigen.js";
 import { WordPieceTokenizer } from "../../../src/regard/views/html/static/model/tokenizer.js";
 import { Words, normalizeWord } from "../../../src/regard/views/html/static/model/words.js";
 
@@ -60,5 +61,14 @@ function context({ texts, states, first }) {
   return attempt(() => contextOf(read, first));
 }
 
+/** @param {string[]} texts */
+const shared = (texts) => ({ word: lastSharedWord(texts.map((text) => Words.of(text, tokenizer))) });
+
+/** @param {{matrix: number[][], count: number}} argument */
+function eigenpairs({ matrix, count }) {
+  const { values, vectors } = largestEigenpairs(matrix.map((row) => Float64Array.from(row)), count);
+  return { values, vectors: vectors.map((vector) => [...vector]) };
+}
+
 /** @type {Record<string, (argument: any) => unknown>} */
-export const tokenFunctions = { tokenizer: readSettings, encode, words: describe, normalize, context };
+export const tokenFunctions = { tokenizer: readSettings, encode, words: describe, normalize, context, shared, eigenpairs };

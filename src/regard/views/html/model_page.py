@@ -134,7 +134,7 @@ def _write(facts: dict[str, Any], numbers: bytes, settings: dict[str, Any], pack
         style=style,
         script=script,
         worker=bundle_modules(WORKER),
-        weights=packed.text,
+        weights="\n".join(f'<script type="text/plain" class="weights">{part}</script>' for part in packed.parts),
         **sizes,
         **encoded,
     )

@@ -12,6 +12,7 @@ import copy
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, floor
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +23,6 @@ from regard.errors import InputError
 from regard.lens import watch
 from regard.pretrained import Pretrained
 from regard.transformer import Encoder
-from regard.views.html.bundle import STATIC
 from regard.views.html.codec import encode_seven_bits
 
 MAX_INT8 = 127
@@ -30,6 +30,9 @@ MAX_INT8 = 127
 
 MIN_ROW = 2.0**-100
 """Rows without any larger number become zeros: the scale of a smaller one would have few bits left in float32."""
+
+MAX_PART = 2**20
+"""The characters of an element of the page. Of 23 million in one, Chromium's parser stops the page for 100 ms."""
 
 REQUIRED: dict[str, tuple[Any, str]] = {
     "positions": ("learned", "the page's model adds learned position vectors"),
@@ -127,8 +130,7 @@ class QuantizedModel:
         # Only the frequencies of the bytes repeat: a search for longer repetitions takes time and finds none.
         compressor = zlib.compressobj(9, zlib.DEFLATED, 31, 9, zlib.Z_HUFFMAN_ONLY)
         packed = compressor.compress(self.bytes()) + compressor.flush()
-        wasm = (STATIC / "model/kernels.wasm").read_bytes()
-        return PackedModel(self.config, encode_seven_bits(packed), len(packed), encode_seven_bits(wasm), len(wasm))
+        return PackedModel(self.config, encode_seven_bits(packed), len(packed))
 
     def compare(self, texts: Sequence[str]) -> QuantizationDistance:
         """How far the 8-bit weights are from the full ones, and what that changes in some texts.
@@ -159,10 +161,11 @@ class PackedModel:
     """The weights, compressed by gzip, seven bits in each character (`encode_seven_bits`)."""
     length: int
     """The number of bytes that gzip wrote."""
-    wasm: str
-    """kernels.wasm, seven bits in each character."""
-    wasm_length: int
-    """Its number of bytes."""
+
+    @property
+    def parts(self) -> list[str]:
+        """The text for elements of the page: a browser reads a longer one, and sends it to a worker, with a delay."""
+        return [self.text[at : at + MAX_PART] for at in range(0, len(self.text), MAX_PART)]
 
 
 @dataclass(frozen=True)
@@ -188,8 +191,8 @@ class QuantizationDistance:
             f"{0.5 / MAX_INT8:.1%} of the largest in its row, all of them by {self.relative_error:.1%} (root mean "
             "square).",
             f"For {texts}, no attention weight differs from the full model's by more than "
-            f"{self.max_attention_error:.2g}; the cosine of the text's vector with the full model's is "
-            f"{self.min_vector_cosine:.4f} or more.",
+            f"{ceil(1000 * self.max_attention_error) / 1000:g}; the cosine of the text's vector with the full model's "
+            f"is {floor(10_000 * self.min_vector_cosine) / 10_000:g} or more.",
         ]
 
 

@@ -29,21 +29,35 @@ export function aspectRatio({ queries, keys }) {
   return Math.min(1 / MIN_ASPECT, Math.max(MIN_ASPECT, keys / queries));
 }
 
+/** Milliseconds of painting after which the next frame comes first: a page of many heads must not hold the keyboard up. */
+const PAINTING = 12;
+
 /**
  * Calls once for each picture, when it comes near the window.
  * @param {(image: HTMLImageElement) => void} paint
  */
 export function paintWhenVisible(paint) {
+  /** @type {HTMLImageElement[]} */
+  let waiting = [];
+  let frame = 0;
   const observer = new IntersectionObserver(
     (entries) => {
       for (const { isIntersecting, target } of entries) {
         if (!isIntersecting) continue;
         observer.unobserve(target);
-        paint(/** @type {HTMLImageElement} */ (target));
+        waiting.push(/** @type {HTMLImageElement} */ (target));
       }
+      paintSome();
     },
     { rootMargin: "600px" },
   );
+
+  function paintSome() {
+    cancelAnimationFrame(frame);
+    const begin = performance.now();
+    while (waiting.length > 0 && performance.now() - begin < PAINTING) paint(/** @type {HTMLImageElement} */ (waiting.shift()));
+    if (waiting.length > 0) frame = requestAnimationFrame(paintSome);
+  }
 
   /**
    * Starts with some, or all over again.
@@ -51,6 +65,7 @@ export function paintWhenVisible(paint) {
    */
   return (images) => {
     observer.disconnect();
+    waiting = [];
     for (const image of images) observer.observe(image);
   };
 }

@@ -59,7 +59,8 @@
 /**
  * @typedef {object} NextToken
  * @property {number} id
- * @property {string} token
+ * @property {string} token as it is shown
+ * @property {string | null} text what it adds to a text; null for a special token, or a part of a character
  * @property {number} logit
  * @property {number} probability
  */

@@ -129,6 +129,7 @@ function size({ before, after }) {
 /** @param {HeadChange} change */
 function shortChange({ before, after }) {
   const change = (after - before) * 100;
-  const text = Math.abs(change) < 0.05 ? "0" : Math.abs(change) < 9.95 ? Math.abs(change).toFixed(1) : Math.abs(change).toFixed(0);
-  return text === "0" ? "0" : `${change < 0 ? "−" : "+"}${text}`;
+  const size = Math.abs(change);
+  if (size < 0.05) return "0";
+  return `${change < 0 ? "−" : "+"}${size < 0.95 ? size.toFixed(1).slice(1) : size.toFixed(0)}`;
 }

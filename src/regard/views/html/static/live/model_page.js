@@ -9,7 +9,7 @@ import { element, visible } from "../core/dom.js";
 /** @param {HTMLElement} body */
 async function openPage(body) {
   const [data, { model, settings }] = await Promise.all([Data.read(document), readSettings()]);
-  const engine = new WorkerEngine({ model, settings, script: text("worker"), weights: text("weights") });
+  const engine = new WorkerEngine({ model, settings, script: text("worker"), weights: weightParts() });
   /** @type {import("./engine.js").Answer} */
   const first = { texts: [{ facts: data.facts, numbers: /** @type {Uint8Array<ArrayBuffer>} */ (data.numbers), next: null }], similarity: null, movement: null, seconds: 0 };
   startLivePage(body, { engine, first, ready: engine.ready });
@@ -22,6 +22,11 @@ async function openPage(body) {
 async function readSettings() {
   const { bytes } = script("settings").dataset;
   return JSON.parse(new TextDecoder().decode(await gunzip(decodeSevenBits(text("settings")), Number(bytes))));
+}
+
+/** The weights are in elements that are short enough to be read and sent one at a time. */
+function weightParts() {
+  return Array.from(document.getElementsByClassName("weights"), ({ textContent }) => textContent ?? "");
 }
 
 /** @param {string} id */

@@ -30,6 +30,7 @@ export function throughModel(page) {
     outcome,
     grid.root,
   );
+  const summary = element("button", { type: "button", class: "moved-summary", onclick: () => root.scrollIntoView() });
   let listed = "";
 
   /** @param {boolean} isAll */
@@ -54,6 +55,8 @@ export function throughModel(page) {
     root.classList.toggle("pending", changes.pending);
     outcome.replaceChildren(...outcomeLines(live, changes.list.length > 0));
     grid.update(changes.movement);
+    summary.hidden = changes.list.length === 0;
+    summary.textContent = `Through the model: ${summaryText(live)} ↓`;
   }
 
   /** @param {ModelEdit} edit */
@@ -68,7 +71,21 @@ export function throughModel(page) {
       element("button", { type: "button", class: "remove", "aria-label": `Take back: ${placeText(page, edit)}`, onclick: () => changes.remove(edit) }, "×"),
     );
   }
-  return { root, update };
+  return { root, summary, update };
+}
+
+/** What became of the end of the model, in a line. @param {import("./engine.js").Live} live */
+function summaryText({ answer, changes: { movement } }) {
+  if (!movement) return "computing …";
+  const { cosine, similarity, next } = movement;
+  const [before, after] = [next?.before[0], next?.after[0]];
+  return [
+    cosine !== null && `cosine with itself before ${numberText(cosine)}`,
+    similarity !== null && answer.similarity !== null && `similarity ${numberText(answer.similarity)} → ${numberText(similarity)}`,
+    before && after && `next ${visible(before.token)} ${percentText(before.probability)} → ${visible(after.token)} ${percentText(after.probability)}`,
+  ]
+    .filter((part) => part)
+    .join(" · ");
 }
 
 /**

@@ -53,7 +53,7 @@ export function livePages(live, views) {
       const own = /** @type {HTMLElement} */ (roots[i]);
       const place = i === 0 ? "first" : "second";
       const page = mountPage(own, data, { live, state, views: i === 0 ? views : views.filter((view) => !view.single), place, choices });
-      if (roots.length > 1) own.querySelector(".panels")?.prepend(element("p", { class: "which-text" }, `${i + 1}: `, element("bdi", {}, visible(answer.texts[i]?.facts.title ?? ""))));
+      if (roots.length > 1) own.querySelector(".panels")?.prepend(element("p", { class: "which-text" }, element("bdi", {}, visible(answer.texts[i]?.facts.title ?? ""))));
       return { root: own, data, page };
     });
     keepInStep();

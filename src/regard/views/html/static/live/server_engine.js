@@ -33,10 +33,13 @@ export class EngineError extends Error {
 }
 
 /**
- * Speaks to the server that the page came from. Nothing is kept between questions: the next one tries again.
+ * Speaks to the server that the page came from. Where it is gone, the next question tries again.
  * @implements {Engine}
  */
 export class ServerEngine {
+  /** The text that is being written: the reader who asks something else waits for no more of it. @type {AbortController | null} */
+  #writing = null;
+
   /**
    * @param {ModelFacts} model
    * @param {string | URL} address of the page; it ends with a slash
@@ -54,6 +57,7 @@ export class ServerEngine {
    * @returns {Promise<Answer>}
    */
   async ask(question, waiting = {}) {
+    this.#writing?.abort();
     return decodeAnswer(await this.#post("ask", question, waiting));
   }
 
@@ -72,7 +76,10 @@ export class ServerEngine {
    * @returns {Promise<Answer>}
    */
   async generate(question, waiting) {
-    return decodeAnswer(await this.#post("generate", question, waiting));
+    const writing = new AbortController();
+    this.#writing = writing;
+    waiting.signal?.addEventListener("abort", () => writing.abort(waiting.signal?.reason));
+    return decodeAnswer(await this.#post("generate", question, { ...waiting, signal: writing.signal }));
   }
 
   /**

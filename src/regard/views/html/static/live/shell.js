@@ -53,7 +53,7 @@ export function startLivePage(body, { engine, first, views = VIEWS, ready }) {
     ask: (question, signal) => engine.ask(question, { signal, onQueue: (place) => status.queue(place) }),
     onAnswer: take,
     onError: (_, error) => {
-      status.error(errorText(error));
+      status.error(errorText(error), error instanceof Error && error.name === "ServerGone" ? ask : null);
       changes.answer(changes.movement);
     },
     onBusy: (busy) => status.busy(busy),

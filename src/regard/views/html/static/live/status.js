@@ -55,10 +55,14 @@ export function statusLine() {
     },
     /** @param {string} text */
     wait: (text) => say(text, "busy"),
-    /** @param {string} text */
-    error(text) {
+    /**
+     * @param {string} text
+     * @param {(() => void) | null} [again] tries what went wrong once more
+     */
+    error(text, again = null) {
       clearTimeout(patience);
       say(text, "error");
+      if (again) words.append(" ", element("button", { type: "button", class: "quiet-button again", onclick: again }, "Try again"));
     },
   };
 }

@@ -20,6 +20,7 @@ export const liveWhatif = {
     const panel = throughModel(page);
     root.append(element("div", { class: "through" }, own, panel.root));
     const update = whatif.mount(own, page);
+    own.append(panel.summary);
     const { store } = page;
 
     /** The edits of the row that is shown are those of the list of changes. */

@@ -10,9 +10,6 @@
 /** @typedef {import("../model/worker.js").ModelSettings} ModelSettings */
 /** @typedef {import("../model/worker.js").ToWorker} ToWorker */
 
-/** Characters of the weights that are sent to the worker at a time: a message this long holds no frame up. */
-const PART = 2 ** 20;
-
 /**
  * A question that is under way.
  * @typedef {object} Call
@@ -27,7 +24,7 @@ const PART = 2 ** 20;
  * @property {ModelFacts} model
  * @property {string} script of the worker
  * @property {ModelSettings} settings
- * @property {string} weights seven bits a character
+ * @property {string[]} weights seven bits a character, in parts that are short enough to hold no frame up
  */
 
 export class WorkerEngine {
@@ -74,8 +71,8 @@ export class WorkerEngine {
     this.#worker = worker;
     worker.addEventListener("message", (event) => this.#answer(event.data));
     worker.addEventListener("error", (event) => this.#fail(new Error(event.message || "no worker can be started, as in a frame that is closed to them")));
-    for (let at = 0; at < weights.length; at += PART) {
-      this.#post({ kind: "weights", part: weights.slice(at, at + PART) });
+    for (const part of weights) {
+      this.#post({ kind: "weights", part });
       await new Promise((next) => setTimeout(next));
     }
     this.#post({ kind: "start", settings });

@@ -19,6 +19,8 @@ const MAX_WORDS = 200;
 /** Punctuation, and signs such as "<"; emoji have another category. */
 const MARKS = /^[\p{P}\p{Sm}\p{Sc}\p{Sk}]*$/u;
 
+const LETTER_OR_DIGIT = /[\p{L}\p{N}]/u;
+
 /**
  * A text that the model has read.
  * @typedef {object} ReadText
@@ -34,7 +36,7 @@ const MARKS = /^[\p{P}\p{Sm}\p{Sc}\p{Sk}]*$/u;
 /**
  * The words that texts share, and the differences between their hidden states.
  * @param {ReadText[]} texts at least two
- * @param {string | null} firstWord the word to list first, if several texts have it
+ * @param {string | null} firstWord the word to list first, if several texts have it; `lastSharedWord` for what `see` shows
  * @returns {{context: Context, reason: null} | {context: null, reason: string}} a reason where no two texts share a word
  * @throws {InputError} hidden states that are not finite
  */
@@ -68,6 +70,19 @@ export function contextOf(texts, firstWord = null) {
     num_layers: texts[0].hiddenStates.length - 1,
   };
   return { context, reason: null };
+}
+
+/**
+ * The word with which `see(text, compare=...)` begins: the last one of the first text that all texts have; a mark such as
+ * "." only if they share nothing else. Null where they share no word.
+ * @param {Words[]} texts
+ */
+export function lastSharedWord(texts) {
+  const [first, ...others] = texts;
+  const known = others.map((words) => words.firstPositions());
+  const written = first.wordPositions().map((positions) => first.surfaceForm(positions));
+  const shared = written.filter((word) => known.every((positions) => positions.has(normalizeWord(word))));
+  return shared.findLast((word) => LETTER_OR_DIGIT.test(word)) ?? shared.at(-1) ?? null;
 }
 
 /**

@@ -5,7 +5,7 @@
  * @typedef {object} Tridiagonal
  * @property {Float64Array} diagonal
  * @property {Float64Array} beside the diagonal: element i is at (i + 1, i) and (i, i + 1)
- * @property {Float64Array[]} reflectors the v of each H
+ * @property {Float64Array[]} reflectors the v of each H, without the zeros that it begins with
  */
 
 /** Halvings of an interval until no number lies between its ends. */
@@ -24,7 +24,8 @@ const ITERATIONS = 4;
  * @param {number} count
  */
 export function largestEigenpairs(matrix, count) {
-  const reduced = tridiagonal(matrix);
+  const scale = matrix.reduce((most, row) => row.reduce((largest, x) => Math.max(largest, Math.abs(x)), most), 0) || 1;
+  const reduced = tridiagonal(matrix.map((row) => row.map((x) => x / scale))); // whose squares are numbers
   /** @type {Float64Array[]} */
   const found = [];
   const values = Array.from({ length: Math.min(count, matrix.length) }, (_, i) => {
@@ -32,26 +33,28 @@ export function largestEigenpairs(matrix, count) {
     found.push(inverseIteration(reduced, value, found));
     return value;
   });
-  return { values, vectors: found.map((vector) => reflected(vector, reduced.reflectors)) };
+  return { values: values.map((value) => value * scale), vectors: found.map((vector) => reflected(vector, reduced.reflectors)) };
 }
 
 /**
- * @param {Float64Array[]} matrix
+ * @param {Float64Array[]} rows of the matrix, which are overwritten
  * @returns {Tridiagonal}
  */
-function tridiagonal(matrix) {
-  const rows = matrix.map((row) => row.slice());
+function tridiagonal(rows) {
   const size = rows.length;
   const beside = new Float64Array(Math.max(0, size - 1));
   /** @type {Float64Array[]} */
   const reflectors = [];
+  let rest = rows; // the rows and columns that are not tridiagonal yet
   for (let k = 0; k + 2 < size; k++) {
-    const v = Float64Array.from(rows, (row, i) => (i > k ? row[k] : 0));
+    const v = Float64Array.from(rest.slice(1), (row) => row[0]);
     const length = Math.sqrt(dotProduct(v, v));
-    beside[k] = v[k + 1] > 0 ? -length : length;
-    v[k + 1] -= beside[k];
-    const norm = Math.sqrt(dotProduct(v, v));
-    if (norm > 0) reflect(rows, v.map((x) => x / norm), k + 1, reflectors);
+    beside[k] = v[0] > 0 ? -length : length;
+    v[0] -= beside[k];
+    const norm = Math.sqrt(dotProduct(v, v)) || 1;
+    reflectors.push(v.map((x) => x / norm));
+    rest = rest.slice(1).map((row) => row.subarray(1));
+    reflect(rest, reflectors[k]);
   }
   if (size > 1) beside[size - 2] = rows[size - 1][size - 2];
   return { diagonal: Float64Array.from(rows, (row, i) => row[i]), beside, reflectors };
@@ -60,19 +63,16 @@ function tridiagonal(matrix) {
 /**
  * Reflects a matrix from both sides, H A H = A - 2 v w^T - 2 w v^T with w = A v - (v^T A v) v.
  * @param {Float64Array[]} rows
- * @param {Float64Array} v of length 1
- * @param {number} first the first row that v changes
- * @param {Float64Array[]} reflectors
+ * @param {Float64Array} v of length 1, or of zeros
  */
-function reflect(rows, v, first, reflectors) {
-  reflectors.push(v);
-  const image = Float64Array.from(rows, (row, i) => (i < first ? 0 : dotProduct(row, v)));
+function reflect(rows, v) {
+  const image = Float64Array.from(rows, (row) => dotProduct(row, v));
   const share = dotProduct(v, image);
   const w = image.map((x, i) => x - share * v[i]);
-  for (let i = first; i < rows.length; i++) {
-    const row = rows[i];
-    for (let j = first; j < rows.length; j++) row[j] -= 2 * (v[i] * w[j] + w[i] * v[j]);
-  }
+  rows.forEach((row, i) => {
+    const [a, b] = [2 * v[i], 2 * w[i]];
+    for (let j = 0; j < row.length; j++) row[j] -= a * w[j] + b * v[j];
+  });
 }
 
 /**
@@ -167,18 +167,19 @@ function solve({ diagonal, beside }, value, right) {
  * @param {Float64Array[]} reflectors
  */
 function reflected(vector, reflectors) {
-  return reflectors.reduceRight((x, v) => {
-    const share = 2 * dotProduct(x, v);
-    return x.map((each, i) => each - share * v[i]);
-  }, vector);
+  const result = vector.slice();
+  for (const v of reflectors.toReversed()) {
+    const end = result.subarray(-v.length);
+    const share = 2 * dotProduct(end, v);
+    end.forEach((x, i) => (end[i] = x - share * v[i]));
+  }
+  return result;
 }
 
 /** @param {Float64Array} vector */
 function normalized(vector) {
-  const largest = vector.reduce((most, x) => Math.max(most, Math.abs(x)), 0) || 1; // its square may be no number
-  const scaled = vector.map((x) => x / largest);
-  const norm = Math.sqrt(dotProduct(scaled, scaled)) || 1;
-  return scaled.map((x) => x / norm);
+  const norm = Math.sqrt(dotProduct(vector, vector)) || 1;
+  return vector.map((x) => x / norm);
 }
 
 /**

@@ -44,12 +44,23 @@ import { decodeSevenBits, gunzip } from "../core/codec.js";
  * @property {Map<string, Float32Array>} vectors
  */
 
-const SIZES = /** @type {const} */ (["vocab_size", "d_model", "num_layers", "num_heads", "d_ff", "max_positions"]);
+/** The sizes, each with the least that a model can have. */
+const SIZES = /** @type {const} */ ([
+  ["vocab_size", 1],
+  ["d_model", 1],
+  ["num_layers", 1],
+  ["num_heads", 1],
+  ["d_ff", 1],
+  ["max_positions", 1],
+  ["first_position", 0],
+  ["num_token_types", 0],
+]);
 
-const COUNTS = /** @type {const} */ (["first_position", "num_token_types"]);
-
-/** Larger sizes are damage: 2^31 is what the memory of a page ends at. */
+/** Larger sizes are damage: no page could hold such a model. */
 const MAX_SIZE = 2 ** 24;
+
+/** Each layer has twelve parameters to list. */
+const MAX_LAYERS = 1000;
 
 /**
  * The bytes that a text of the page holds, unpacked.
@@ -136,11 +147,10 @@ export function readWeights(config, bytes) {
 
 /** @param {EncoderConfig} config */
 function checkConfig(config) {
-  for (const [names, least] of /** @type {const} */ ([[SIZES, 1], [COUNTS, 0]])) {
-    for (const name of names) {
-      const size = config[name];
-      if (!Number.isInteger(size) || size < least || size > MAX_SIZE) throw new Error(`${name} of the model is ${size}, and not a whole number from ${least} to ${MAX_SIZE}`);
-    }
+  for (const [name, least] of SIZES) {
+    const size = config[name];
+    const most = name === "num_layers" ? MAX_LAYERS : MAX_SIZE;
+    if (!Number.isInteger(size) || size < least || size > most) throw new Error(`${name} of the model is ${size}, and not a whole number from ${least} to ${most}`);
   }
   const { d_model, num_heads, norm_eps, attention_scale, pooling } = config;
   if (d_model % num_heads) throw new Error(`d_model of the model is ${d_model}, which does not divide into num_heads = ${num_heads}`);

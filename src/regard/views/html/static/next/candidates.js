@@ -14,12 +14,19 @@ import { weightText } from "../row/format.js";
  */
 
 /**
+ * What a click on a token does. Tokens that add no text, such as the one that ends it, have none.
+ * @typedef {object} Action
+ * @property {string} name
+ * @property {(text: string) => void} choose
+ */
+
+/**
  * @param {object} table
  * @param {string} table.caption
  * @param {Candidate[]} table.candidates
  * @param {boolean} table.edited whether there is an after
  * @param {number | null} [table.written] the id of the token that was written
- * @param {{name: string, choose: (token: NextToken) => void} | null} table.action what a click on a token does
+ * @param {Action | null} table.action
  */
 export function candidateTable({ caption, candidates, edited, written = null, action }) {
   const largest = Math.max(...candidates.flatMap(({ before, after }) => [before?.probability ?? 0, after?.probability ?? 0]), 1e-9);
@@ -41,7 +48,7 @@ export function candidateTable({ caption, candidates, edited, written = null, ac
 
 /**
  * @param {Candidate} candidate
- * @param {{edited: boolean, written: number | null, action: {name: string, choose: (token: NextToken) => void} | null, largest: number}} table
+ * @param {{edited: boolean, written: number | null, action: Action | null, largest: number}} table
  */
 function candidateRow({ before, after }, { edited, written, action, largest }) {
   const known = /** @type {NextToken} */ (before ?? after);
@@ -49,14 +56,24 @@ function candidateRow({ before, after }, { edited, written, action, largest }) {
   const sides = edited ? [before, after] : [before];
   const lines = (/** @type {(token: NextToken) => string} */ text) => sides.map((side) => element("span", { class: "line" }, side ? text(side) : "–"));
   const bars = sides.map((side) => shareBar((side?.probability ?? 0) / largest));
+  if (edited) bars[0]?.classList.add("former");
   return element(
     "tr",
-    { class: isWritten && "chosen", "data-id": known.id },
-    element("th", { scope: "row", class: "name" }, action ? element("button", { type: "button", title: action.name, "aria-label": `${visible(known.token)}: ${action.name}`, onclick: () => action.choose(known) }, ...tokenName(known.token)) : element("span", {}, ...tokenName(known.token))),
+    { class: isWritten && "chosen", "aria-current": isWritten && "true", "data-id": known.id },
+    element("th", { scope: "row", class: "name" }, tokenCell(known, action)),
     element("td", {}, ...lines(({ logit }) => logit.toFixed(2).replace("-", "−"))),
     element("td", {}, ...lines(({ probability }) => weightText(probability))),
-    element("td", { class: "bars" }, ...bars, isWritten && element("span", { class: "quiet" }, "written")),
+    element("td", { class: "bars" }, ...bars),
   );
+}
+
+/**
+ * @param {NextToken} next
+ * @param {Action | null} action
+ */
+function tokenCell({ token: name, text }, action) {
+  if (!action || text === null) return element("span", { class: "plain" }, ...tokenName(name));
+  return element("button", { type: "button", title: action.name, "aria-label": `${visible(name)}: ${action.name}`, onclick: () => action.choose(text) }, ...tokenName(name));
 }
 
 /**

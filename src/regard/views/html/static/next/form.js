@@ -13,7 +13,7 @@ import { element } from "../core/dom.js";
 /** @type {[keyof WritingSettings, string, Record<string, string | number>][]} */
 const FIELDS = [
   ["max_new_tokens", "Most new tokens", { min: 1, max: 512, step: 1 }],
-  ["temperature", "Temperature, 0: the likeliest", { min: 0, max: 5, step: 0.1 }],
+  ["temperature", "Temperature", { min: 0, max: 5, step: 0.1, title: "0: always the likeliest token" }],
   ["seed", "Seed", { min: 0, max: 2 ** 31 - 1, step: 1, title: "With a temperature: the same seed writes the same text" }],
 ];
 

@@ -32,8 +32,8 @@ export const nextTokens = {
  * @param {import("../page.js").Page} page
  * @param {Live} live
  */
-function content({ data }, { question, answer, changes, setText }) {
-  const index = answer.texts.findIndex(({ facts }) => facts === data.facts); // the page shows one of two texts
+function content({ suffix }, { question, answer, changes, setText }) {
+  const index = suffix === "" ? 0 : 1; // of two texts, each has a page
   const text = question.texts[index] ?? "";
   const edited = index === 0 ? (changes.movement?.next ?? null) : null; // only the first text is read with edits
   const candidates = edited ? pairCandidates(edited.before, edited.after) : pairCandidates(answer.texts[index]?.next ?? [], []);
@@ -45,7 +45,7 @@ function content({ data }, { question, answer, changes, setText }) {
       caption: `The ${candidates.length} likeliest next tokens`,
       candidates,
       edited: edited !== null,
-      action: index === 0 ? { name: "write it", choose: (next) => setText(text + next.token) } : null,
+      action: index === 0 ? { name: "write it", choose: (added) => setText(text + added) } : null,
     }),
   ];
 }

@@ -8,7 +8,7 @@
 export class WritingRun {
   /** @type {WrittenToken[]} */
   tokens = [];
-  /** @type {"writing" | "done" | "stopped" | "failed"} */
+  /** Stopped by the reader, or interrupted by another question. @type {"writing" | "done" | "stopped" | "interrupted" | "failed"} */
   state = "writing";
   /** How many questions of others come first. */
   place = 0;
@@ -61,7 +61,7 @@ export class WritingRun {
     } catch (error) {
       if (this.#abort.signal.aborted) return null;
       this.#change(() => {
-        this.state = "failed";
+        this.state = error instanceof DOMException && error.name === "AbortError" ? "interrupted" : "failed";
         this.error = error instanceof Error ? error.message : String(error);
       });
       return null;

@@ -20,7 +20,6 @@ import { openMap } from "../map/open.js";
  * @property {{tokens: string[], weights: Float32Array | null}} prompt of the run: its tokens, and the map of the shown head
  * @property {string} head the shown head in words
  * @property {number | null} chosen the written token whose candidates are shown
- * @property {Live} live of the newest answer
  */
 
 /** @type {WeakMap<Engine, Memory>} */
@@ -46,7 +45,6 @@ function mountWriting(root, page) {
   const live = /** @type {Live} */ (page.live);
   const text = live.question.texts[0] ?? "";
   const memory = memoryOf(live);
-  if (memory.run && !memory.run.belongsTo(text)) memory.run = null;
 
   const form = writingForm(memory.settings, { start, stop: () => memory.run?.stop() });
   const status = element("p", { class: "progress", role: "status" });
@@ -55,10 +53,20 @@ function mountWriting(root, page) {
   const map = new GrowingMap();
   const caption = element("figcaption", {});
   const figure = element("figure", {}, caption, map.canvas);
-  root.append(form.root, status, written.root, candidates, figure);
+  root.append(form.root, status, written.root, element("div", { class: "body" }, candidates, figure));
   let frame = 0;
   new ResizeObserver(paintSoon).observe(figure);
-  memory.run?.listen(draw);
+  if (memory.run?.belongsTo(text)) memory.run.listen(draw);
+  else leaveOldText();
+
+  /** Another text has come. If it was typed before Generate was pressed, it is the one that was meant. */
+  function leaveOldText() {
+    const old = memory.run;
+    const isMeant = old?.state === "writing";
+    memory.run = null;
+    old?.stop();
+    if (isMeant) void start();
+  }
 
   async function start() {
     const { attention, head } = page.store.state;
@@ -71,9 +79,9 @@ function mountWriting(root, page) {
     run.listen(draw);
     draw();
     const answer = await run.start(live.engine);
-    if (memory.run !== run) return; // the reader went on to another text
-    if (answer) memory.live.setAnswer(run.text, answer);
-    else if (run.state === "stopped" && run.tokens.length > 0) memory.live.setText(run.text);
+    if (memory.run !== run || live.question.texts[0] !== text) return; // the reader went on to another text
+    if (answer) live.setAnswer(run.text, answer);
+    else if (run.state === "stopped" && run.tokens.length > 0) live.setText(run.text);
   }
 
   /** @param {number} index of a written token */
@@ -102,11 +110,11 @@ function mountWriting(root, page) {
     if (!run || !found || chosen === null) return candidates.replaceChildren();
     const before = run.textBefore(chosen);
     const table = candidateTable({
-      caption: `The likeliest at token ${chosen + 1}`,
+      caption: `New token ${chosen + 1}: the likeliest at its place, and the one that was written`,
       candidates: found.candidates.map((each) => ({ before: each, after: null })),
       edited: false,
       written: found.token.id,
-      action: { name: "end the text here with it", choose: (next) => memory.live.setText(before + next.token) },
+      action: { name: "end the text here with it", choose: (added) => live.setText(before + added) },
     });
     candidates.replaceChildren(table);
   }
@@ -128,17 +136,16 @@ function mountWriting(root, page) {
  * @param {Live} live
  * @returns {Memory}
  */
-function memoryOf(live) {
-  const known = memories.get(live.engine) ?? { settings: { max_new_tokens: 20, temperature: 0, seed: 0 }, run: null, prompt: { tokens: [], weights: null }, head: "", chosen: null, live };
-  memories.set(live.engine, known);
-  known.live = live;
+function memoryOf({ engine }) {
+  const known = memories.get(engine) ?? { settings: { max_new_tokens: 20, temperature: 0, seed: 0 }, run: null, prompt: { tokens: [], weights: null }, head: "", chosen: null };
+  memories.set(engine, known);
   return known;
 }
 
 /** @param {WritingRun} run */
 function statusText({ state, place, tokens, error }) {
   const count = `${tokens.length} ${tokens.length === 1 ? "token" : "tokens"}`;
-  if (state === "failed") return error;
+  if (state === "failed") return visible(error);
   if (state === "writing") return place > 0 ? `Waiting: ${place === 1 ? "one question comes" : `${place} questions come`} first.` : "Writing.";
   return state === "done" ? `Written: ${count}.` : `Stopped after ${count}.`;
 }

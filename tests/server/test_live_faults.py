@@ -1,0 +1,268 @@
+"""Clients that misbehave, and a server that ends: nothing else suffers, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard import InputError
+from regard.server import Limits, LiveServer
+from regard.server.events import EventStream, encode_event
+from server.live_client import (
+    ask,
+    effect_question,
+    generate_question,
+    open_socket,
+    parse_events,
+    post,
+    raw_post,
+    read_all,
+    request,
+    wait_until,
+)
+
+TEXT = "the river bank"
+QUESTION = {"texts": [TEXT], "edits": []}
+
+
+@pytest.mark.parametrize("cut", [1, 20, 90, -30, -1])
+def test_a_connection_cut_anywhere_leaves_the_server_answering(decoder_server, cut):
+    open_socket(decoder_server, raw_post(decoder_server, "ask", QUESTION)[:cut]).close()
+    assert ask(decoder_server, TEXT)
+
+
+def test_a_connection_reset_while_an_answer_comes_leaves_the_server_answering(decoder_server):
+    connection = open_socket(decoder_server, raw_post(decoder_server, "generate", generate_question(TEXT, 40)))
+    connection.recv(100)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")  # close by a reset
+    connection.close()
+    assert ask(decoder_server, TEXT)
+
+
+def test_headers_that_do_not_end_are_refused(decoder_server):
+    start = f"GET /{decoder_server.rules.secret}/model HTTP/1.1\r\nHost: 127.0.0.1\r\n".encode()
+    connection = open_socket(decoder_server, start)
+    with suppress(ConnectionError):
+        for n in range(3_000):
+            connection.sendall(f"X-Header-{n}: {'a' * 100}\r\n".encode())
+    with suppress(ConnectionError):
+        assert read_all(connection).startswith(b"HTTP/1.1 4")
+    connection.close()
+    assert ask(decoder_server, TEXT)
+
+
+@pytest.mark.parametrize("data", [b"", b"GET / HTT", b"POST /{secret}/ask HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le"])
+def test_a_connection_that_sends_no_request_is_closed(small_decoder, serve, data):
+    server = serve(small_decoder, limits=Limits(receive_seconds=0.1))
+    with open_socket(server, data) as connection:
+        assert read_all(connection) == b""
+
+
+def test_a_body_that_does_not_come_is_refused(small_decoder, serve):
+    server = serve(small_decoder, limits=Limits(receive_seconds=0.1))
+    with open_socket(server, raw_post(server, "ask", QUESTION)[:-1]) as connection:
+        answer = read_all(connection)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert answer.endswith(b'"name": "body"}')
+
+
+def test_a_client_that_does_not_read_is_dropped_and_others_are_answered(small_decoder, serve):
+    server = serve(small_decoder, limits=Limits(send_seconds=0.2))
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+    connection.connect(("127.0.0.1", server.port))
+    question = {"texts": ["the river bank " * 12] * 2, "edits": []}
+    for _ in range(40):  # more than the buffers of both sides hold
+        with suppress(ConnectionError):
+            connection.sendall(raw_post(server, "ask", question))
+    assert ask(server, TEXT)
+    wait_until(lambda: server._queue.length == 0, "the end of the requests that nobody reads")
+    connection.close()
+
+
+def test_one_connection_may_carry_several_requests(decoder_server):
+    data = raw_post(decoder_server, "ask", QUESTION)
+    with open_socket(decoder_server, data) as connection:
+        first = b""
+        while not first.endswith(b"0\r\n\r\n"):
+            first += connection.recv(2**16)
+        connection.sendall(data.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
+        assert b"event: answer" in read_all(connection)
+
+
+def test_more_connections_than_the_limit_are_refused_and_the_server_goes_on(small_decoder, serve):
+    server = serve(small_decoder, limits=Limits(connections=5))
+    held = [open_socket(server) for _ in range(6)]
+    assert request(server, "GET", "model").status == 503
+    for connection in held:
+        connection.close()
+    wait_until(lambda: request(server, "GET", "model").status == 200, "room for a connection")
+
+
+def test_progress_that_a_slow_reader_missed_is_left_out():
+    import asyncio
+
+    async def read() -> list[bytes]:
+        stream = EventStream(asyncio.get_running_loop())
+        for n in range(100):
+            stream.put("progress", n)
+        stream.put("token", "a")
+        stream.put("token", "b")
+        stream.end()
+        await asyncio.sleep(0.01)
+        return [event async for event in stream.events()]
+
+    events = list(parse_events(b"".join(asyncio.run(read()))))
+    assert events == [("progress", 99), ("token", "a"), ("token", "b")]
+
+
+@pytest.mark.parametrize("text", ["\n\nevent: answer\ndata: 1", "\r", "\u2028", "\ud800", "é\0"])
+def test_no_text_can_end_an_event(text):
+    event = encode_event("token", text)
+    assert event.count(b"\n") == 3
+    assert list(parse_events(event)) == [("token", text)]
+
+
+# The end.
+
+
+def live_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("regard-live")}
+
+
+def test_a_closed_server_leaves_no_thread_and_no_port(small_decoder):
+    before = live_threads()
+    server = LiveServer(small_decoder).start()
+    port = server.port
+    ask(server, TEXT)
+    server.close()
+    assert live_threads() == before
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+    LiveServer(small_decoder, port=port).close()
+
+
+def test_closing_ends_what_is_being_computed(small_decoder):
+    before = live_threads()
+    server = LiveServer(small_decoder).start()
+    question = raw_post(server, "effects", effect_question("the river bank " * 12, over="edges"))
+    with open_socket(server, question) as connection:
+        wait_until(lambda: server._queue._running is not None, "the effects")
+        server.close()
+        assert b"event: answer" not in read_all(connection)
+    assert live_threads() == before
+
+
+def test_a_server_that_never_started_can_be_closed_twice(small_decoder):
+    server = LiveServer(small_decoder)
+    server.close()
+    server.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        server.start()
+
+
+def test_starting_twice_is_starting_once(small_decoder, serve):
+    server = serve(small_decoder)
+    thread = server._thread
+    assert server.start() is server
+    assert server._thread is thread
+
+
+def test_a_port_that_is_taken_is_refused_by_name(small_decoder, serve):
+    port = serve(small_decoder).port
+    with pytest.raises(InputError, match=f"port={port} of 127.0.0.1 cannot be used"):
+        LiveServer(small_decoder, port=port)
+
+
+@pytest.mark.parametrize("host", ["no such host", "127.0.0.1.1"])
+def test_what_is_no_address_is_refused_by_name(small_decoder, host):
+    with pytest.raises(InputError, match="is no address"):
+        LiveServer(small_decoder, host=host, allow_remote=True)
+
+
+@pytest.mark.parametrize("library", ["starlette", "uvicorn"])
+def test_a_library_that_is_missing_is_named_with_the_extra(small_decoder, monkeypatch, library):
+    for name in [name for name in sys.modules if name.split(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(InputError, match=rf"this needs {library}, which is not installed: pip install '\.\[live\]'"):
+        LiveServer(small_decoder)
+
+
+SCRIPT = """
+import sys
+import regard
+from regard.server import LiveServer
+server = LiveServer(regard.load(sys.argv[1]))
+server.serve_forever(on_start=lambda: print(server.url, server.port, flush=True))
+print("ended", flush=True)
+"""
+
+
+def test_ctrl_c_as_soon_as_the_server_listens_ends_it(small_decoder):
+    before = live_threads()
+    server = LiveServer(small_decoder)
+    server.serve_forever(on_start=lambda: signal.raise_signal(signal.SIGINT))
+    assert server._socket.fileno() == -1
+    assert live_threads() == before
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("busy", [False, True])
+def test_ctrl_c_ends_the_process_and_leaves_nothing(small_decoder, tmp_path, busy):
+    environment = {**os.environ, "PYTHONPATH": str(Path(regard.__file__).parents[1]), "TMPDIR": str(tmp_path / "tmp")}
+    (tmp_path / "tmp").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, small_decoder.name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert process.stdout is not None
+    url, port = process.stdout.readline().split()
+    connection = socket.create_connection(("127.0.0.1", int(port)), timeout=60)
+    if busy:
+        secret = url.split("/")[3]
+        body = (
+            b'{"texts": ["%s"], "over": "edges", "metric": "kl", "tokens": [], "ablation": "zero", "source": null}'
+            % (b"the river bank " * 12)
+        )
+        head = f"POST /{secret}/effects HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        connection.recv(100)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    connection.close()
+    assert (process.returncode, output, errors) == (0, "ended\n", "")
+    assert [path.name for path in tmp_path.rglob("*")] == [
+        "tmp"
+    ]  # nothing was written, here or where temporary files go
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_over_a_thousand_requests(small_decoder, serve):
+    server = serve(small_decoder)
+
+    def resident() -> int:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def round_of(count: int) -> None:
+        for n in range(count):
+            post(server, "ask", {"texts": ["the river " * (1 + n % 12)], "edits": []})
+
+    round_of(100)
+    before = resident()
+    round_of(1_000)
+    assert resident() - before < 20e6

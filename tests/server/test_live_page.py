@@ -1,0 +1,296 @@
+"""The page of `regard live` in Chromium, and its model behind a real server."""
+
+import json
+from contextlib import ExitStack
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+import torch
+
+import regard
+from regard.server import LiveServer
+from weights import smollm2
+
+FRANCE = "The capital of France is"
+MARY = "When Mary and John went to the store, John gave a drink to"
+
+
+@pytest.fixture
+def open_live(chromium):
+    """A function that opens the page of a server in a tab of its own, in a state as a link to it says.
+
+    After the test every page has asked its own server only, said no error or warning, raised nothing and kept to its
+    policy.
+    """
+    logs = []
+    with ExitStack() as pages:
+
+        def call(server, state=None, **options):
+            url = server.url if state is None else f"{server.url}#{quote(json.dumps(state))}"
+            page, log = pages.enter_context(chromium.served(url, **options))
+            logs.append(log)
+            page.wait_for_selector("html[data-ready]")
+            return page
+
+        yield call
+    assert [line for log in logs for line in log] == []
+
+
+@pytest.fixture(scope="module")
+def france_server():
+    """SmolLM2, and a page that opens with a text that it continues."""
+    with LiveServer(smollm2(), texts=[FRANCE], allow_frames=True) as server:
+        yield server
+
+
+def likeliest(page):
+    """The first row of the table of next tokens: token, logit, probability."""
+    return page.locator("#view-next tbody tr").first.inner_text().split()
+
+
+def wait_for_next(page, token):
+    page.wait_for_selector(f"#view-next tbody tr:first-child:has-text('{token}')")
+
+
+def test_the_next_tokens_follow_while_one_types(open_live, france_server):
+    page = open_live(france_server, {"view": "next"})
+    wait_for_next(page, "Paris")
+    page.fill("#text-1", "The capital of Ital")
+    page.type("#text-1", "y is", delay=30)
+    wait_for_next(page, "Rome")
+    with torch.inference_mode():
+        logits = smollm2().model(torch.tensor([smollm2().encode("The capital of Italy is").ids]))[0, -1]
+    (rome,) = smollm2().encode(" Rome").ids
+    expected = ["␣Rome", f"{logits[rome]:.2f}", f"{logits.softmax(-1)[rome]:.2%}".replace("%", ""), "%"]
+    assert likeliest(page) == expected
+
+
+def test_every_view_shows_the_text_that_was_typed(open_live, france_server):
+    page = open_live(france_server, {"view": "map"})
+    page.fill("#text-1", "Rivers have banks")
+    for view in ("map", "sentence", "arithmetic", "whatif"):
+        page.click(f"#tab-{view}")
+        page.wait_for_selector(f"#view-{view} .token:text('banks'):visible")
+
+
+def test_a_click_on_a_next_token_writes_it(open_live, france_server):
+    page = open_live(france_server, {"view": "next"})
+    page.click("#view-next tbody tr:has-text('Paris') button")
+    page.wait_for_selector("#view-next .end:has-text('is Paris')")
+    assert page.input_value("#text-1") == f"{FRANCE} Paris"
+
+
+def test_a_special_token_cannot_be_clicked_since_it_is_no_text(open_live, france_server):
+    page = open_live(france_server, {"view": "next"})
+    page.fill("#text-1", "The end.")
+    page.wait_for_selector("#view-next .end:has-text('The end.')")
+    special = page.locator("#view-next tbody tr:has-text('<|')")
+    assert special.count() > 0
+    assert special.locator("button").count() == 0
+
+
+OBSERVED = """
+window.seen = { rows: [], tokens: [] };
+const note = () => {
+  const label = document.querySelector("#view-writing canvas")?.getAttribute("aria-label");
+  const rows = Number(label?.match(/(\\d+) rows/)?.[1] ?? 0);
+  const tokens = document.querySelectorAll("#view-writing .written button").length;
+  if (rows && seen.rows.at(-1) !== rows) seen.rows.push(rows);
+  if (seen.tokens.at(-1) !== tokens) seen.tokens.push(tokens);
+};
+new MutationObserver(note).observe(document.body, { subtree: true, childList: true, attributes: true });
+"""
+
+
+def test_a_text_is_written_token_by_token_while_the_map_grows_and_then_all_views_show_it(open_live, france_server):
+    page = open_live(france_server, {"view": "writing", "attention": 4, "head": 7})
+    page.evaluate(OBSERVED)
+    page.fill("#writing-max_new_tokens", "12")
+    page.click("#writing-generate")
+    page.wait_for_selector("#view-writing .progress:has-text('Written: 12 tokens')")
+    seen, prompt = page.evaluate("seen"), len(smollm2().encode(FRANCE).ids)
+    assert seen["tokens"] == sorted(seen["tokens"])
+    assert len(seen["tokens"]) > 6
+    assert seen["tokens"][-1] == 12
+    assert seen["rows"] == sorted(seen["rows"])
+    assert len(seen["rows"]) > 6
+    assert seen["rows"][-1] == prompt + 11  # the last token is written and not read
+    assert page.input_value("#text-1") == FRANCE + regard.generate(smollm2(), FRANCE, max_new_tokens=12)
+    page.click("#tab-map")
+    assert page.locator("#view-map :text('answer')").count() > 0
+
+
+def test_each_written_token_has_its_candidates_and_another_one_ends_the_text_there(open_live, france_server):
+    page = open_live(france_server, {"view": "writing"})
+    page.fill("#writing-max_new_tokens", "4")
+    page.click("#writing-generate")
+    page.wait_for_selector("#view-writing .progress:has-text('Written')")
+    page.click("#view-writing .written button:nth-of-type(1)")
+    chosen = page.locator("#view-writing .candidates tr.chosen")
+    assert chosen.inner_text().split()[0] == "␣Paris"
+    page.keyboard.press("ArrowRight")
+    assert chosen.inner_text().split()[0] == "."
+    page.click("#view-writing .candidates tr:has-text('and') button")
+    page.wait_for_selector("#view-writing .prompt:text-is('The capital of France is Paris and')")
+    assert page.input_value("#text-1") == f"{FRANCE} Paris and"
+
+
+def test_stop_keeps_what_was_written(open_live, france_server):
+    page = open_live(france_server, {"view": "writing"})
+    page.fill("#writing-max_new_tokens", "200")
+    page.click("#writing-generate")
+    page.wait_for_selector("#view-writing .written button:nth-of-type(3)")
+    page.click("#writing-stop")
+    page.wait_for_selector("#view-writing .progress:has-text('Stopped after')")
+    page.wait_for_selector(".live-status .words:text-matches('^[0-9]+ tokens')")
+    text = page.input_value("#text-1")
+    assert text.startswith(f"{FRANCE} Paris.")
+    assert len(text) < 300
+
+
+def test_what_one_types_comes_before_what_is_being_written(open_live, france_server):
+    page = open_live(france_server, {"view": "writing"})
+    page.fill("#writing-max_new_tokens", "250")
+    page.click("#writing-generate")
+    page.wait_for_selector("#view-writing .written button:nth-of-type(2)")
+    page.fill("#text-1", "The capital of Italy is")
+    page.click("#tab-next")
+    wait_for_next(page, "Rome")
+    assert page.input_value("#text-1") == "The capital of Italy is"
+
+
+def test_the_same_seed_writes_the_same_text_and_a_temperature_another_one(open_live, france_server):
+    page = open_live(france_server, {"view": "writing"})
+    texts = []
+    for temperature, seed in (("1.5", "3"), ("1.5", "3"), ("0", "3")):
+        page.fill("#text-1", FRANCE)
+        page.fill("#writing-max_new_tokens", "6")
+        page.fill("#writing-temperature", temperature)
+        page.fill("#writing-seed", seed)
+        page.click("#writing-generate")
+        page.wait_for_selector("#view-writing .progress:has-text('Written')")
+        texts.append(page.input_value("#text-1"))
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_an_edge_that_is_cut_goes_through_the_model(open_live, france_server):
+    """What the page says is what `regard.intervene` gives."""
+    layer, head, query, key = 4, 7, 4, 0
+    page = open_live(france_server, {"view": "whatif", "attention": layer, "head": head, "query": query})
+    page.uncheck(f"#view-whatif tr[data-key='{key}'] input.may")
+    page.wait_for_selector("#view-whatif .next-change tbody tr")
+    page.click("#tab-next")
+    page.wait_for_selector("#view-next .end:has-text('before the edits')")
+    row = page.locator("#view-next tbody tr").first.inner_text().split()
+    model, ids = smollm2().model, torch.tensor([smollm2().encode(FRANCE).ids])
+    (paris,) = smollm2().encode(" Paris").ids
+    with torch.inference_mode(), regard.intervene(model) as edit:
+        edit[f"blocks.{layer}.attention"].heads[head].block(queries=[query], keys=[key])
+        after = float(model(ids)[0, -1].softmax(-1)[paris])
+    before, now = (float(row[at]) / 100 for at in (row.index("%") - 1, -2))
+    assert before == pytest.approx(0.7725, abs=1e-4)
+    assert now == pytest.approx(after, abs=1e-4)
+    assert abs(now - before) > 1e-3
+
+
+def test_effects_are_computed_while_one_watches(open_live, france_server):
+    page = open_live(france_server, {"view": "effect"})
+    page.select_option(".effectOver", "layers")
+    page.select_option(".effectMetric", "log_prob")
+    page.click(".effect-controls .compute")
+    page.wait_for_selector(".effect-controls .cancel", state="hidden", timeout=30_000)
+    found = {}
+    for row in page.locator("#view-effect .effects tbody tr").all():
+        found[int(row.locator("th").inner_text())] = float(row.get_attribute("data-effect"))
+    metric = regard.metrics.log_prob(" Paris")
+    expected = regard.effect(smollm2(), FRANCE, metric, over="layers", progress=False).values.flatten()
+    shown = torch.tensor([found[layer] for layer in range(30)])
+    torch.testing.assert_close(shown, expected.float(), rtol=1e-3, atol=1e-4)
+
+
+def test_an_effect_ends_when_another_text_is_typed(open_live, france_server):
+    page = open_live(france_server, {"view": "effect"})
+    page.fill("#text-1", MARY)
+    page.wait_for_selector(".live-status .words:text-matches('^14 tokens')")
+    page.select_option(".effectOver", "heads")
+    page.click(".effect-controls .compute")
+    page.wait_for_selector(".effect-controls .cancel:visible")
+    page.fill("#text-1", "Rivers have banks")
+    page.wait_for_selector(".live-status .words:text-matches('^3 tokens')")
+    assert page.locator("#view-effect .effects").count() == 0
+    assert page.locator(".effect-controls .cancel").is_hidden()
+
+
+def test_two_tabs_with_two_texts_never_show_one_anothers(open_live, france_server):
+    texts = ["Rivers have banks", "Clouds bring rain"]
+    pages = [open_live(france_server, {"view": "next"}) for _ in texts]
+    for n in range(4):
+        for page, text in zip(pages, texts, strict=True):
+            page.fill("#text-1", text[: 8 + 3 * n] if n < 3 else text)
+    for page, own, other in zip(pages, texts, reversed(texts), strict=True):
+        page.wait_for_selector(f"#view-next .end .token:text-is('{own}')")
+        for view in ("sentence", "next", "map", "arithmetic", "whatif"):
+            page.click(f"#tab-{view}")
+            assert not set(other.split()) & set(page.locator("body").inner_text().split())
+
+
+def test_a_hostile_text_stays_text(open_live, france_server):
+    page = open_live(france_server, {"view": "next"})
+    hostile = "</script><img src=x onerror=\"document.documentElement.dataset.hacked='yes'\">\u202e\x00<b>"
+    page.fill("#text-1", hostile)
+    page.wait_for_selector("#view-next .end .token:has-text('hacked')")
+    for view in ("sentence", "writing", "heads", "map", "whatif", "effect"):
+        page.click(f"#tab-{view}")
+        page.wait_for_selector(f"#view-{view}")
+    assert page.locator("html").get_attribute("data-hacked") is None
+    assert page.locator("main img[src=x], main b, main script").count() == 0
+
+
+def test_a_request_that_is_refused_says_why_and_the_last_answer_stays(chromium, serve, small_decoder):
+    server = serve(small_decoder)
+    with chromium.served(f"{server.url}#{quote(json.dumps({'view': 'sentence'}))}") as (page, _):
+        page.wait_for_selector("html[data-ready]")
+        before = page.locator("#view-sentence .tokenlist").first.inner_text()
+        page.fill("#text-1", "a " * 200)
+        page.wait_for_selector(".live-status .words.error:has-text('tokens')")
+        assert page.locator("#view-sentence .tokenlist").first.inner_text() == before
+
+
+def test_a_server_that_is_gone_is_said_and_asked_again(chromium, serve, small_decoder):
+    server = serve(small_decoder)
+    with chromium.served(f"{server.url}#{quote(json.dumps({'view': 'next'}))}") as (page, _):
+        page.wait_for_selector("html[data-ready]")
+        server.close()
+        page.fill("#text-1", "a b")
+        page.wait_for_selector(".live-status .words.error:has-text('does not answer')")
+        again = LiveServer(small_decoder, port=server.port)
+        again.rules = replace(again.rules, secret=server.rules.secret)
+        with again:
+            page.click(".live-status .again")
+            page.wait_for_selector("#view-next .end .token:text-is('a b')")
+
+
+def test_a_server_that_was_started_anew_is_told_from_one_that_is_gone(chromium, serve, small_decoder):
+    server = serve(small_decoder)
+    with chromium.served(server.url) as (page, _):
+        page.wait_for_selector("html[data-ready]")
+        server.close()
+        with LiveServer(small_decoder, port=server.port):
+            page.fill("#text-1", "a b")
+            page.wait_for_selector(".live-status .words.error:has-text('started anew')")
+
+
+@pytest.mark.parametrize("view", ["next", "writing"])
+def test_nothing_is_wider_than_a_small_dark_screen(open_live, france_server, view):
+    page = open_live(france_server, {"view": view}, width=360, dark=True)
+    if view == "writing":
+        page.fill("#writing-max_new_tokens", "12")
+        page.click("#writing-generate")
+        page.wait_for_selector("#view-writing .progress:has-text('Written')")
+        page.click("#view-writing .written button:nth-of-type(1)")
+    page.wait_for_selector(f"#view-{view} .candidates")
+    root = page.evaluate(
+        "({ width: document.documentElement.scrollWidth, colour: getComputedStyle(document.body).backgroundColor })"
+    )
+    assert root == {"width": 360, "colour": "rgb(22, 25, 32)"}

@@ -1,0 +1,196 @@
+"""The queue: one thread, first come first served, each request told its place."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from regard import InputError
+from regard.server import Limits
+from regard.server.queueing import ComputeQueue, QueueFullError, Task
+from server.live_client import ask, effect_question, open_socket, post, raw_post, wait_until
+
+TEXT = "the river bank"
+LONG = {"texts": ["the river bank " * 12], "edits": []}
+
+
+class Recorded:
+    """A task that notes its events, and waits for a word before it is done."""
+
+    def __init__(self, queue: ComputeQueue, name: str, *, wait: bool = False) -> None:
+        self.events: list[tuple[str, object]] = []
+        self.go, self.started, self.ended = threading.Event(), threading.Event(), threading.Event()
+        if not wait:
+            self.go.set()
+        self.task = Task(lambda task: self._work(task, name), self._emit, self.ended.set)
+        queue.submit(self.task)
+
+    def _work(self, task: Task, name: str) -> str:
+        self.started.set()
+        while not self.go.wait(0.01):
+            task.check()
+        return name
+
+    def _emit(self, name: str, data: object) -> None:
+        self.events.append((name, data))
+
+    @property
+    def places(self) -> list[int]:
+        return [data["place"] for name, data in self.events if name == "queue"]
+
+
+@pytest.fixture
+def queue():
+    queue = ComputeQueue(3, 60)
+    yield queue
+    queue.close()
+
+
+def test_tasks_are_computed_in_the_order_in_which_they_came(queue):
+    order = []
+    first = Recorded(queue, "first", wait=True)
+    first.started.wait()
+    tasks = [Task(lambda task, n=n: order.append(n), lambda name, data: None, threading.Event().set) for n in range(3)]
+    for task in tasks:
+        queue.submit(task)
+    first.go.set()
+    wait_until(lambda: queue.length == 0, "the end of all tasks")
+    assert order == [0, 1, 2]
+
+
+def test_each_is_told_how_many_come_first_and_when_it_moves_up(queue):
+    first = Recorded(queue, "first", wait=True)
+    first.started.wait()
+    second, third = Recorded(queue, "second", wait=True), Recorded(queue, "third")
+    first.go.set()
+    second.started.wait()
+    second.go.set()
+    third.ended.wait()
+    assert (first.places, second.places, third.places) == ([0], [1, 0], [2, 1, 0])
+    assert third.events[-1] == ("answer", "third")
+
+
+def test_a_task_that_is_cancelled_while_it_waits_is_never_computed(queue):
+    first = Recorded(queue, "first", wait=True)
+    first.started.wait()
+    second, third = Recorded(queue, "second"), Recorded(queue, "third")
+    queue.cancel(second.task)
+    assert third.places == [2, 1]
+    first.go.set()
+    third.ended.wait()
+    assert not second.started.is_set()
+
+
+def test_a_task_that_is_cancelled_while_it_is_computed_makes_room(queue):
+    first = Recorded(queue, "first", wait=True)
+    first.started.wait()
+    second = Recorded(queue, "second")
+    queue.cancel(first.task)
+    second.ended.wait()
+    assert [name for name, _ in first.events] == ["queue"]
+    assert second.events[-1] == ("answer", "second")
+
+
+def test_more_than_may_wait_are_refused(queue):
+    first = Recorded(queue, "first", wait=True)
+    first.started.wait()
+    for name in "abc":
+        Recorded(queue, name)
+    with pytest.raises(QueueFullError, match="more than 3"):
+        Recorded(queue, "d")
+    first.go.set()
+
+
+def test_a_task_that_takes_too_long_is_ended_and_says_so():
+    queue = ComputeQueue(3, 0.05)
+    slow = Recorded(queue, "slow", wait=True)
+    slow.ended.wait()
+    name, data = slow.events[-1]
+    assert (name, data["name"]) == ("error", "time")
+    assert "more than 0.05 seconds" in data["message"]
+    queue.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [(InputError("no", "texts"), "texts"), (RuntimeError("no"), "RuntimeError"), (MemoryError(), "MemoryError")],
+)
+def test_an_error_goes_to_its_own_client_and_the_next_task_is_computed(queue, error, name):
+    events, ended = [], threading.Event()
+
+    def fail(task: Task) -> None:
+        raise error
+
+    queue.submit(Task(fail, lambda *event: events.append(event), ended.set))
+    after = Recorded(queue, "after")
+    after.ended.wait()
+    assert events[-1][0] == "error"
+    assert events[-1][1]["name"] == name
+    assert after.events[-1] == ("answer", "after")
+
+
+def test_a_closed_queue_ends_what_runs_and_what_waits_and_takes_no_more():
+    queue = ComputeQueue(3, 60)
+    first = Recorded(queue, "first", wait=True)
+    first.started.wait()
+    second = Recorded(queue, "second")
+    queue.close()
+    assert first.ended.is_set()
+    assert second.ended.is_set()
+    assert not queue._thread.is_alive()
+    with pytest.raises(QueueFullError):
+        Recorded(queue, "third")
+
+
+# Over HTTP.
+
+
+def test_twenty_clients_at_once_are_all_answered_with_their_own_text_in_order(decoder_server):
+    texts = ["the " * (n + 1) for n in range(20)]
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda text: post(decoder_server, "ask", {"texts": [text], "edits": []}), texts))
+    for text, answered in zip(texts, answers, strict=True):
+        assert answered.answer["texts"][0]["facts"]["title"] == text
+        places = [data["place"] for name, data in answered.events if name == "queue"]
+        assert places == sorted(set(places), reverse=True)
+        assert places[-1] == 0
+    assert decoder_server._queue.length == 0
+
+
+def test_a_request_beyond_the_queue_is_refused_and_the_others_are_answered(small_decoder, serve):
+    server = serve(small_decoder, limits=Limits(waiting=1))
+    running = open_socket(server, raw_post(server, "effects", effect_question("the river bank " * 12, over="edges")))
+    wait_until(lambda: server._queue._running is not None, "the first request")
+    waiting = open_socket(server, raw_post(server, "ask", LONG))
+    wait_until(lambda: server._queue.length == 2, "the second request")
+    refused = post(server, "ask", LONG)
+    assert (refused.status, refused.json["name"]) == (503, "queue")
+    for connection in (running, waiting):
+        connection.close()
+    wait_until(lambda: server._queue.length == 0, "the end of the requests whose clients are gone")
+    assert ask(server, TEXT)
+
+
+def test_a_client_that_leaves_the_queue_frees_its_place(small_decoder, serve):
+    server = serve(small_decoder)
+    running = open_socket(server, raw_post(server, "effects", effect_question("the river bank " * 12, over="edges")))
+    wait_until(lambda: server._queue._running is not None, "the first request")
+    waiting = [open_socket(server, raw_post(server, "ask", LONG)) for _ in range(4)]
+    wait_until(lambda: server._queue.length == 5, "all requests")
+    waiting[0].close()
+    wait_until(lambda: server._queue.length <= 4, "the place of the client that is gone")
+    for connection in (running, *waiting[1:]):
+        connection.close()
+    wait_until(lambda: server._queue.length == 0, "the end")
+
+
+@pytest.mark.more
+def test_a_client_that_leaves_during_effects_frees_the_model(smollm2_server):
+    text = "When Mary and John went to the store, John gave a drink to"
+    with open_socket(smollm2_server, raw_post(smollm2_server, "effects", effect_question(text, over="edges"))):
+        wait_until(lambda: smollm2_server._queue._running is not None, "the effects")
+    answered = post(smollm2_server, "ask", {"texts": [text], "edits": []})
+    assert answered.names[-1] == "answer"
+    assert smollm2_server._queue.length == 0
