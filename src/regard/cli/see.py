@@ -42,6 +42,7 @@ DEFAULT_OUT = Path("regard.html")
     "scale, the temperature or the mask were another. With --compare also how context changes a word's vector.",
     epilog='Example: regard see "Write a poem about a man fishing on a river bank." --open\n\n'
     'In the terminal: regard see "The animal was too tired." --terminal --token animal\n\n'
+    'A page that answers what you type: regard see "The animal was too tired." --with-model --open\n\n'
     'What a decoder looks at while it writes: regard see "The capital of Italy is" --max-new-tokens 20 --open\n\n'
     "A file of regard watch --save: regard see --recording story.safetensors\n\n"
     "What mattered beside what was looked at: regard effect TEXT --html PAGE",
@@ -102,7 +103,23 @@ def see(
             "given several times, such as for heads and tokens.",
         ),
     ] = None,
-    max_size: Annotated[float, typer.Option(metavar="MB", min=0.5, help="The largest size of the page.")] = 5.0,
+    with_model: Annotated[
+        bool,
+        typer.Option(
+            "--with-model",
+            help="The page carries the model, an encoder in 8 bits, and answers what the reader types: one file of "
+            "about 25 MB for the default model, no network. With --compare TEXT it opens with two texts.",
+        ),
+    ] = False,
+    max_size: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MB",
+            min=0.5,
+            help="The largest size of the page; by default 5, with --with-model 32.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[Path | None, option("PATH", f"Where to write the page; by default {DEFAULT_OUT}.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
     terminal: Annotated[bool, typer.Option("--terminal", help="Draw one head here, and write no page.")] = False,
@@ -123,9 +140,21 @@ def see(
         raise InputError("--image belongs to the page of a --recording: a TEXT has no image, and --terminal draws none")
     if terminal and (open_ or compare or effects or out is not None):
         raise InputError("--terminal draws here and writes no page: leave --out, --open, --compare and --effects out")
+    if with_model:
+        _refuse_with_model(
+            {
+                "--recording": recording,
+                "--terminal": terminal or None,
+                "--target": target,
+                "--max-new-tokens": max_new_tokens,
+                "--layer": layer,
+                "--head": head,
+                "--effects": effects or None,
+            }
+        )
     if out == Path("-"):
         raise InputError("--out -: a page is a file; give it a name, such as regard.html")
-    if not max_size < MAX_MEGABYTES:
+    if max_size is not None and not max_size < MAX_MEGABYTES:
         raise InputError(f"--max-size {max_size}: a number of megabytes")
     layers, heads = parse_layers_and_heads(layer, head)
     out = out or DEFAULT_OUT
@@ -171,7 +200,8 @@ def see(
                 layer=layers,
                 head=heads,
                 image=image,
-                max_size=int(max_size * 1e6),
+                with_model=with_model,
+                max_size=None if max_size is None else int(max_size * 1e6),
                 title=str(file) if file is not None else None,
                 effects=loaded_effects,
                 progress=progress,
@@ -183,6 +213,18 @@ def see(
 
         if not webbrowser.open(out.resolve().as_uri()):
             print("no browser could be opened: open the file yourself", file=sys.stderr)
+
+
+def _refuse_with_model(options: dict[str, Any]) -> None:
+    """Refuse options of other pages.
+
+    Raises:
+        InputError: one of them was given.
+    """
+    if given := [name for name, value in options.items() if value is not None]:
+        raise InputError(
+            f"--with-model puts the model into the page of a TEXT, with every layer and head: leave {given[0]} out"
+        )
 
 
 def _draw(

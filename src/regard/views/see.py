@@ -12,6 +12,7 @@ from regard.escape import visible
 from regard.files import ensure_writable, write_json, write_text
 from regard.lens.effects.effects import Effects
 from regard.lens.recording.recording import Recording
+from regard.lens.text.words import Words
 from regard.pretrained import DEFAULT_MODEL, Pretrained, load
 from regard.views.html.draft import RenderedPage
 from regard.views.html.effects import EFFECT_VIEW, as_list
@@ -141,10 +142,10 @@ def see(
             nothing to show; a size that is too small for any page; a model that no page can carry.
     """
     others = [compare] if isinstance(compare, str) else list(compare or ())
+    listed_effects = as_list(effects)
     if with_model:
-        _refuse_with_model(
-            text, target=target, max_new_tokens=max_new_tokens, layer=layer, head=head, image=image, effects=effects
-        )
+        options = {"target": target, "max_new_tokens": max_new_tokens, "layer": layer, "head": head, "image": image}
+        _refuse_with_model(text, others, effects=listed_effects or None, **options)
     if out is not None:
         ensure_writable(out)
     page_image = None if image is None else PageImage.load(image)
@@ -152,7 +153,7 @@ def see(
     source = attention_source(
         text,
         model if quantized is None else quantized.dequantize(),
-        compare=others,
+        compare=others if quantized is None or _share_words([str(text), *others], quantized.full) else (),
         target=target,
         max_new_tokens=max_new_tokens,
         layers=[layer] if isinstance(layer, int) else layer,
@@ -162,7 +163,7 @@ def see(
     if image is not None and source.model:
         raise InputError("a text is shown, and image belongs to a recording: leave it out", "image")
     try:
-        options: dict[str, Any] = {
+        shown: dict[str, Any] = {
             "title": title or source.title or None,
             "model": source.model,
             "context": source.context,
@@ -171,16 +172,16 @@ def see(
         }
         if quantized is not None:
             limit = MODEL_PAGE_MAX_SIZE if max_size is None else max_size
-            page = build_model_page(source.recording, quantized, [str(text), *others], max_size=limit, **options)
+            page = build_model_page(source.recording, quantized, [str(text), *others], max_size=limit, **shown)
         else:
             page = build_page(
                 source.recording,
                 max_size=DEFAULT_MAX_SIZE if max_size is None else max_size,
                 heads=source.heads,
                 image=page_image,
-                effects=effects,
-                view=EFFECT_VIEW if as_list(effects) else None,
-                **options,
+                effects=listed_effects,
+                view=EFFECT_VIEW if listed_effects else None,
+                **shown,
             )
     except InputError:
         raise
@@ -197,16 +198,24 @@ def _pretrained(model: str | Path | Pretrained | None) -> Pretrained:
     return model if isinstance(model, Pretrained) else load(model or DEFAULT_MODEL)
 
 
-def _refuse_with_model(text: object, **options: object) -> None:
+def _share_words(texts: Sequence[str], model: Pretrained) -> bool:
+    """Whether texts have a word in common, which the view Context needs; a page with its model does without."""
+    words = [Words.of(text, model).first_positions() for text in texts]
+    return len(words) > 1 and bool(words[0].keys() & words[1].keys())
+
+
+def _refuse_with_model(text: object, others: Sequence[str], **options: object) -> None:
     """Refuse what a page with its model does not take.
 
     Raises:
-        InputError: a recording; an option that selects or adds what this page computes itself.
+        InputError: a recording; several other texts; an option that selects or adds what this page computes itself.
     """
+    if len(others) > 1:
+        raise InputError(f"with_model: the page compares two texts, and compare has {len(others)}", "compare")
     if isinstance(text, Recording):
         raise InputError("with_model puts the model into the page of a text, and this is a recording: give a text")
     for name, value in options.items():
-        if value is not None and value != ():
+        if value is not None:
             raise InputError(
                 f"with_model: the page has every layer and head of an encoder, and computes effects itself; leave "
                 f"{name} out",

@@ -11,11 +11,13 @@ from urllib.parse import quote
 import pytest
 import torch
 
+import regard
 from regard.attention.positions import ALiBi
 from views.html import browsing
 from views.html.page_encoders import PageEncoder, minilm_8_bits
 from views.html.rows import Attends, watched
 from views.recordings import river
+from weights import RIVER
 
 HERE = Path(__file__).parent
 OLDEST_NODE = 20
@@ -58,6 +60,26 @@ def open_head(open_page, river_page):
         recording, path = river_page
         page = open_page(path, {"attention": layer, "head": head, **state}, width=width)
         return page, recording[recording.layers[layer]][0, head]
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def model_page(tmp_path_factory):
+    """A page that carries the default model, in 8 bits, and opens with one text."""
+    path = tmp_path_factory.mktemp("model") / "page.html"
+    regard.see(RIVER, path, with_model=True)
+    return path
+
+
+@pytest.fixture
+def open_live(open_page, model_page):
+    """A function that opens model_page in a state, and answers the page when its model has answered."""
+
+    def call(state=None, **options):
+        page = open_page(model_page, state, ready="html[data-model=ready]", **options)
+        page.wait_for_selector(".live-status:not(.computing)")
+        return page
 
     return call
 

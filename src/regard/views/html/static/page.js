@@ -105,6 +105,7 @@ export function mountPage(root, data, { live = null, state = null, views: offere
   // Colours that are painted and not styled are painted anew.
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => update(store.state, null), { signal });
   update(store.state, null);
+  if (state && !isSecond) updateAddress(store.link);
   return { store, views: names, unmount: () => ending.abort() };
 }
 
