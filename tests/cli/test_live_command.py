@@ -24,12 +24,13 @@ ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]{32}/")
 class Terminal:
     """A command on a terminal of its own, on which Ctrl-C can be typed."""
 
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, **environment):
         self.ours, theirs = pty.openpty()
         self.shown = ""
         command = [sys.executable, "-m", "regard", *map(str, arguments)]
         # The terminal becomes that of the command, which then gets its signals.
-        self.process = subprocess.Popen(command, preexec_fn=lambda: os.login_tty(theirs))
+        environment = {**os.environ, **environment}
+        self.process = subprocess.Popen(command, env=environment, preexec_fn=lambda: os.login_tty(theirs))
         os.close(theirs)
 
     def wait_for(self, pattern):
@@ -54,7 +55,7 @@ class Terminal:
 def terminal():
     """A function that starts a command; the process ends with the test."""
     started = []
-    yield lambda *arguments: started.append(Terminal(*arguments)) or started[-1]
+    yield lambda *arguments, **environment: started.append(Terminal(*arguments, **environment)) or started[-1]
     for each in started:
         each.close()
 
@@ -96,6 +97,19 @@ def test_other_machines_are_let_in_with_a_warning(terminal, models):
     command = terminal("live", "--model", models["gpt2"], "--host", "0.0.0.0", "--allow-remote")
     assert status_of(command.wait_for(ADDRESS)) == 200
     assert command.wait_for("nothing is encrypted")
+
+
+@pytest.mark.more
+def test_open_gives_the_address_to_the_browser(terminal, models, tmp_path):
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}.new && mv {opened}.new {opened}\n')
+    browser.chmod(0o755)
+    command = terminal("live", "--model", models["gpt2"], "--open", BROWSER=str(browser))
+    url = command.wait_for(ADDRESS)
+    ends = time.monotonic() + SECONDS
+    while not opened.exists() and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert opened.read_text() == url
 
 
 def test_another_host_needs_to_be_allowed_and_the_error_says_why(command):

@@ -217,7 +217,7 @@ def test_an_effect_ends_when_another_text_is_typed(open_live, france_server):
     page.click(".effect-controls .compute")
     page.wait_for_selector(".effect-controls .cancel:visible")
     page.fill("#text-1", "Rivers have banks")
-    page.wait_for_selector(".live-status .words:text-matches('^3 tokens')")
+    page.wait_for_selector(".live-status .words:text-matches('^4 tokens')")
     assert page.locator("#view-effect .effects").count() == 0
     assert page.locator(".effect-controls .cancel").is_hidden()
 
