@@ -52,6 +52,7 @@ def test_json_to_a_file_carries_the_facts(tmp_path, command):
         ("see --help", "--file --recording --model --compare --target --layer --head --token --max-size --out --json"),
         ("see --help", "--open --terminal Example: regard.html"),
         ("generate --help", "--chat --system --model Example: smollm2 dequantised"),
+        ("live --help", "--model --port --open --host --allow-remote Example: 127.0.0.1 secret Ctrl-C encrypted"),
         ("translate --help", "Example:"),
         ("--version", f"regard {regard.__version__}\n"),
     ],

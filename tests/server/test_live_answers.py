@@ -197,6 +197,29 @@ def test_a_model_of_transformers_is_served_with_its_tokenizer(tmp_path, serve, i
     assert len(theirs["facts"]["attentions"]) == 3
 
 
+def test_eager_attention_follows_what_needs_no_queries_and_names_the_rest(tmp_path, serve):
+    random_checkpoint(tmp_path / "llama", "llama")
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "llama")
+    eager, fused = (
+        serve(load(tmp_path / "llama", attn_implementation=name).eval(), tokenizer) for name in ("eager", "sdpa")
+    )
+    followed = [edit(1, 2, 3, temperature=2, mask={"1": False}), edit(0, 1, off=True)]
+    after = [ask(server, TEXT, edits=followed)["movement"] for server in (eager, fused)]
+    for one, other in zip(*(moved["next"]["after"][:5] for moved in after), strict=True):
+        assert one["logit"] == pytest.approx(other["logit"], abs=1e-3)
+    assert after[0]["notes"] == []
+    (note,) = ask(eager, TEXT, edits=[edit(1, 2, 3, scores={"0": 1})])["movement"]["notes"]
+    assert "scores and scale stay as they are" in note
+
+
+def test_a_module_that_went_back_to_training_is_refused(serve):
+    module = Tiny(17).eval()
+    server = serve(module, word_tokenizer())
+    module.train()
+    assert "training mode" in post(server, "ask", {"texts": [TEXT], "edits": []}).error["message"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

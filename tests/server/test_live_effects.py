@@ -113,7 +113,7 @@ def asked(pretrained: Pretrained, emit, **changes) -> tuple[PretrainedModel, obj
 
 def test_effects_grow_while_they_are_computed(small_decoder, monkeypatch):
     """A forward pass has few rows here, as it has of long texts; progress is told after each."""
-    monkeypatch.setattr("regard.lens.effects.ablate.TOKENS_PER_FORWARD", 20)
+    monkeypatch.setattr("regard.server.effect_answers.TOKENS_PER_FORWARD", 20)
     monkeypatch.setattr("regard.server.effect_answers.PROGRESS_SECONDS", 0.0)
     events = []
     answer = answer_effects(
@@ -131,7 +131,7 @@ def test_effects_grow_while_they_are_computed(small_decoder, monkeypatch):
 
 
 def test_a_cancelled_question_stops_after_the_forward_pass_that_runs(small_decoder, monkeypatch):
-    monkeypatch.setattr("regard.lens.effects.ablate.TOKENS_PER_FORWARD", 20)
+    monkeypatch.setattr("regard.server.effect_answers.TOKENS_PER_FORWARD", 20)
     monkeypatch.setattr("regard.server.effect_answers.PROGRESS_SECONDS", 0.0)
     arguments = asked(small_decoder, lambda name, data: setattr(arguments[-1], "cancelled", True))
     with pytest.raises(TaskCancelledError):

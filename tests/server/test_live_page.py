@@ -217,7 +217,7 @@ def test_an_effect_ends_when_another_text_is_typed(open_live, france_server):
     page.click(".effect-controls .compute")
     page.wait_for_selector(".effect-controls .cancel:visible")
     page.fill("#text-1", "Rivers have banks")
-    page.wait_for_selector(".live-status .words:text-matches('^3 tokens')")
+    page.wait_for_selector(".live-status .words:text-matches('^4 tokens')")
     assert page.locator("#view-effect .effects").count() == 0
     assert page.locator(".effect-controls .cancel").is_hidden()
 
@@ -237,14 +237,14 @@ def test_two_tabs_with_two_texts_never_show_one_anothers(open_live, france_serve
 
 def test_a_hostile_text_stays_text(open_live, france_server):
     page = open_live(france_server, {"view": "next"})
-    hostile = "</script><img src=x onerror=\"document.documentElement.dataset.hacked='yes'\">\u202e\x00<b>"
+    hostile = "</script><img src=x onerror=\"document.documentElement.dataset.hacked='yes'\">\u202e\x00<x-evil>"
     page.fill("#text-1", hostile)
     page.wait_for_selector("#view-next .end .token:has-text('hacked')")
     for view in ("sentence", "writing", "heads", "map", "whatif", "effect"):
         page.click(f"#tab-{view}")
         page.wait_for_selector(f"#view-{view}")
     assert page.locator("html").get_attribute("data-hacked") is None
-    assert page.locator("main img[src=x], main b, main script").count() == 0
+    assert page.locator("main img[src=x], main x-evil, main script").count() == 0
 
 
 def test_a_request_that_is_refused_says_why_and_the_last_answer_stays(chromium, serve, small_decoder):

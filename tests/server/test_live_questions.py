@@ -156,13 +156,19 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(decoder_server, h
     assert post(decoder_server, "ask", FIELDS["ask"]).names[-1] == "answer"
 
 
+@pytest.mark.parametrize(("count", "status"), [(10_000, 200), (10_001, 400)])
+def test_ten_thousand_tokens_are_refused_by_name(decoder_server, count, status):
+    answered = post(decoder_server, "ask", {"texts": ["a " * count], "edits": []})
+    error = answered.error if status == 200 else answered.json
+    assert (answered.status, error["name"]) == (status, "texts[0]")
+    assert "tokens, and" in error["message"] or "characters, and" in error["message"]
+
+
 @pytest.mark.more
-def test_five_thousand_tokens_are_refused_by_name(smollm2_server):
-    answered = post(smollm2_server, "ask", {"texts": ["the " * 4_999], "edits": []})
-    assert answered.error == {
-        "message": "the text has 5,000 tokens, and this page takes 1,024 at most: shorten it",
-        "name": "texts[0]",
-    }
+def test_more_tokens_than_a_page_takes_are_refused_although_the_model_could_read_them(smollm2_server):
+    answered = post(smollm2_server, "ask", {"texts": ["the " * 2_000], "edits": []})
+    message = "the text has 2,001 tokens, and this page takes 1,024 at most: shorten it"
+    assert answered.error == {"message": message, "name": "texts[0]"}
 
 
 def test_a_content_length_that_is_no_number_does_not_stop_the_server(decoder_server):

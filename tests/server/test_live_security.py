@@ -183,7 +183,7 @@ def test_a_server_for_other_machines_is_called_by_its_address_and_by_no_name_of_
     assert [posted(server, {"Host": host}).status for host in hosts] == [200, 200, 403]
 
 
-def test_an_ipv6_address_of_this_machine_is_served(small_decoder, serve):
+def test_a_server_on_an_ipv6_address_is_called_by_it():
     rules = AccessRules("secret", "::1")
     assert rules.allows_host("[::1]:80")
     assert not rules.allows_host("[fe80::1]:80")

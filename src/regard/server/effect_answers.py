@@ -24,6 +24,9 @@ from regard.views.html.facts import PageTexts
 PROGRESS_SECONDS = 0.3
 """From one event of progress to the next."""
 
+TOKENS_PER_FORWARD = 128
+"""Of repeated texts: fewer than `regard.effect` takes, so that a run soon sees that nobody waits for it any more."""
+
 
 def answer_effects(model: LiveModel, question: EffectQuestion, limits: Limits, task: Task) -> dict[str, Any]:
     """`EffectFacts`, each effect computed exactly.
@@ -58,7 +61,7 @@ def answer_effects(model: LiveModel, question: EffectQuestion, limits: Limits, t
             tokenizer=tokenizer,
         )
         progress = _Progress(run, heads, task)
-        run.on_progress = progress
+        run.on_progress, run.tokens_per_forward = progress, TOKENS_PER_FORWARD
         run.run()
     except InputError as error:
         error.argument = error.argument or ("tokens" if question.tokens else "texts")

@@ -78,6 +78,12 @@ class EventStream:
         self._changed.set()
 
 
+PART_BYTES = 2**16
+"""Of a large event as much is sent at a time."""
+
+ABORT = "regard.abort"
+"""In the state of a request: drops its connection, and what was not yet sent."""
+
 HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 
@@ -87,7 +93,7 @@ class EventResponse:
     Args:
         stream: the events.
         on_end: called when the response has ended, however it ended.
-        send_seconds: in which the client must read an event.
+        send_seconds: in which the client must read `PART_BYTES`.
     """
 
     def __init__(self, stream: EventStream, on_end: Callable[[], None], send_seconds: float) -> None:
@@ -101,6 +107,10 @@ class EventResponse:
             await asyncio.wait((gone, sending), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 sending.result()
+        except TimeoutError:
+            # To close the connection would wait until the client has read what was sent.
+            scope["state"][ABORT]()
+            await gone
         finally:
             self.on_end()
             for task in (gone, sending):
@@ -109,8 +119,10 @@ class EventResponse:
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
         async for event in self.stream.events():
-            body = {"type": "http.response.body", "body": event, "more_body": True}
-            await asyncio.wait_for(send(body), self.send_seconds)
+            for start in range(0, len(event), PART_BYTES):
+                part = event[start : start + PART_BYTES]
+                body = {"type": "http.response.body", "body": part, "more_body": True}
+                await asyncio.wait_for(send(body), self.send_seconds)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

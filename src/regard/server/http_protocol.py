@@ -1,10 +1,12 @@
-"""The HTTP protocol of uvicorn, with a time in which a connection must have sent its first request."""
+"""The HTTP protocol of uvicorn, with a time for the first request of a connection, and a way to drop the connection."""
 
 from __future__ import annotations
 
 import asyncio
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from regard.server.events import ABORT
 
 
 class TimedProtocol(H11Protocol):
@@ -15,6 +17,7 @@ class TimedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the headers."""
         super().connection_made(transport)
+        self.app_state = {**self.app_state, ABORT: transport.abort}
         self._timer = self.loop.call_later(self.header_seconds, self._close_if_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:

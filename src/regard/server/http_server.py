@@ -37,6 +37,7 @@ class HttpServer(uvicorn.Server):
             interface="asgi3",
             loop="asyncio",
             log_config=None,
+            log_level="error",  # not a line for each malformed request
             access_log=False,
             proxy_headers=False,
             server_header=False,

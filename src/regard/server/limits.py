@@ -32,4 +32,4 @@ class Limits:
     receive_seconds: float = 10.0
     """In which the headers, and then the body, of a request must arrive."""
     send_seconds: float = 30.0
-    """In which the client must read an event."""
+    """In which the client must read each 64 KiB of an answer."""

@@ -49,8 +49,6 @@ class UserModule(LiveModel):
             )
         _, decode = tokenizer_functions(tokenizer)
         assert decode is not None
-        if module.training:
-            raise InputError(f"{type(module).__name__} is in training mode: call .eval() first", "model")
         self.module, self.tokenizer, self._decode = module, tokenizer, decode
         self.name, self.kind = name or type(module).__name__, "module"
         self.description = f"{type(module).__name__}, {sum(p.numel() for p in module.parameters()):,} parameters"
@@ -69,8 +67,10 @@ class UserModule(LiveModel):
         """The ids of a text.
 
         Raises:
-            InputError: a text without tokens, or of too many.
+            InputError: a module in training mode; a text without tokens, or of too many.
         """
+        if self.module.training:
+            raise InputError(f"{self.name} is in training mode, where dropout changes every answer: call .eval() first")
         try:
             encoding = self.tokenizer.encode(text)
         except Exception as error:  # tokenizers raises bare Exception

@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright: a page from disk or from a server, and what it did that none of ours may do."""
+"""Debian's Chromium, driven by Playwright: a page from disk or of a server, and what it did that no page of ours may."""
 
 import os
 import signal

@@ -30,7 +30,7 @@ class PageRun:
     def to_json(self) -> dict[str, Any]:
         """`Run` of static/model/encoder.js for the bridge."""
         maps = [self.recording[path] for path in self.recording]
-        attentions = [{name: packed(t) for name, t in _tensors(m).items()} for m in maps]
+        attentions = [{name: packed(t) for name, t in tensors(m).items()} for m in maps]
         return {"n": len(self.tokens), "attentions": attentions, "vector": packed(self.vector)}
 
     def options(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class PageRun:
         return {"tokens": self.tokens, **named, **shape_of(self.recording), "context": None}
 
 
-def _tensors(m: AttentionMap) -> dict[str, Tensor]:
+def tensors(m: AttentionMap) -> dict[str, Tensor]:
     """`RunAttention` of static/model/encoder.js; without values the keys take their place."""
     q, k, v = m.q, m.k, m.k if m.v is None else m.v
     return {"q": q[0], "k": k[0], "v": v[0], "output": regard.attend(q, k, v, scale=m.scale)[0]}

@@ -219,6 +219,31 @@ describe("ServerEngine", () => {
     });
   });
 
+  test("a question about another text ends effects, and one about the same text does not", async () => {
+    const effects = { texts: ["hi"], over: /** @type {const} */ ("heads"), metric: "kl", tokens: [], ablation: "zero", source: null };
+    /** @type {ServerResponse | undefined} */
+    let running;
+    const answer = (/** @type {IncomingMessage} */ request, /** @type {ServerResponse} */ response) => {
+      if (request.url?.endsWith("effects")) (running = response).write(event("progress", { done: 1, total: 2 }));
+      else response.end(event("answer", { texts: [], seconds: 1 }));
+    };
+    await withServer(answer, async (engine) => {
+      /** @type {() => void} */
+      let begin = () => {};
+      const begun = new Promise((done) => (begin = () => done(null)));
+      const computed = engine.effects(effects, { onProgress: begin });
+      await begun;
+      await engine.ask(QUESTION);
+      running?.end(event("answer", { parts: [] }));
+      assert.deepEqual(await computed, { parts: [] });
+      /** @type {Promise<unknown>} */
+      let asked = Promise.resolve();
+      const other = engine.effects(effects, { onProgress: () => void (asked = engine.ask({ texts: ["other"], edits: [] })) });
+      await assert.rejects(other, { name: "AbortError", message: "Another question came first." });
+      await asked;
+    });
+  });
+
   test("an error of a listener is its own, not the server's", async () => {
     const answer = (/** @type {IncomingMessage} */ _, /** @type {ServerResponse} */ response) => void response.end(event("queue", { place: 0 }));
     const fail = () => {

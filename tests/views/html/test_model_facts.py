@@ -12,12 +12,20 @@ from regard.lens.maps.head_types import detect_heads
 from regard.views.html.draft import write_page
 from regard.views.html.facts import THUMBNAIL_CELLS, MapStatistics, PageTexts, attention_facts
 from regard.views.html.page import build_page
-from views.html.page_runs import PageRun, page_run, unpacked
+from views.html.page_runs import PageRun, packed, page_run, tensors, unpacked
 from views.recordings import recorded
 from weights import LOAN, PIZZA, RIVER, minilm
 
 REPEATED = " ".join(["a river, the bank; it ran"] * 5)
 TEXTS = {"river": RIVER, "repeated": REPEATED, "two tokens": "", "surrogates": "🙂 naïve café, 日本語 it's"}
+MADE = {
+    # Delimiters with the space before them and at the beginning; a token beside itself, and others that differ.
+    "made": [".", "Ġthe", "▁,", "the", "the", " the", ".", "a", "b", "a", "the", "b", ";", "c", "a", "a", "d"],
+    "no delimiter but the first": [".", "a", "b", "c", "a", "d", "e"],
+    "few repeated": ["a", "b", "c", "d", "e", "f", "g", "a", "b", "c"],
+}
+"""Tokens of random heads: real ones are of a few types."""
+
 LONG = " ".join([RIVER, PIZZA, LOAN, REPEATED] * 9)
 CLS = 101
 
@@ -25,6 +33,8 @@ CLS = 101
 @cache
 def run(name):
     """What the model does with a text, with a token alone, or with the first tokens of a long text."""
+    if name in MADE:
+        return made_run(MADE[name])
     if name == "one token":
         return page_run([CLS])
     if name == "512 tokens":
@@ -32,12 +42,27 @@ def run(name):
     return page_run(TEXTS[name])
 
 
+def made_run(tokens, *maps):
+    """Of some maps; by default three layers of random heads, some of which look back by a fixed distance."""
+    n = len(tokens)
+    if not maps:
+        torch.manual_seed(n)
+        q, k = 2 * torch.randn(3, 8, n, n), torch.randn(3, 8, n, n)
+        for back in range(1, n):
+            q[1, back % 8] = torch.eye(n) * (7 if back % 3 else 3) + torch.rand(n, n)
+            k[1, back % 8] = torch.eye(n).roll(back, 0)
+        maps = [AttentionMap(q[i : i + 1], k[i : i + 1], None, scale=1.0) for i in range(3)]
+    made = PageRun(recorded(*maps), [], tokens, torch.zeros(1))
+    made.recording.label(tokens)
+    return made
+
+
 @pytest.fixture(scope="module")
 def answers():
     return {}
 
 
-@pytest.fixture(params=[*TEXTS, "one token", pytest.param("512 tokens", marks=pytest.mark.more)])
+@pytest.fixture(params=[*TEXTS, *MADE, "one token", pytest.param("512 tokens", marks=pytest.mark.more)])
 def case(request, node, answers):
     """A run, the facts that the page makes of it, and those of Python."""
     name, made = request.param, run(request.param)
@@ -97,10 +122,11 @@ def test_nothing_is_rounded(case):
         m = made.recording[path]
         for head, numbers in enumerate(heads):
             for name in "qkv":
-                t = getattr(m, name)[0, head]
+                t = tensors(m)[name][head]
                 assert torch.equal(unpacked(numbers[name], *t.shape), t)
 
 
+@pytest.mark.parametrize("case", ["river", "two tokens", "one token"], indirect=True)
 def test_an_attention_says_what_pythons_says(case):
     _, answer, expected = case
     computed_here = {"verified": True, "computed_here": True, "kernel": "this page"}
@@ -121,9 +147,32 @@ def test_an_output_that_the_weights_do_not_give_is_not_verified(node):
     assert [attention["verified"] for attention in facts["attentions"]] == [True] * 4 + [False, True]
 
 
+def test_an_output_is_compared_over_the_whole_text(node):
+    made = run("repeated")
+    changed = made.to_json()
+    output = unpacked(changed["attentions"][2]["output"], 12, len(made.tokens), 32)
+    output[:, -len(made.tokens) // 3 :] = 0
+    changed["attentions"][2]["output"] = packed(output)
+    facts = node("facts", {"run": changed, "options": made.options()})["facts"]
+    assert [n for n, attention in enumerate(facts["attentions"]) if not attention["verified"]] == [2]
+
+
 def test_the_first_head_is_that_of_a_recorded_page(case):
     made, answer, _ = case
     assert answer["facts"]["initial"] == build_page(made.recording).facts["initial"]
+
+
+@pytest.mark.parametrize("text", ["a . b c , d e . f g", ". , ; ."])
+def test_the_first_head_looks_from_word_to_word(node, text):
+    """Sharp heads at random: rows of the first token and of delimiters say nothing, where there are words."""
+    tokens = text.split()
+    torch.manual_seed(1)
+    for _ in range(5):
+        q, k = 3 * torch.randn(2, 1, 12, len(tokens), 8)
+        made = made_run(tokens, AttentionMap(q, k, None, scale=8**-0.5))
+        answer = node("facts", {"run": made.to_json(), "options": made.options()})
+        initial, expected = answer["facts"]["initial"], build_page(made.recording).facts["initial"]
+        assert initial["head"] == expected["head"]
 
 
 def test_each_type_is_found(node):
@@ -139,10 +188,7 @@ def test_each_type_is_found(node):
     }
     k = torch.stack([torch.nn.functional.one_hot(torch.tensor(keys), n).T.float() for keys in targets.values()])
     q = torch.cat([torch.eye(n).expand_as(k) * 40, torch.zeros(1, n, n)])
-    made = PageRun(
-        recorded(AttentionMap(q[None], torch.cat([k, k[:1]])[None], None, scale=1.0)), [], tokens, torch.zeros(1)
-    )
-    made.recording.label(tokens)
+    made = made_run(tokens, AttentionMap(q[None], torch.cat([k, k[:1]])[None], None, scale=1.0))
     answer = node("facts", {"run": made.to_json(), "options": made.options()})
     names = [head["head_type"] for head in answer["facts"]["attentions"][0]["heads"]]
     assert names == [*targets, "uniform"]

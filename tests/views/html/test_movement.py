@@ -133,6 +133,12 @@ def test_edits_go_through_the_page_model_as_through_regard(node, page_encoder, c
     assert all(attention["verified"] for attention in found["facts"]["attentions"])
 
 
+def test_a_head_that_is_off_keeps_its_weights_whatever_else_is_edited(node):
+    movement, *_ = moved(node, lambda head: head.ablate("zero"), edit_of(off=True, mask={"0": False}))
+    change = next(h for h in movement["heads"] if (h["attention"], h["head"]) == (LAYER, HEAD))
+    assert change["before"] == change["after"]
+
+
 def test_of_two_edits_of_a_row_the_later_counts(node):
     """As in the model: all rows of a key, and then one row as it was."""
     before = page_run(RIVER)

@@ -37,6 +37,8 @@ class ExactRuns:
         baseline: the metric of the model as it is.
         can_repeat: whether the text can be repeated along the batch.
         shapes: of every tensor of the model's output for the text alone.
+        tokens_per_forward: about how many tokens of repeated texts go through the model together;
+            `TOKENS_PER_FORWARD` by default.
     """
 
     subject: EffectSubject
@@ -45,13 +47,14 @@ class ExactRuns:
     baseline: float
     can_repeat: bool
     shapes: Sequence[torch.Size] = ()
+    tokens_per_forward: int | None = None
     note: str = ""
     """Why each part took a forward pass of its own; "" where several shared one."""
 
     @property
     def rows(self) -> int:
         """How many rows go through the model together."""
-        rows = max(2, TOKENS_PER_FORWARD // self.text.num_tokens)
+        rows = max(2, (self.tokens_per_forward or TOKENS_PER_FORWARD) // self.text.num_tokens)
         return max(2, min(rows, MAX_LOGITS // max([1, *(shape.numel() for shape in self.shapes)])))
 
     def run(self, parts: Parts, indices: Sequence[Index]) -> Iterator[list[tuple[Index, float]]]:

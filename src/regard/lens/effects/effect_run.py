@@ -82,6 +82,8 @@ class EffectRun:
     """How many parts of all texts are computed exactly, once that is known."""
     num_done: int = 0
     """How many of these are computed."""
+    tokens_per_forward: int | None = None
+    """About how many tokens go through the model between two calls of `on_progress`; None: as many as are fastest."""
 
     def run(self) -> None:
         """Compute everything; what is interrupted leaves the states as far as they are."""
@@ -232,7 +234,15 @@ class EffectRun:
             # Without a tensor that is seen, an output has no rows to take apart.
             can_repeat = bool(state.shapes) or self.subject.metric.reads != "output"
             can_repeat &= self.subject.batch_axis is not None and all(e.shape[0] == 1 for e in state.entries)
-            runs = ExactRuns(self.subject, state.text, state.context, state.baseline, can_repeat, state.shapes)
+            runs = ExactRuns(
+                self.subject,
+                state.text,
+                state.context,
+                state.baseline,
+                can_repeat,
+                state.shapes,
+                self.tokens_per_forward,
+            )
             parts = self._parts(state.text, state.entries, number)
             for found in runs.run(parts, indices):
                 for index, metric in found:

@@ -37,8 +37,8 @@ export class EngineError extends Error {
  * @implements {Engine}
  */
 export class ServerEngine {
-  /** The text that is being written: the reader who asks something else waits for no more of it. @type {AbortController | null} */
-  #writing = null;
+  /** Long work, which a reader who types another text waits for no more. @type {Set<{abort: AbortController, ends: (question: Question) => boolean}>} */
+  #work = new Set();
 
   /**
    * @param {ModelFacts} model
@@ -57,7 +57,7 @@ export class ServerEngine {
    * @returns {Promise<Answer>}
    */
   async ask(question, waiting = {}) {
-    this.#writing?.abort();
+    for (const { abort, ends } of this.#work) if (ends(question)) abort.abort(new DOMException("Another question came first.", "AbortError"));
     return decodeAnswer(await this.#post("ask", question, waiting));
   }
 
@@ -67,7 +67,8 @@ export class ServerEngine {
    * @returns {Promise<EffectFacts>}
    */
   effects(question, waiting = {}) {
-    return this.#post("effects", question, waiting);
+    const isOther = (/** @type {Question} */ { texts }) => texts.join("\n") !== question.texts.join("\n");
+    return this.#long(isOther, waiting, (all) => this.#post("effects", question, all));
   }
 
   /**
@@ -76,10 +77,27 @@ export class ServerEngine {
    * @returns {Promise<Answer>}
    */
   async generate(question, waiting) {
-    const writing = new AbortController();
-    this.#writing = writing;
-    waiting.signal?.addEventListener("abort", () => writing.abort(waiting.signal?.reason));
-    return decodeAnswer(await this.#post("generate", question, { ...waiting, signal: writing.signal }));
+    return decodeAnswer(await this.#long(() => true, waiting, (all) => this.#post("generate", question, all)));
+  }
+
+  /**
+   * Work that another question may end: the model answers one after the other, and that one would wait for it.
+   * @template {Listening} Waits
+   * @param {(question: Question) => boolean} ends
+   * @param {Waits} waiting
+   * @param {(waiting: Waits) => Promise<any>} work
+   */
+  async #long(ends, waiting, work) {
+    const abort = new AbortController();
+    const entry = { abort, ends };
+    if (waiting.signal?.aborted) abort.abort(waiting.signal.reason);
+    waiting.signal?.addEventListener("abort", () => abort.abort(waiting.signal?.reason));
+    this.#work.add(entry);
+    try {
+      return await work({ ...waiting, signal: abort.signal });
+    } finally {
+      this.#work.delete(entry);
+    }
   }
 
   /**

@@ -2,6 +2,7 @@
 
 import { ablationOf, LOOKED_AT, removals } from "./effect_parts.js";
 import { summary } from "./effect_summary.js";
+import { InputError } from "./errors.js";
 import { cosine } from "./movement.js";
 
 /** @typedef {import("../core/data.js").EffectFacts} EffectFacts */
@@ -41,7 +42,7 @@ const ABLATIONS = {
  * The effects of all parts one after another, each computed exactly.
  *
  * After each part it yields what is known so far: the parts in the order of the model or of the text, each with the
- * metric of the model as it is minus the metric without this part. Throws a RangeError for what it does not have.
+ * metric of the model as it is minus the metric without this part. Throws an InputError for what it does not have.
  * @param {Encoder} encoder
  * @param {number[]} ids of the text
  * @param {Run} run of these ids, without edits
@@ -97,9 +98,9 @@ function effectFacts(over, metric, ablation, baseline, parts) {
  * @returns {Metric}
  */
 function metricOf(run, { metric, secondVector }) {
-  if (metric === "cosine") return { name: "cosine()", of: (vector) => (vector === run.vector ? 0 : 1 - cosine(vector, run.vector)) };
-  if (metric !== "similarity") throw new RangeError(`the metric "${metric}": it is "cosine" or "similarity"`);
-  if (secondVector === null) throw new RangeError('the metric "similarity" compares two texts, and there is one: give a second text, or take "cosine"');
+  if (metric === "cosine") return { name: "cosine()", of: (vector) => 1 - cosine(vector, run.vector) };
+  if (metric !== "similarity") throw new InputError(`the metric "${metric}": it is "cosine" or "similarity"`);
+  if (secondVector === null) throw new InputError('the metric "similarity" compares two texts, and there is one: give a second text, or take "cosine"');
   return { name: "similarity with the second text", of: (vector) => cosine(vector, secondVector) };
 }
 
@@ -109,7 +110,7 @@ function metricOf(run, { metric, secondVector }) {
  */
 function checkedOver(over) {
   if (over === "heads" || over === "layers" || over === "tokens") return over;
-  throw new RangeError(`effects over "${over}": the model in this page has those over "heads", "layers" and "tokens"`);
+  throw new InputError(`effects over "${over}": the model in this page has those over "heads", "layers" and "tokens"`);
 }
 
 /**
@@ -118,11 +119,11 @@ function checkedOver(over) {
  * @param {Run | null} source
  */
 function checkedAblation(ablation, run, source) {
-  if (ablation === "zero" && source) throw new RangeError('the ablation "zero" takes no source text: leave it out, or take "mean" or "resample"');
+  if (ablation === "zero" && source) throw new InputError('the ablation "zero" takes no source text: leave it out, or take "mean" or "resample"');
   if (ablation === "zero" || ablation === "mean") return ablation;
-  if (ablation !== "resample") throw new RangeError(`the ablation "${ablation}": it is "zero", "mean" or "resample"`);
-  if (!source) throw new RangeError('the ablation "resample" takes the outputs of another text: give a source text, or take "mean"');
-  if (source.n !== run.n) throw new RangeError(`the ablation "resample" takes the outputs at the same positions, and the source has ${source.n} tokens, the text ${run.n}: give a source of as many tokens, or take "mean"`);
+  if (ablation !== "resample") throw new InputError(`the ablation "${ablation}": it is "zero", "mean" or "resample"`);
+  if (!source) throw new InputError('the ablation "resample" takes the outputs of another text: give a source text, or take "mean"');
+  if (source.n !== run.n) throw new InputError(`the ablation "resample" takes the outputs at the same positions, and the source has ${source.n} tokens, the text ${run.n}: give a source of as many tokens, or take "mean"`);
   return ablation;
 }
 

@@ -118,10 +118,9 @@ function sortMarks(characters, isFurther, classes) {
       // The sort is stable: the flags of equal marks keep their order.
       const flags = new Map(run.map((mark) => [mark, /** @type {boolean[]} */ ([])]));
       run.forEach((mark, i) => flags.get(mark)?.push(isFurther[start + i]));
-      for (const list of flags.values()) list.reverse();
       Array.from(run.join("").normalize("NFD")).forEach((mark, i) => {
         characters[start + i] = mark;
-        isFurther[start + i] = Boolean(flags.get(mark)?.pop());
+        isFurther[start + i] = Boolean(flags.get(mark)?.shift());
       });
     }
     start = Math.max(start, end);
