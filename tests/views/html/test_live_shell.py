@@ -128,6 +128,22 @@ def test_what_the_reader_chose_stays_for_the_next_text(open_live):
 
 
 @pytest.mark.more
+def test_an_answer_waits_until_the_reader_has_closed_a_card(open_live):
+    page = open_live({"view": "heads"})
+    page.click("#view-heads .head >> nth=3")
+    page.evaluate("""() => {
+      const field = document.querySelector("#text-1");
+      field.value = "A river.";
+      field.dispatchEvent(new Event("input"));
+    }""")
+    answered(page)
+    assert page.locator("#view-heads dialog").is_visible()
+    page.keyboard.press("Escape")
+    page.click("#tab-sentence")
+    assert shown_tokens(page) == in_page.tokens("A river.")
+
+
+@pytest.mark.more
 def test_typing_leaves_focus_and_scroll_where_they_are(open_live):
     page = open_live({"view": "whatif"}, height=500)
     page.press(TEXT, "End")

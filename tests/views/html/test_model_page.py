@@ -29,7 +29,9 @@ def test_the_file_is_below_32_mb_and_may_do_what_its_model_needs_and_nothing_els
         f"default-src 'none'; script-src '{script}' 'wasm-unsafe-eval'; worker-src blob:; style-src '{style}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    assert text.count("<script") == text.count("</script") == 6
+    parts = text.count('<script type="text/plain" class="weights">')
+    assert parts > 20  # so that none holds a frame up for long
+    assert text.count("<script") == text.count("</script") == parts + 5
     assert "\r" not in text
 
 
@@ -98,7 +100,7 @@ def test_where_no_model_can_run_the_page_says_so_and_shows_what_it_has(
 @pytest.mark.more
 def test_damaged_weights_are_named(chromium, model_page, tmp_path):
     text = model_page.read_text(encoding="utf-8")
-    at = text.index('id="weights">') + 2_000_000
+    at = text.index('class="weights">') + 500_000
     path = tmp_path / "damaged.html"
     path.write_text(text[:at] + text[at : at + 40][::-1] + text[at + 40 :], encoding="utf-8")
     with browsing.opened(chromium, path) as (page, _):

@@ -11,7 +11,7 @@ import { gridStep } from "../heads/order.js";
 export function changeGrid({ data, store }) {
   const body = element("div", { class: "cells", role: "group", "aria-label": "Largest change of a weight in each head" });
   const readout = element("p", { class: "readout" });
-  const root = element("div", { class: "change-grid" }, element("p", { class: "quiet" }, "The largest change of a weight in each head from here on, in per cent of a row. A click goes to the row and key."), element("div", { class: "wide" }, body), readout);
+  const root = element("div", { class: "change-grid" }, element("p", { class: "quiet" }, "Rows are layers, columns are heads: the largest change of a weight in each, in per cent of a row. A click goes to that row and key."), element("div", { class: "wide" }, body), readout);
   /** @type {HTMLButtonElement[]} */
   let cells = [];
   /** @type {Movement | null} */
@@ -47,7 +47,7 @@ export function changeGrid({ data, store }) {
     const parts = [];
     for (const attention of attentions) {
       const { layer, group } = data.attention(attention);
-      parts.push(element("span", { class: "layer" }, groups.size > 1 ? `${group} ${layer}` : `layer ${layer}`));
+      parts.push(element("span", { class: "layer" }, groups.size > 1 ? `${group} ${layer}` : String(layer)));
       for (const each of heads) if (each.attention === attention) parts.push(cell(each, largest));
     }
     body.replaceChildren(...parts);

@@ -33,6 +33,8 @@ export class WorkerEngine {
   #count = 0;
   /** @type {Worker | null} */
   #worker = null;
+  /** Why the worker answers no more. @type {Error | null} */
+  #broken = null;
   /** Told when the worker is ready, or cannot be. @type {Pick<Call, "resolve" | "reject">} */
   #starting = { resolve: () => {}, reject: () => {} };
 
@@ -90,6 +92,7 @@ export class WorkerEngine {
    */
   async #call(message, waiting) {
     await this.ready;
+    if (this.#broken) throw this.#broken;
     const { signal } = waiting;
     signal?.throwIfAborted();
     const id = ++this.#count;
@@ -126,6 +129,7 @@ export class WorkerEngine {
 
   /** @param {Error} error */
   #fail(error) {
+    this.#broken = error;
     this.#starting.reject(error);
     for (const call of this.#calls.values()) call.reject(error);
     this.#calls.clear();

@@ -1,6 +1,6 @@
 /** The model of a page: tokenizer, encoder and facts, from a question to its answer. */
 
-import { contextOf } from "./context.js";
+import { contextOf, lastSharedWord } from "./context.js";
 import { effects } from "./effects.js";
 import { Encoder } from "./encoder.js";
 import { InputError } from "./errors.js";
@@ -82,7 +82,7 @@ export class PageModel {
     for (const text of texts) read.push(await this.#readText(text, breathe));
     const [first, second] = read;
     if (!first) throw new InputError("no text; write a sentence");
-    const context = second ? contextOf(read.map(({ words, run }) => ({ words, hiddenStates: run.hiddenStates }))) : null;
+    const context = second ? contextOf(read.map(({ words, run }) => ({ words, hiddenStates: run.hiddenStates })), lastSharedWord(read.map(({ words }) => words))) : null;
     await breathe();
     const answers = [];
     for (const each of read) {
