@@ -50,7 +50,9 @@ def notebook(tmp_path):
         thread.start()
 
         def call(html):
-            (tmp_path / "notebook.html").write_text(f"<!doctype html><link rel=icon href=data:,>{html}", encoding="utf-8")
+            (tmp_path / "notebook.html").write_text(
+                f"<!doctype html><link rel=icon href=data:,>{html}", encoding="utf-8"
+            )
             return f"http://localhost:{server.server_port}/notebook.html"
 
         yield call

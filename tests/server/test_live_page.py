@@ -13,6 +13,7 @@ from regard.server import LiveServer
 from weights import smollm2
 
 FRANCE = "The capital of France is"
+RIVER = "the bank of a river"
 MARY = "When Mary and John went to the store, John gave a drink to"
 
 
@@ -35,6 +36,13 @@ def open_live(chromium):
 
         yield call
     assert [line for log in logs for line in log] == []
+
+
+@pytest.fixture(scope="module")
+def river_server(small_decoder):
+    """A small decoder, which answers at once."""
+    with LiveServer(small_decoder, texts=[RIVER]) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +74,7 @@ def test_the_next_tokens_follow_while_one_types(open_live, france_server):
     assert likeliest(page) == expected
 
 
+@pytest.mark.more
 def test_every_view_shows_the_text_that_was_typed(open_live, france_server):
     page = open_live(france_server, {"view": "map"})
     page.fill("#text-1", "Rivers have banks")
@@ -74,6 +83,7 @@ def test_every_view_shows_the_text_that_was_typed(open_live, france_server):
         page.wait_for_selector(f"#view-{view} .token:text('banks'):visible")
 
 
+@pytest.mark.more
 def test_a_click_on_a_next_token_writes_it(open_live, france_server):
     page = open_live(france_server, {"view": "next"})
     page.click("#view-next tbody tr:has-text('Paris') button")
@@ -81,6 +91,7 @@ def test_a_click_on_a_next_token_writes_it(open_live, france_server):
     assert page.input_value("#text-1") == f"{FRANCE} Paris"
 
 
+@pytest.mark.more
 def test_a_special_token_cannot_be_clicked_since_it_is_no_text(open_live, france_server):
     page = open_live(france_server, {"view": "next"})
     page.fill("#text-1", "The end.")
@@ -103,6 +114,7 @@ new MutationObserver(note).observe(document.body, { subtree: true, childList: tr
 """
 
 
+@pytest.mark.more
 def test_a_text_is_written_token_by_token_while_the_map_grows_and_then_all_views_show_it(open_live, france_server):
     page = open_live(france_server, {"view": "writing", "attention": 4, "head": 7})
     page.evaluate(OBSERVED)
@@ -121,21 +133,27 @@ def test_a_text_is_written_token_by_token_while_the_map_grows_and_then_all_views
     assert page.locator("#view-map :text('answer')").count() > 0
 
 
-def test_each_written_token_has_its_candidates_and_another_one_ends_the_text_there(open_live, france_server):
-    page = open_live(france_server, {"view": "writing"})
+@pytest.mark.more
+def test_each_written_token_has_its_candidates_and_another_one_ends_the_text_there(open_live, river_server):
+    page = open_live(river_server, {"view": "writing"})
     page.fill("#writing-max_new_tokens", "4")
     page.click("#writing-generate")
     page.wait_for_selector("#view-writing .progress:has-text('Written')")
-    page.click("#view-writing .written button:nth-of-type(1)")
-    chosen = page.locator("#view-writing .candidates tr.chosen")
-    assert chosen.inner_text().split()[0] == "␣Paris"
+    written = page.locator("#view-writing .written button")
+    names = written.all_inner_texts()
+    written.first.click()
+    chosen = page.locator("#view-writing .candidates tr.chosen th")
+    assert chosen.inner_text() == names[0]
     page.keyboard.press("ArrowRight")
-    assert chosen.inner_text().split()[0] == "."
-    page.click("#view-writing .candidates tr:has-text('and') button")
-    page.wait_for_selector("#view-writing .prompt:text-is('The capital of France is Paris and')")
-    assert page.input_value("#text-1") == f"{FRANCE} Paris and"
+    assert chosen.inner_text() == names[1]
+    other = page.locator("#view-writing .candidates tr:not(.chosen) button").first
+    text = RIVER + (names[0] + other.inner_text()).replace("␣", " ")
+    other.click()
+    page.wait_for_selector(f"#view-writing .prompt:text-is({json.dumps(text)})")
+    assert page.input_value("#text-1") == text
 
 
+@pytest.mark.more
 def test_stop_keeps_what_was_written(open_live, france_server):
     page = open_live(france_server, {"view": "writing"})
     page.fill("#writing-max_new_tokens", "200")
@@ -149,6 +167,7 @@ def test_stop_keeps_what_was_written(open_live, france_server):
     assert len(text) < 300
 
 
+@pytest.mark.more
 def test_what_one_types_comes_before_what_is_being_written(open_live, france_server):
     page = open_live(france_server, {"view": "writing"})
     page.fill("#writing-max_new_tokens", "250")
@@ -160,11 +179,12 @@ def test_what_one_types_comes_before_what_is_being_written(open_live, france_ser
     assert page.input_value("#text-1") == "The capital of Italy is"
 
 
-def test_the_same_seed_writes_the_same_text_and_a_temperature_another_one(open_live, france_server):
-    page = open_live(france_server, {"view": "writing"})
+@pytest.mark.more
+def test_the_same_seed_writes_the_same_text_and_a_temperature_another_one(open_live, river_server):
+    page = open_live(river_server, {"view": "writing"})
     texts = []
     for temperature, seed in (("1.5", "3"), ("1.5", "3"), ("0", "3")):
-        page.fill("#text-1", FRANCE)
+        page.fill("#text-1", RIVER)
         page.fill("#writing-max_new_tokens", "6")
         page.fill("#writing-temperature", temperature)
         page.fill("#writing-seed", seed)
@@ -194,6 +214,7 @@ def test_an_edge_that_is_cut_goes_through_the_model(open_live, france_server):
     assert abs(now - before) > 1e-3
 
 
+@pytest.mark.more
 def test_effects_are_computed_while_one_watches(open_live, france_server):
     page = open_live(france_server, {"view": "effect"})
     page.select_option(".effectOver", "layers")
@@ -209,6 +230,7 @@ def test_effects_are_computed_while_one_watches(open_live, france_server):
     torch.testing.assert_close(shown, expected.float(), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.more
 def test_an_effect_ends_when_another_text_is_typed(open_live, france_server):
     page = open_live(france_server, {"view": "effect"})
     page.fill("#text-1", MARY)
@@ -222,6 +244,7 @@ def test_an_effect_ends_when_another_text_is_typed(open_live, france_server):
     assert page.locator(".effect-controls .cancel").is_hidden()
 
 
+@pytest.mark.more
 def test_two_tabs_with_two_texts_never_show_one_anothers(open_live, france_server):
     texts = ["Rivers have banks", "Clouds bring rain"]
     pages = [open_live(france_server, {"view": "next"}) for _ in texts]
@@ -235,6 +258,7 @@ def test_two_tabs_with_two_texts_never_show_one_anothers(open_live, france_serve
             assert not set(other.split()) & set(page.locator("body").inner_text().split())
 
 
+@pytest.mark.more
 def test_a_hostile_text_stays_text(open_live, france_server):
     page = open_live(france_server, {"view": "next"})
     hostile = "</script><img src=x onerror=\"document.documentElement.dataset.hacked='yes'\">\u202e\x00<x-evil>"
@@ -271,6 +295,7 @@ def test_a_server_that_is_gone_is_said_and_asked_again(chromium, serve, small_de
             page.wait_for_selector("#view-next .end .token:text-is('a b')")
 
 
+@pytest.mark.more
 def test_a_server_that_was_started_anew_is_told_from_one_that_is_gone(chromium, serve, small_decoder):
     server = serve(small_decoder)
     with chromium.served(server.url) as (page, _):
@@ -281,9 +306,10 @@ def test_a_server_that_was_started_anew_is_told_from_one_that_is_gone(chromium, 
             page.wait_for_selector(".live-status .words.error:has-text('started anew')")
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("view", ["next", "writing"])
-def test_nothing_is_wider_than_a_small_dark_screen(open_live, france_server, view):
-    page = open_live(france_server, {"view": view}, width=360, dark=True)
+def test_nothing_is_wider_than_a_small_dark_screen(open_live, river_server, view):
+    page = open_live(river_server, {"view": view}, width=360, dark=True)
     if view == "writing":
         page.fill("#writing-max_new_tokens", "12")
         page.click("#writing-generate")

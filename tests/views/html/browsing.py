@@ -76,8 +76,11 @@ class Chromium:
             yield page
 
     @contextmanager
-    def served(self, url, *, width=1280, height=900, dark=False, timeout=TIMEOUT):
-        """A page from a server of this machine, in a context of its own, and what it did in words, as with `opened`."""
+    def served(self, url, *, width=1280, height=900, dark=False, timeout=4 * TIMEOUT):
+        """A page from a server of this machine, in a context of its own, and what it did in words, as with `opened`.
+
+        What is waited for may take the server's time, too.
+        """
         self.tab()
         watchdog = Timer(TEST_TIMEOUT, self.kill)
         watchdog.daemon = True
