@@ -8,6 +8,9 @@ import { describeEdits } from "../whatif/edits.js";
 /** @typedef {import("./engine.js").Movement} Movement */
 /** @typedef {import("../page.js").Page} Page */
 
+/** The next tokens that are listed here; the view Next tokens has all. */
+const LISTED_TOKENS = 8;
+
 /** @param {Page} page with a model */
 export function throughModel(page) {
   const { store } = page;
@@ -140,7 +143,8 @@ function outcomeLines({ answer, changes: { movement } }, hasChanges) {
 function nextTable({ before, after }) {
   const old = new Map(before.map((each) => [each.id, each]));
   const now = new Map(after.map((each) => [each.id, each]));
-  const ids = [...new Set([...old.keys(), ...now.keys()])];
+  const largest = (/** @type {number} */ id) => Math.max(old.get(id)?.probability ?? 0, now.get(id)?.probability ?? 0);
+  const ids = [...new Set([...old.keys(), ...now.keys()])].sort((a, b) => largest(b) - largest(a)).slice(0, LISTED_TOKENS);
   const share = (/** @type {import("./engine.js").NextToken | undefined} */ each) => element("td", { "data-value": each?.probability }, each ? percentText(each.probability) : "–");
   const rows = ids.map((id) => element("tr", {}, element("th", { scope: "row" }, token((now.get(id) ?? old.get(id))?.token ?? "")), share(old.get(id)), share(now.get(id))));
   const title = (/** @type {string} */ text) => element("th", { scope: "col" }, text);
