@@ -80,8 +80,8 @@ def test_typing_makes_every_view_follow(open_live):
         options = page.locator(f"#view-{view} select.query option").all_text_contents()
         assert options == [f"{i}  {token}" for i, token in enumerate(exact)], view
     page.click("#tab-heads")
-    page.wait_for_function("document.querySelector('#view-heads img.picture').naturalWidth > 1")
-    assert page.evaluate("document.querySelector('#view-heads img.picture').naturalWidth") == len(exact)
+    picture = page.wait_for_selector("#view-heads img.picture[src]", state="attached")
+    assert picture.evaluate("async (image) => (await image.decode(), image.naturalWidth)") == len(exact)
     assert status(page).startswith(f"{len(exact)} tokens · ")
 
 
