@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright: a page from disk or of a server, and what it did that no page of ours may."""
+"""Debian's Chromium, driven by Playwright: a page of a file or a server, and what it did that no page of ours may."""
 
 import os
 import signal
