@@ -22,13 +22,14 @@ from regard.views.html.quantized_model import quantize_model
 
 SECOND = "He put the money into the bank."
 SHORT = (
-    "Hello|a|I am.|No!|The bank of the river|He sat on the bank.|Time flies like an arrow.|What is attention?|1 + 1 = 2|"
-    "She said yes.|e-mail me at a@b.org|don't|U.S.A.|$3.50 (net)|the the the the"
+    "Hello|a|I am.|No!|The bank of the river|He sat on the bank.|Time flies like an arrow.|What is attention?|"
+    "1 + 1 = 2|She said yes.|e-mail me at a@b.org|don't|U.S.A.|$3.50 (net)|the the the the"
 )
 ODD = (
     "I ❤️ it 😀|👩‍👩‍👧 went home|🇩🇪 and 🇫🇷|ok 👍🏽!|😀😀😀|a 🦊 in the snow ❄|Éléphant à Paris|Zürich, Köln und Łódź|"
     "naïve façade|İstanbul'da çay|Ångström — “quotes”|El niño comió piña|Tiếng Việt có dấu|Привет, мир|Καλημέρα κόσμε|"
-    "我爱北京|東京タワーは高い|한국어 문장|mixed 中文 and English|漢字、かな。|안녕 hello 你好|שלום עולם|مرحبا بالعالم|नमस्ते दुनिया|"
+    "我爱北京|東京タワーは高い|한국어 문장|mixed 中文 and English|漢字、かな。|안녕 hello 你好|"
+    "שלום עולם|مرحبا بالعالم|नमस्ते दुनिया|"
     "x\u200by\u00adz|tab\tand\nline|ﬁne ﬂow ①②|ＦＵＬＬ width|a\u0301 e\u0308|½ of 10⁻³"
 )
 EFFECT_TEXTS = ("He sat on the bank of the river.", "I ❤️ it 😀", "Zürich, Köln und Łódź")
@@ -93,7 +94,7 @@ class _Comparison:
             self.effects(text)
         for name, differences in self.largest.items():
             yield Row(
-                f"MiniLM in one file: {name}", "", f"{max(differences):.1e} of {len(differences)}", "1e-3 at most"
+                f"MiniLM in one file: {name}", "", f"{max(differences):.1e}, of {len(differences):,}", "1e-3 at most"
             )
 
     def text(self, text: str) -> None:

@@ -29,6 +29,8 @@ TEXTS = (
 )
 SOURCE = "The capital of Italy is"
 
+BOUNDS = {"its share of the error that the page states": "1 at most", "a logit that is drawn, with two digits": "0.005"}
+
 KEEP_TEXTS = """
 const parse = JSON.parse;
 JSON.parse = (text, ...rest) => {
@@ -69,7 +71,8 @@ class _Comparison:
             self.edits(text, 7 + 2 * n, n % 9)
         self.patches(TEXTS[0])
         for name, differences in self.largest.items():
-            yield Row(f"regard live, SmolLM2: {name}", "", f"{max(differences):.1e} of {len(differences)}")
+            bound = BOUNDS.get(name, "1e-3 at most")
+            yield Row(f"regard live, SmolLM2: {name}", "", f"{max(differences):.3g}, of {len(differences):,}", bound)
 
     @torch.no_grad()
     def _read(self, text: str, edit: Callable[[Any, list[str]], Any] | None = None) -> tuple[Tensor, list[Tensor]]:
@@ -100,9 +103,8 @@ class _Comparison:
         rows = self.tab.locator("#view-next tbody tr")
         for row in (rows.nth(i) for i in range(rows.count())):
             logit = float(row.locator("td").first.inner_text().replace("−", "-"))
-            self._note(
-                "a logit that is drawn, with two digits", logit - float(logits[int(row.get_attribute("data-id"))])
-            )
+            exact = float(logits[int(row.get_attribute("data-id"))])
+            self._note("a logit that is drawn, with two digits", logit - exact)
 
     def edits(self, text: str, layer: int, head: int) -> None:
         """An edge, a temperature and a head, each alone, through the model."""
@@ -112,16 +114,15 @@ class _Comparison:
         tab.select_option("#head", str(head))
         tab.select_option("#view-whatif select.query", str(query))
 
+        def cut() -> None:
+            tab.click('.edited tr[data-key="1"] .may')
+
         def heat() -> None:
             tab.fill("#view-whatif .whole-row input.temperature", "4")
             tab.keyboard.press("Tab")
 
         for name, act, change in (
-            (
-                "an edge cut",
-                lambda: tab.click('.edited tr[data-key="1"] .may'),
-                lambda h: h.block(queries=query, keys=1),
-            ),
+            ("an edge cut", cut, lambda h: h.block(queries=query, keys=1)),
             ("a temperature", heat, lambda h: h.temperature(4, queries=query)),
             ("a head off", lambda: tab.click(".head-off"), lambda h: h.ablate()),
         ):
