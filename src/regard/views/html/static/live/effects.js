@@ -78,7 +78,7 @@ function mountEffect(root, page) {
           if (running !== controller) return;
           controls.progress(done, total);
           // A table that has the focus is not taken away under the reader.
-          if (sofar && performance.now() - drawn > DRAWING && !result.contains(document.activeElement)) draw({ ...sofar, summary: "So far: what all of them say stands here when they are computed." });
+          if (sofar && performance.now() - drawn > DRAWING && !result.contains(document.activeElement)) draw({ ...sofar, summary: "The summary comes when all are computed." });
         },
       });
       if (running !== controller) return;
