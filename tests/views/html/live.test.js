@@ -72,6 +72,7 @@ test("a token of the part that changed is found at the nearest place that has it
   const before = "[CLS] the child saw the dog and ran [SEP]".split(" ");
   const after_ = "[CLS] a big dog chased the old dog today [SEP]".split(" ");
   assert.deepEqual([4, 5].map((index) => movedIndex(index, before, after_)), [5, 3]);
+  assert.equal(movedIndex(2, ["A", " big", " dog", " ran"], ["dog", "s", " bark"]), 0);
 });
 
 test("a token that is gone leaves the row in the part that changed and not at the end", () => {

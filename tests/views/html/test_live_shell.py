@@ -251,6 +251,15 @@ def test_a_change_that_names_no_token_stays_for_the_next_text(open_live):
     assert_moved(page, ANIMAL, in_page.head(2, 4, lambda heads: heads.ablate()), 2)
 
 
+@pytest.mark.more
+def test_a_link_is_offered_for_the_text_with_which_it_would_open(open_live):
+    page = open_live({"view": "whatif"})
+    assert page.locator(".copy").is_visible()
+    ask(page, ANIMAL)
+    page.wait_for_selector("#view-whatif select.query option:has-text('animal')", state="attached")
+    assert page.locator(".copy").is_hidden()
+
+
 def test_two_texts_stand_side_by_side_in_step_with_their_similarity(open_live):
     page = open_live()
     ask(page, ANIMAL)

@@ -47,7 +47,8 @@ export function movedIndex(index, before, after) {
 }
 
 /**
- * The place of a token that is nearest to another place; null where there is none from `begin` to `end`.
+ * The place of a token that is nearest to another place; null where there is none from `begin` to `end`. Many tokenizers
+ * keep the space before a word with it, which a word at the beginning does not have.
  * @param {string | undefined} name
  * @param {number} place
  * @param {string[]} tokens
@@ -58,7 +59,7 @@ function nearestEqual(name, place, tokens, begin, end) {
   /** @type {number | null} */
   let nearest = null;
   for (let at = begin; at < end; at++) {
-    if (tokens[at] === name && (nearest === null || Math.abs(at - place) < Math.abs(nearest - place))) nearest = at;
+    if (tokens[at]?.trim() === name?.trim() && (nearest === null || Math.abs(at - place) < Math.abs(nearest - place))) nearest = at;
   }
   return nearest;
 }
