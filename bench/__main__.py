@@ -18,6 +18,8 @@ from bench.generation import beams, greedy, prefill
 from bench.integrations import full_attention, mask_memory, sliding_windows, soft_cap
 from bench.interventions import effects, knockout
 from bench.live import model_page, server
+from bench.live_numbers import model_page_numbers
+from bench.live_server_numbers import server_numbers
 from bench.loading import loading
 from bench.maps import long_maps, statistics
 from bench.page import pages
@@ -56,6 +58,7 @@ SECTIONS = {
     "induction": [induction],
     "page": [pages],
     "live": [model_page, server],
+    "live_numbers": [model_page_numbers, server_numbers],
     "generation": [greedy, beams, prefill],
     "load": [loading],
     "smollm2": [decoding, agreement],

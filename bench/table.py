@@ -30,6 +30,7 @@ LAST = {
 
 
 COLUMNS = {
+    "live_numbers": ("", "", "largest difference, of how many numbers", "bound", ""),
     "ioi": ("", "zero", "mean, resample", "first order", "attention to the name"),
     "capitals": ("prompt", "probability", "centres 0, 3, 6", "9, 12, 15", "18, 21, 24, 27"),
     "induction": ("", "gain", "change", "", ""),

@@ -16,6 +16,7 @@ from torch import nn
 import regard
 from regard import InputError
 from regard.lens.text.contextual import contextual_vectors
+from regard.lens.text.generation import display_token
 from regard.lens.text.run import run
 from regard.server import Limits, LiveServer
 from regard.views.html.page import build_page
@@ -64,6 +65,16 @@ def test_next_tokens_have_the_models_own_logits_and_probabilities(smollm2_server
     expected = logits.double().softmax(-1).topk(20).values.tolist()
     assert [token["probability"] for token in following] == pytest.approx(expected, rel=1e-4)
     assert following[0]["token"] == " Mary"
+
+
+@pytest.mark.more
+def test_no_token_is_shown_with_the_tokenizers_signs_for_whitespace():
+    """Tokens that are a part of a character are, too: the tokenizer spells them in the signs of its bytes."""
+    model = smollm2()
+    count = model.tokenizer.get_vocab_size()
+    assert any("Ġâ" in model.tokenizer.id_to_token(i) for i in range(count))
+    shown = [display_token(model, i) for i in range(count)]
+    assert [token for token in shown if set(token) & set("ĠĊĉ")] == []
 
 
 def test_similarity_is_the_cosine_of_embed(minilm_server):

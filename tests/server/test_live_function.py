@@ -32,6 +32,14 @@ def test_a_module_needs_its_tokenizer(small_decoder):
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
+@pytest.mark.parametrize(
+    ("text", "reason"), [(" ", "this one is empty"), ("the river " * 60, "182 tokens, and .* has positions for 64")]
+)
+def test_a_text_that_the_page_could_not_open_with_is_refused_at_the_start(small_decoder, text, reason):
+    with pytest.raises(regard.InputError, match=reason):
+        regard.live(small_decoder, texts=text)
+
+
 def test_another_host_needs_to_be_allowed(small_decoder):
     with pytest.raises(regard.InputError, match=r"host='0\.0\.0\.0'.*allow_remote=True"):
         regard.live(small_decoder, host="0.0.0.0")

@@ -183,6 +183,17 @@ def test_a_server_for_other_machines_is_called_by_its_address_and_by_no_name_of_
     assert [posted(server, {"Host": host}).status for host in hosts] == [200, 200, 403]
 
 
+def test_a_name_is_allowed_whatever_its_letters(small_decoder, serve):
+    server = serve(small_decoder, allowed_hosts=["Teacher.Local"])
+    assert posted(server, {"Host": "teacher.local:80"}).status == 200
+
+
+@pytest.mark.parametrize("name", ["", "http://lab.example", "lab.example:80", "lab.example/path"])
+def test_what_is_no_name_of_a_machine_is_refused(small_decoder, name):
+    with pytest.raises(InputError, match="no name of a machine"):
+        LiveServer(small_decoder, allowed_hosts=[name])
+
+
 def test_a_server_on_an_ipv6_address_is_called_by_it():
     rules = AccessRules("secret", "::1")
     assert rules.allows_host("[::1]:80")

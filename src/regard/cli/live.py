@@ -1,4 +1,4 @@
-"""The command `regard live`: a page that types into a model on this machine."""
+"""The command `regard live`: a page on which one types, and a model of this machine answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @app.command(
-    help="Serve a page that types into a model on this machine, until Ctrl-C.\n\n"
+    help="Serve a page on which you type and a model of this machine answers, until Ctrl-C.\n\n"
     "Type a sentence, and every view of regard see follows: where each head looks, its map, the numbers of a row. What "
     "if goes through the real model, and so does Effect: heads, tokens or edges are removed while you watch. A decoder "
     "says which tokens come next, and writes while its map grows. Any model that regard can load will do.\n\n"
@@ -64,7 +64,7 @@ def live(
         ),
     ] = None,
 ) -> None:
-    """Serve a page that types into a model on this machine, until Ctrl-C."""
+    """Serve a page on which you type and a model of this machine answers, until Ctrl-C."""
     import_optional("starlette", "live")
     import_optional("uvicorn", "live")
     import_torch()

@@ -29,7 +29,7 @@ def live(
     allowed_hosts: Sequence[str] = (),
     limits: Limits | None = None,
 ) -> LiveServer:
-    """A page that types into a model of this process: the views of `regard.see` for any text, while one types.
+    """A page on which one types and a model of this process answers: the views of `regard.see`, for any text.
 
     In a notebook a cell that ends with it shows the page. Elsewhere open its address, which nobody else can guess::
 

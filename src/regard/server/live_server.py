@@ -12,14 +12,14 @@ from typing import Any
 
 from torch import nn
 
-from regard.errors import InputError, import_optional
+from regard.errors import InputError, errors_of_argument, import_optional
 from regard.pretrained import Pretrained
 from regard.server.frame import server_frame
 from regard.server.limits import Limits
 from regard.server.live_model import LiveModel
 from regard.server.pretrained_model import PretrainedModel
 from regard.server.queueing import ComputeQueue
-from regard.server.security import AccessRules, is_loopback
+from regard.server.security import AccessRules, host_names, is_loopback
 from regard.server.user_module import UserModule
 
 SECRET_BYTES = 24
@@ -52,7 +52,7 @@ class LiveServer:
 
     Raises:
         InputError: starlette or uvicorn is not installed; a model without a tokenizer; an address of other machines
-            without `allow_remote`; a port that is not free.
+            without `allow_remote`; a port that is not free; a text that the model cannot read; a wrong name of a host.
         TypeError: no model.
     """
 
@@ -75,7 +75,8 @@ class LiveServer:
         validate_host(host, allow_remote)
         self.limits = limits or Limits()
         self.model = _live_model(model, tokenizer, self.limits, texts, name)
-        self.rules = AccessRules(secrets.token_urlsafe(SECRET_BYTES), host, tuple(allowed_hosts), allow_frames)
+        _require_readable(self.model, texts)
+        self.rules = AccessRules(secrets.token_urlsafe(SECRET_BYTES), host, host_names(allowed_hosts), allow_frames)
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
         """The port that it listens on."""
@@ -209,6 +210,19 @@ def _listen(host: str, port: int) -> socket.socket:
             f"port={port} of {host} cannot be used: {error}. Take another, or 0 for any that is free", "port"
         ) from error
     return found
+
+
+def _require_readable(model: LiveModel, texts: Sequence[str]) -> None:
+    """Refuse texts with which the page could not open.
+
+    Raises:
+        InputError: an empty text; one that the model cannot read.
+    """
+    with errors_of_argument("texts"):
+        for text in texts:
+            if not text.strip():
+                raise InputError("a page opens with a text, and this one is empty: write a sentence, or leave it out")
+            model.read(text)
 
 
 def _live_model(model: Any, tokenizer: Any, limits: Limits, texts: Sequence[str], name: str | None) -> LiveModel:

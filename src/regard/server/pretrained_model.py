@@ -69,7 +69,15 @@ class PretrainedModel(LiveModel):
     def read(self, text: str, target: str | None = None) -> TextReading:
         """See `LiveModel`."""
         self.require_tokens(len(self.pretrained.encode(text).ids))
-        text_run = run(text, self.pretrained, target=target)
+        try:
+            text_run = run(text, self.pretrained, target=target)
+        except InputError as error:
+            if error.argument != "target" or target is not None:
+                raise
+            raise InputError(
+                f"{self.name} writes nothing for this text, and its attention is that of what it writes: type another",
+                "texts",
+            ) from None
         text_run.label_surface_forms()
         is_decoder = self.kind == "decoder"
         return TextReading(

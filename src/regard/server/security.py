@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from secrets import compare_digest
 from urllib.parse import urlsplit
 
+from regard.errors import InputError
 from regard.server.events import Application, Message, Receive, Scope, Send, send_error
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -46,7 +47,7 @@ class AccessRules:
     host: str = "127.0.0.1"
     """The address on which the server listens."""
     allowed_hosts: Sequence[str] = ()
-    """Other names by which browsers may call it."""
+    """Other names by which browsers may call it, those of `host_names`."""
     allow_frames: bool = False
     """Whether pages of this machine, such as a notebook, may show the page in a frame."""
 
@@ -68,6 +69,21 @@ class AccessRules:
     def frame_ancestors(self) -> str:
         """The sources of the policy `frame-ancestors`."""
         return LOOPBACK_FRAMES if self.allow_frames else "'none'"
+
+
+def host_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of this machine as a `Host` header has them, in small letters and without a port.
+
+    Raises:
+        InputError: no name, such as an address of the web.
+    """
+    for name in names:
+        if _host_name(name) != name.lower():
+            raise InputError(
+                f"{name!r} is no name of a machine: write it as in teacher.local, without http://, port and path",
+                "allowed_hosts",
+            )
+    return tuple(name.lower() for name in names)
 
 
 def _host_name(host: str) -> str | None:

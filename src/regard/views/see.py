@@ -211,7 +211,9 @@ def _refuse_with_model(text: object, others: Sequence[str], **options: object) -
         InputError: a recording; several other texts; an option that selects or adds what this page computes itself.
     """
     if len(others) > 1:
-        raise InputError(f"with_model: the page compares two texts, and compare has {len(others)}", "compare")
+        raise InputError(
+            f"a page with its model compares two texts, and compare has {len(others)}: give one", "compare"
+        )
     if isinstance(text, Recording):
         raise InputError("with_model puts the model into the page of a text, and this is a recording: give a text")
     for name, value in options.items():

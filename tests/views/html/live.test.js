@@ -63,9 +63,25 @@ test("what is cancelled is neither answered nor an error", async () => {
 
 test("a token that stays is found again behind an insertion and before it", () => {
   const [before, after_] = [["[CLS]", "a", "bank", "[SEP]"], ["[CLS]", "a", "river", "bank", ".", "[SEP]"]];
-  assert.deepEqual([0, 1, 2, 3].map((index) => movedIndex(index, before, after_)), [0, 1, 2, 5]);
-  assert.deepEqual([0, 2, 3, 5].map((index) => movedIndex(index, after_, before)), [0, 2, 3, 3]);
+  assert.deepEqual([0, 1, 2, 3].map((index) => movedIndex(index, before, after_)), [0, 1, 3, 5]);
+  assert.deepEqual([0, 3, 5].map((index) => movedIndex(index, after_, before)), [0, 2, 3]);
   assert.equal(movedIndex(3, ["a", "b", "c", "d"], ["x"]), 0);
+});
+
+test("a token of the part that changed is found at the nearest place that has it", () => {
+  const before = "[CLS] the child saw the dog and ran [SEP]".split(" ");
+  const after_ = "[CLS] a big dog chased the old dog today [SEP]".split(" ");
+  assert.deepEqual([4, 5].map((index) => movedIndex(index, before, after_)), [5, 3]);
+  assert.equal(movedIndex(2, ["A", " big", " dog", " ran"], ["dog", "s", " bark"]), 0);
+});
+
+test("a token that is gone leaves the row in the part that changed and not at the end", () => {
+  const before = "[CLS] a bank of the river [SEP]".split(" ");
+  const moved = (/** @type {number} */ index, /** @type {string} */ text) => movedIndex(index, before, text.split(" "));
+  assert.equal(moved(4, "[CLS] a boat [SEP]"), 2);
+  assert.equal(moved(5, "[CLS] a bank of the [SEP]"), 4);
+  assert.equal(moved(3, "[CLS] a bank the river [SEP]"), 3);
+  assert.equal(moved(5, "[CLS] [SEP]"), 0);
 });
 
 test("a row has its own edits, or those of all rows of its head", () => {

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from views.html import in_page
-from views.html.rows import Attends, read, state_of, watched
+from views.html.rows import Attends, read, state_of, watched, weights_by
 
 ANIMAL = "The animal did not cross the street because it was too tired."
 MONEY = "He put the money into the bank."
@@ -94,6 +94,20 @@ def test_the_weights_are_pythons(open_live):
     exact = weights[4][10, 3]
     assert len(found) > 10
     assert found == pytest.approx({key: float(exact[int(key)]) for key in found}, abs=1e-3)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("text", ["I ❤️ it 😀 👍🏽!", "Zürich, Łódź, İstanbul", "我爱北京 and 東京タワー"])
+def test_the_weights_of_a_text_in_any_script_are_pythons(open_live, text):
+    page = open_live({"view": "whatif", "query": 3})
+    ask(page, text)
+    _, weights = in_page.read(text)
+    for layer in range(6):
+        page.select_option("#layer", str(layer))
+        page.select_option("#head", str(2 * layer))
+        found = weights_by(page, ".edited", "key")
+        assert len(found) == len(in_page.tokens(text)), layer
+        assert found == pytest.approx(dict(enumerate(weights[layer][2 * layer, 3].tolist())), abs=1e-5), layer
 
 
 @pytest.mark.more
@@ -235,6 +249,15 @@ def test_a_change_that_names_no_token_stays_for_the_next_text(open_live):
     ask(page, ANIMAL)
     assert page.locator(".changes li").count() == 1
     assert_moved(page, ANIMAL, in_page.head(2, 4, lambda heads: heads.ablate()), 2)
+
+
+@pytest.mark.more
+def test_a_link_is_offered_for_the_text_with_which_it_would_open(open_live):
+    page = open_live({"view": "whatif"})
+    assert page.locator(".copy").is_visible()
+    ask(page, ANIMAL)
+    page.wait_for_selector("#view-whatif select.query option:has-text('animal')", state="attached")
+    assert page.locator(".copy").is_hidden()
 
 
 def test_two_texts_stand_side_by_side_in_step_with_their_similarity(open_live):

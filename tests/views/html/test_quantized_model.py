@@ -130,8 +130,8 @@ def test_the_notes_say_the_distance_and_round_to_the_worse_side():
     assert distance.notes() == [
         "Weights in 8 bits: each differs from the full one by at most 0.4% of the largest in its row, all of them by "
         "0.9% (root mean square).",
-        "For this text, no attention weight differs from the full model's by more than 0.039; the cosine of the text's "
-        "vector with the full model's is 0.9995 or more.",
+        "For the text that this page was made with, no attention weight differs from the full model's by more than "
+        "0.039; the cosine of the text's vector with the full model's is 0.9995 or more.",
     ]
 
 

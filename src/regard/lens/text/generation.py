@@ -17,6 +17,9 @@ from regard.transformer import Decoder
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 """What a tokenizer decodes a part of a character to."""
 
+SPELLED_WHITESPACE = str.maketrans({"Ġ": " ", "Ċ": "\n", "ĉ": "\t", "▁": " "})
+"""How tokenizers of bytes and SentencePiece spell whitespace."""
+
 
 @dataclass(frozen=True)
 class RecordedGeneration:
@@ -60,8 +63,11 @@ def record_generation(
 
 
 def display_token(pretrained: Pretrained, id_: int) -> str:
-    """The characters of a token; where it is a part of one, as the tokenizer spells it."""
+    """The characters of a token; where it is a part of one, as the tokenizer spells it, but for whitespace."""
     tokenizer = pretrained.tokenizer
     assert tokenizer is not None, "the text was tokenized"
     text: str = tokenizer.decode([id_], skip_special_tokens=False)
-    return text if text.strip() and REPLACEMENT not in text else tokenizer.id_to_token(id_) or str(id_)
+    if text and REPLACEMENT not in text:
+        return text
+    spelling: str = tokenizer.id_to_token(id_) or str(id_)
+    return spelling.translate(SPELLED_WHITESPACE)

@@ -185,12 +185,12 @@ class QuantizationDistance:
 
     def notes(self) -> list[str]:
         """The facts as lines for a reader."""
-        texts = "this text" if self.num_texts == 1 else f"these {self.num_texts} texts"
+        texts = "the text" if self.num_texts == 1 else f"the {self.num_texts} texts"
         return [
             "Weights in 8 bits: each differs from the full one by at most "
             f"{0.5 / MAX_INT8:.1%} of the largest in its row, all of them by {self.relative_error:.1%} (root mean "
             "square).",
-            f"For {texts}, no attention weight differs from the full model's by more than "
+            f"For {texts} that this page was made with, no attention weight differs from the full model's by more than "
             f"{ceil(1000 * self.max_attention_error) / 1000:g}; the cosine of the text's vector with the full model's "
             f"is {floor(10_000 * self.min_vector_cosine) / 10_000:g} or more.",
         ]

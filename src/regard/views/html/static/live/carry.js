@@ -28,7 +28,8 @@ export function carryState(state, before, after) {
 }
 
 /**
- * Where a token stands in another text: behind the same beginning, or before the same end; else at the same position.
+ * Where a token stands in another text: behind the same beginning, or before the same end. Of what changed between
+ * them, the nearest equal token; without one, a place in the changed part, so that a row does not leap to the end.
  * @param {number} index
  * @param {string[]} before
  * @param {string[]} after
@@ -40,8 +41,40 @@ export function movedIndex(index, before, after) {
   if (index < same) return index;
   let sameEnd = 0;
   while (sameEnd < shorter - same && before.at(-1 - sameEnd) === after.at(-1 - sameEnd)) sameEnd += 1;
-  const moved = index >= before.length - sameEnd ? index + after.length - before.length : index;
-  return Math.max(0, Math.min(moved, after.length - 1));
+  if (index >= before.length - sameEnd) return index + after.length - before.length;
+  const end = after.length - sameEnd;
+  return nearestEqual(before[index], index, after, same, end) ?? inChangedPart(index, same, end, after.length);
+}
+
+/**
+ * The place of a token that is nearest to another place; null where there is none from `begin` to `end`. Many tokenizers
+ * keep the space before a word with it, which a word at the beginning does not have.
+ * @param {string | undefined} name
+ * @param {number} place
+ * @param {string[]} tokens
+ * @param {number} begin
+ * @param {number} end
+ */
+function nearestEqual(name, place, tokens, begin, end) {
+  /** @type {number | null} */
+  let nearest = null;
+  for (let at = begin; at < end; at++) {
+    if (tokens[at]?.trim() === name?.trim() && (nearest === null || Math.abs(at - place) < Math.abs(nearest - place))) nearest = at;
+  }
+  return nearest;
+}
+
+/**
+ * The same place where the changed part has it, else its end; where all of it is gone, the token that took its place,
+ * or the one before it where that is the last.
+ * @param {number} index
+ * @param {number} begin
+ * @param {number} end
+ * @param {number} count of all tokens
+ */
+function inChangedPart(index, begin, end, count) {
+  if (end > begin) return Math.min(index, end - 1);
+  return Math.max(0, Math.min(begin, count - 2));
 }
 
 /**

@@ -15,7 +15,7 @@ const DRAWING = 400;
 
 /** The metrics in words. @type {Record<string, string>} */
 const METRICS = {
-  cosine: "vector: cosine with itself",
+  cosine: "how far the vector moves: 1 − cosine",
   similarity: "similarity with the second text",
   log_prob: "log-probability of a next token",
   logit_difference: "difference of two tokens’ logits",
@@ -54,9 +54,10 @@ function mountEffect(root, page) {
   root.append(controls.root, result);
   page.signal.addEventListener("abort", () => running?.abort());
 
-  /** @param {EffectFacts} facts */
-  function draw(facts) {
+  /** @param {EffectFacts} found */
+  function draw(found) {
     drawn = performance.now();
+    const facts = { ...found, metric: found.metric.startsWith("cosine(") ? "how far the text’s vector moves, 1 − cosine" : found.metric };
     const part = element("div", {});
     update = effect.mount(part, { ...page, data: new Data({ ...page.data.facts, effects: [facts] }, page.data.numbers) });
     result.replaceChildren(part);
@@ -77,7 +78,7 @@ function mountEffect(root, page) {
           if (running !== controller) return;
           controls.progress(done, total);
           // A table that has the focus is not taken away under the reader.
-          if (sofar && performance.now() - drawn > DRAWING && !result.contains(document.activeElement)) draw(sofar);
+          if (sofar && performance.now() - drawn > DRAWING && !result.contains(document.activeElement)) draw({ ...sofar, summary: "The summary comes when all are computed." });
         },
       });
       if (running !== controller) return;

@@ -44,7 +44,7 @@ export function changeGrid({ data, store }) {
     const groups = new Set(attentions.map((attention) => data.attention(attention).group));
     cells = [];
     /** @type {HTMLElement[]} */
-    const parts = [];
+    const parts = [element("span", { class: "layer" }, "head"), ...Array.from({ length: columns }, (_, head) => element("span", { class: "number" }, String(head)))];
     for (const attention of attentions) {
       const { layer, group } = data.attention(attention);
       parts.push(element("span", { class: "layer" }, groups.size > 1 ? `${group} ${layer}` : String(layer)));

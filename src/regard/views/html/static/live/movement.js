@@ -2,6 +2,7 @@
 
 import { changeGrid } from "./grid.js";
 import { numberText, element, percentText, token, visible } from "../core/dom.js";
+import { tokenName } from "../next/candidates.js";
 import { describeEdits } from "../whatif/edits.js";
 
 /** @typedef {import("./engine.js").ModelEdit} ModelEdit */
@@ -78,8 +79,8 @@ export function throughModel(page) {
 }
 
 /** What became of the end of the model, in a line. @param {import("./engine.js").Live} live */
-function summaryText({ answer, changes: { movement } }) {
-  if (!movement) return "computing …";
+function summaryText({ answer, changes: { movement, pending } }) {
+  if (!movement) return pending ? "computing …" : "no answer";
   const { cosine, similarity, next } = movement;
   const [before, after] = [next?.before[0], next?.after[0]];
   return [
@@ -123,9 +124,9 @@ function changeWords({ data }, { attention, head, query, off, edits }) {
  * @param {import("./engine.js").Live} live
  * @param {boolean} hasChanges
  */
-function outcomeLines({ answer, changes: { movement } }, hasChanges) {
+function outcomeLines({ answer, changes: { movement, pending } }, hasChanges) {
   if (!hasChanges) return [element("p", { class: "quiet" }, "Nothing is changed. Forbid a key, set a score or the temperature, or switch the head off: what all later layers make of it stands here.")];
-  if (!movement) return [element("p", { class: "quiet" }, "Computing …")];
+  if (!movement) return [element("p", { class: "quiet" }, pending ? "Computing …" : "The model gave no answer; the line below the text says why.")];
   const { cosine, distance, similarity, next, notes } = movement;
   const value = (/** @type {string} */ name, /** @type {number} */ number) => element("strong", { "data-fact": name, "data-value": number }, numberText(number));
   return [
@@ -146,7 +147,7 @@ function nextTable({ before, after }) {
   const largest = (/** @type {number} */ id) => Math.max(old.get(id)?.probability ?? 0, now.get(id)?.probability ?? 0);
   const ids = [...new Set([...old.keys(), ...now.keys()])].sort((a, b) => largest(b) - largest(a)).slice(0, LISTED_TOKENS);
   const share = (/** @type {import("./engine.js").NextToken | undefined} */ each) => element("td", { "data-value": each?.probability }, each ? percentText(each.probability) : "–");
-  const rows = ids.map((id) => element("tr", {}, element("th", { scope: "row" }, token((now.get(id) ?? old.get(id))?.token ?? "")), share(old.get(id)), share(now.get(id))));
+  const rows = ids.map((id) => element("tr", {}, element("th", { scope: "row" }, ...tokenName((now.get(id) ?? old.get(id))?.token ?? "")), share(old.get(id)), share(now.get(id))));
   const title = (/** @type {string} */ text) => element("th", { scope: "col" }, text);
   return element("table", { class: "next-change" }, element("thead", {}, element("tr", {}, title("Next token"), title("before"), title("after"))), element("tbody", {}, ...rows));
 }

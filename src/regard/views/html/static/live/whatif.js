@@ -21,6 +21,9 @@ export const liveWhatif = {
     root.append(element("div", { class: "through" }, own, panel.root));
     const update = whatif.mount(own, page);
     own.append(panel.summary);
+    const link = own.querySelector(".link-part");
+    // A link holds choices and edits and no text: elsewhere it would open them on the text that the page was made with.
+    link?.toggleAttribute("hidden", page.live?.question.texts[0] !== page.live?.engine.model.texts[0]);
     const { store } = page;
 
     /** The edits of the row that is shown are those of the list of changes. */

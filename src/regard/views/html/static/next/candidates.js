@@ -81,7 +81,7 @@ function tokenCell({ token: name, text }, action) {
  * @param {string} text
  */
 export function tokenName(text) {
-  return text.startsWith(" ") && text.trim() !== "" ? [element("span", { class: "space", "aria-hidden": "true" }, "␣"), token(text.slice(1))] : [token(text)];
+  return /^ +[^ ]/u.test(text) ? [element("span", { class: "space", "aria-hidden": "true" }, "␣"), token(text.slice(1))] : [token(text)];
 }
 
 /**
