@@ -12,14 +12,14 @@ from typing import Any
 
 from torch import nn
 
-from regard.errors import InputError, import_optional
+from regard.errors import InputError, errors_of_argument, import_optional, require_utf8, short_repr
 from regard.pretrained import Pretrained
 from regard.server.frame import server_frame
 from regard.server.limits import Limits
 from regard.server.live_model import LiveModel
 from regard.server.pretrained_model import PretrainedModel
 from regard.server.queueing import ComputeQueue
-from regard.server.security import AccessRules, is_loopback
+from regard.server.security import AccessRules, host_name, is_loopback
 from regard.server.user_module import UserModule
 
 SECRET_BYTES = 24
@@ -51,8 +51,8 @@ class LiveServer:
         limits: of a request.
 
     Raises:
-        InputError: starlette or uvicorn is not installed; a model without a tokenizer; an address of other machines
-            without `allow_remote`; a port that is not free.
+        InputError: starlette or uvicorn is not installed; a model without a tokenizer; a text that it cannot read; an
+            address of other machines without `allow_remote`; a name that is none; a port that is not free.
         TypeError: no model.
     """
 
@@ -63,10 +63,10 @@ class LiveServer:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        texts: Sequence[str] = (),
+        texts: str | Sequence[str] = (),
         name: str | None = None,
         allow_remote: bool = False,
-        allowed_hosts: Sequence[str] = (),
+        allowed_hosts: str | Sequence[str] = (),
         allow_frames: bool = False,
         limits: Limits | None = None,
     ) -> None:
@@ -74,8 +74,9 @@ class LiveServer:
         import_optional("uvicorn", "live")
         validate_host(host, allow_remote)
         self.limits = limits or Limits()
+        texts = [texts] if isinstance(texts, str) else texts
         self.model = _live_model(model, tokenizer, self.limits, texts, name)
-        self.rules = AccessRules(secrets.token_urlsafe(SECRET_BYTES), host, tuple(allowed_hosts), allow_frames)
+        self.rules = AccessRules(secrets.token_urlsafe(SECRET_BYTES), host, _host_names(allowed_hosts), allow_frames)
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
         """The port that it listens on."""
@@ -96,6 +97,7 @@ class LiveServer:
         Raises:
             RuntimeError: it was closed; the thread did not start.
         """
+        self._require_open()
         if self._thread is None:
             self._prepare()
             self._thread = threading.Thread(target=self._run, name="regard-live", daemon=True)
@@ -146,6 +148,10 @@ class LiveServer:
         """The page in a frame, for notebooks."""
         return server_frame(self.url, f"{self.model.facts()['name']}, live")
 
+    def _require_open(self) -> None:
+        if self._socket.fileno() < 0:
+            raise RuntimeError("this server was closed: make another")
+
     def _prepare(self, on_start: Callable[[], None] = lambda: None) -> None:
         """Make the server that listens on the socket.
 
@@ -158,8 +164,7 @@ class LiveServer:
         from regard.server.application import make_application
         from regard.server.http_server import HttpServer
 
-        if self._socket.fileno() < 0:
-            raise RuntimeError("this server was closed: make another")
+        self._require_open()
         self._queue = ComputeQueue(self.limits.waiting, self.limits.compute_seconds)
         application = make_application(self.model, self._queue, self.rules, self.limits)
         self._started = threading.Event()
@@ -188,12 +193,28 @@ def validate_host(host: str, allow_remote: bool) -> None:
         )
 
 
+def _host_names(hosts: str | Sequence[str]) -> tuple[str, ...]:
+    """Names that browsers may call, as `AccessRules` compares them: small letters, without a port.
+
+    Raises:
+        InputError: no name, such as an address with its scheme.
+    """
+    names = []
+    for host in [hosts] if isinstance(hosts, str) else hosts:
+        if (name := host_name(host)) is None:
+            raise InputError(f"allowed_hosts: a name such as 'lab.example'; got {short_repr(host)}", "allowed_hosts")
+        names.append(name)
+    return tuple(names)
+
+
 def _listen(host: str, port: int) -> socket.socket:
     """A socket that listens.
 
     Raises:
         InputError: no such address; a port that is not free.
     """
+    if not 0 <= port <= 65_535:  # getaddrinfo takes 70000 for 4464
+        raise InputError(f"port: a whole number from 0 to 65535; got {port}", "port")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family, kind, protocol)
@@ -220,6 +241,13 @@ def _live_model(model: Any, tokenizer: Any, limits: Limits, texts: Sequence[str]
     """
     if len(texts) > 2:
         raise InputError(f"a page opens with one text, or two that are compared; got {len(texts)}", "texts")
+    for n, text in enumerate(texts):
+        with errors_of_argument(f"texts[{n}]"):
+            require_utf8(text)
+            if not text.strip():
+                raise InputError(f"a page opens with a text, and {text!r} is empty: write a sentence")
+    with errors_of_argument("name"):
+        require_utf8(name or "")
     if isinstance(model, Pretrained):
         if tokenizer is not None:
             raise InputError(f"tokenizer is for modules: {model.name} has its own", "tokenizer")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float
-from regard.errors import InputError
+from regard.errors import InputError, errors_of_argument
 from regard.generation.request import build_request
 from regard.generation.session import DecodeSession
 from regard.lens.text.contextual import contextual_vectors
@@ -41,7 +41,7 @@ class PretrainedModel(LiveModel):
         name: of the model; by default its own.
 
     Raises:
-        InputError: a model without a tokenizer, or one that reads images.
+        InputError: a model without a tokenizer, or one that reads images; a text that it cannot read.
     """
 
     def __init__(self, pretrained: Pretrained, limits: Limits, texts: Sequence[str], name: str | None) -> None:
@@ -59,6 +59,9 @@ class PretrainedModel(LiveModel):
         self.description = _description(pretrained)
         self.max_tokens = min([limits.tokens, *([config.max_positions] if config.max_positions else [])])
         self.texts = tuple(texts) or TEXTS[pretrained.kind]
+        for n, text in enumerate(texts):
+            with errors_of_argument(f"texts[{n}]"):
+                self.require_tokens(len(pretrained.encode(text).ids))
         self.has_vector = pretrained.kind == "encoder" and pretrained.pooling is not None
         self.generates = pretrained.kind == "decoder"
         self.metrics = LOGIT_METRICS

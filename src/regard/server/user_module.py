@@ -34,7 +34,7 @@ class UserModule(LiveModel):
         name: by default that of its class.
 
     Raises:
-        InputError: no tokenizer; a module in training mode.
+        InputError: no tokenizer; a module in training mode; a text that it cannot read.
         TypeError: no tokenizer of these libraries; an output without a tensor.
         ValueError: no attention was seen.
     """
@@ -56,7 +56,7 @@ class UserModule(LiveModel):
         self.max_tokens = min([limits.tokens, *([positions] if isinstance(positions, int) else [])])
         self.texts = tuple(texts) or (TEXT,)
         self.has_logits = False
-        ids = self.encode(self.texts[0])
+        ids, *_ = [self.encode(text) for text in self.texts]
         with watch(module):
             output = self._run(ids)
         self.has_logits = self._has_logits(output)
