@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -66,6 +67,31 @@ def test_a_connection_that_sends_no_request_is_closed(small_decoder, serve, data
     server = serve(small_decoder, limits=Limits(receive_seconds=0.1))
     with open_socket(server, data) as connection:
         assert read_all(connection) == b""
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "then"),
+    [
+        ("/x", "", b""),
+        ("/x", "", b"GET /y HTTP/1.1\r\nX: "),
+        ("/x", "Content-Length: 1000000\r\n", b"a"),
+        ("/x", "Transfer-Encoding: chunked\r\n", b"1\r\na\r\n"),
+        ("/{secret}/model", "Content-Length: 1000000\r\n", b"a"),
+    ],
+)
+def test_a_connection_that_brings_no_second_request_in_time_is_closed(small_decoder, serve, path, headers, then):
+    server = serve(small_decoder, limits=Limits(receive_seconds=0.2))
+    path = path.format(secret=server.rules.secret)
+    with open_socket(server, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n".encode()) as connection:
+        connection.settimeout(0.02)
+        end = time.monotonic() + 5
+        with suppress(ConnectionError):
+            while time.monotonic() < end:  # a byte now and then, as a client does that wants to keep its place
+                with suppress(TimeoutError):
+                    if connection.recv(2**16) == b"":
+                        break
+                connection.sendall(then)
+        assert time.monotonic() < end
 
 
 def test_a_body_that_does_not_come_is_refused(small_decoder, serve):
@@ -178,6 +204,34 @@ def test_starting_twice_is_starting_once(small_decoder, serve):
     thread = server._thread
     assert server.start() is server
     assert server._thread is thread
+
+
+def test_a_closed_server_is_not_started_again(small_decoder):
+    server = LiveServer(small_decoder).start()
+    server.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        server.start()
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, 70_000])
+def test_a_port_out_of_range_is_refused_and_no_other_taken(small_decoder, port):
+    with pytest.raises(InputError, match="a whole number from 0 to 65535"):
+        LiveServer(small_decoder, port=port)
+
+
+@pytest.mark.parametrize(
+    ("options", "argument"),
+    [
+        ({"texts": ["a", " \n"]}, "texts[1]"),
+        ({"texts": "a \udce9"}, "texts[0]"),
+        ({"texts": ["the " * 100]}, "texts[0]"),
+        ({"name": "\udce9"}, "name"),
+    ],
+)
+def test_what_the_page_could_not_open_with_is_refused_before_it_is_served(small_decoder, options, argument):
+    with pytest.raises(InputError) as refused:
+        LiveServer(small_decoder, **options)
+    assert refused.value.argument == argument
 
 
 def test_a_port_that_is_taken_is_refused_by_name(small_decoder, serve):

@@ -92,6 +92,21 @@ def test_what_is_no_json_is_refused(decoder_server, body):
     assert (answered.status, answered.json["name"]) == (400, "body")
 
 
+@pytest.mark.parametrize(
+    ("path", "question", "field"),
+    [
+        ("ask", {"texts": [TEXT, "a \ud83d b"], "edits": []}, "texts[1]"),
+        ("effects", effect_question(TEXT, ablation="resample", source="\udc00"), "source"),
+        ("effects", effect_question(TEXT, metric="log_prob", tokens=["\ud800"]), "tokens[0]"),
+        ("generate", generate_question("\ud800", 1), "text"),
+    ],
+)
+def test_half_a_character_is_refused_by_the_name_of_its_text(decoder_server, path, question, field):
+    answered = post(decoder_server, path, question)
+    assert (answered.status, answered.json["name"]) == (400, field)
+    assert "lone surrogate" in answered.json["message"]
+
+
 def test_whole_numbers_may_be_written_as_javascript_does(decoder_server):
     assert post(decoder_server, "ask", edited(attention=1.0)).names[-1] == "answer"
 
@@ -101,7 +116,6 @@ def test_whole_numbers_may_be_written_as_javascript_does(decoder_server):
     [
         ({"texts": [""], "edits": []}, "texts[0]"),
         ({"texts": [TEXT, " \n"], "edits": []}, "texts[1]"),
-        ({"texts": ["\ud800"], "edits": []}, "texts[0]"),
         ({"texts": ["the " * 100], "edits": []}, "texts[0]"),
         (edited(attention=3), "edits[0].attention"),
         (edited(head=6), "edits[0].head"),

@@ -16,6 +16,13 @@ TEXT = "the river bank"
 LONG = {"texts": ["the river bank " * 12], "edits": []}
 
 
+class SilentError(Exception):
+    """An error of a model whose message cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no message")
+
+
 class Recorded:
     """A task that notes its events, and waits for a word before it is done."""
 
@@ -115,7 +122,14 @@ def test_a_task_that_takes_too_long_is_ended_and_says_so():
 
 @pytest.mark.parametrize(
     ("error", "name"),
-    [(InputError("no", "texts"), "texts"), (RuntimeError("no"), "RuntimeError"), (MemoryError(), "MemoryError")],
+    [
+        (InputError("no", "texts"), "texts"),
+        (RuntimeError("no"), "RuntimeError"),
+        (MemoryError(), "MemoryError"),
+        (SystemExit(1), "SystemExit"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (SilentError(), "SilentError"),
+    ],
 )
 def test_an_error_goes_to_its_own_client_and_the_next_task_is_computed(queue, error, name):
     events, ended = [], threading.Event()
@@ -129,6 +143,17 @@ def test_an_error_goes_to_its_own_client_and_the_next_task_is_computed(queue, er
     assert events[-1][0] == "error"
     assert events[-1][1]["name"] == name
     assert after.events[-1] == ("answer", "after")
+
+
+def test_of_a_long_error_the_beginning_is_told(queue):
+    events, ended = [], threading.Event()
+
+    def fail(task: Task) -> None:
+        raise RuntimeError("a" * 1_000_000)
+
+    queue.submit(Task(fail, lambda *event: events.append(event), ended.set))
+    ended.wait()
+    assert 100 < len(events[-1][1]["message"]) < 2_000
 
 
 def test_a_closed_queue_ends_what_runs_and_what_waits_and_takes_no_more():

@@ -69,6 +69,11 @@ def test_a_name_of_this_machine_is_answered_whatever_the_port_of_a_tunnel(decode
         "evil.example/localhost",
         "[::1",
         "127.0.0.1:x",
+        "@127.0.0.1",
+        ":x@127.0.0.1",
+        "127.0.0.1#x",
+        "local\thost",
+        "localhost.",
     ],
 )
 def test_a_host_of_another_name_is_refused_as_in_dns_rebinding(decoder_server, host):
@@ -181,6 +186,22 @@ def test_a_server_for_other_machines_is_called_by_its_address_and_by_no_name_of_
     server = serve(small_decoder, host="0.0.0.0", allow_remote=True, allowed_hosts=["lab.example"])
     hosts = ["192.168.1.7:80", "lab.example", "evil.example"]
     assert [posted(server, {"Host": host}).status for host in hosts] == [200, 200, 403]
+
+
+@pytest.mark.parametrize("allowed", ["lab.example", ["other", "Lab.Example"]])
+def test_a_name_of_ones_own_may_be_written_in_any_way(small_decoder, serve, allowed):
+    server = serve(small_decoder, allowed_hosts=allowed)
+    assert posted(server, {"Host": "lab.example"}).status == 200
+    assert posted(server, {"Host": "l"}).status == 403
+
+
+def test_the_letters_of_the_name_on_which_it_listens_may_be_large():
+    assert AccessRules("secret", "MyLab").allows_host("mylab:80")
+
+
+@pytest.mark.parametrize("path", ["model/", "model%2f", "ask/"])
+def test_no_redirect_leads_out_of_the_secret(decoder_server, path):
+    assert request(decoder_server, "GET", path).status == 404
 
 
 def test_a_name_is_allowed_whatever_its_letters(small_decoder, serve):

@@ -110,4 +110,6 @@ def make_application(model: LiveModel, queue: ComputeQueue, rules: AccessRules, 
         Route("/effects", asking(read_effect_question, answer_effects), methods=["POST"]),
         Route("/generate", asking(read_generate_question, answer_generation), methods=["POST"]),
     ]
-    return SecureApplication(Starlette(routes=routes), rules)
+    application = Starlette(routes=routes)
+    application.router.redirect_slashes = False  # the address it would lead to lacks the secret
+    return SecureApplication(application, rules)

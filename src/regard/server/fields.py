@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from regard.errors import InputError, short_repr
 
 Value = TypeVar("Value")
+
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+"""JSON can name one; no text of UTF-8 has it, and no tokenizer reads it."""
 
 MAX_REPR = 40
 """The characters of a wrong value that a message repeats."""
@@ -179,6 +183,11 @@ class Fields:
         if len(value) > max_length:
             raise InputError(
                 f"{self._at(name)} has {len(value):,} characters, and {max_length:,} are the most: shorten it",
+                self._at(name),
+            )
+        if LONE_SURROGATE.search(value):
+            raise InputError(
+                f"{self._at(name)}: {short_repr(value, MAX_REPR)} has half a character (a lone surrogate): remove it",
                 self._at(name),
             )
         return value

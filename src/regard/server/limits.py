@@ -30,6 +30,6 @@ class Limits:
     compute_seconds: float = 300.0
     """Of computing one answer."""
     receive_seconds: float = 10.0
-    """In which the headers, and then the body, of a request must arrive."""
+    """In which the headers, and then the body, of a request must arrive. A connection may be idle as long."""
     send_seconds: float = 30.0
     """In which the client must read each 64 KiB of an answer."""

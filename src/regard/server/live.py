@@ -26,7 +26,7 @@ def live(
     name: str | None = None,
     host: str = "127.0.0.1",
     allow_remote: bool = False,
-    allowed_hosts: Sequence[str] = (),
+    allowed_hosts: str | Sequence[str] = (),
     limits: Limits | None = None,
 ) -> LiveServer:
     """A page on which one types and a model of this process answers: the views of `regard.see`, for any text.
@@ -75,7 +75,7 @@ def live(
         tokenizer,
         host=host,
         port=port,
-        texts=[texts] if isinstance(texts, str) else texts,
+        texts=texts,
         name=name,
         allow_remote=allow_remote,
         allowed_hosts=allowed_hosts,

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.errors import InputError, errors_of_argument, import_optional
+from regard.errors import InputError, errors_of_argument, import_optional, require_utf8
 from regard.pretrained import Pretrained
 from regard.server.frame import server_frame
 from regard.server.limits import Limits
@@ -63,10 +63,10 @@ class LiveServer:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        texts: Sequence[str] = (),
+        texts: str | Sequence[str] = (),
         name: str | None = None,
         allow_remote: bool = False,
-        allowed_hosts: Sequence[str] = (),
+        allowed_hosts: str | Sequence[str] = (),
         allow_frames: bool = False,
         limits: Limits | None = None,
     ) -> None:
@@ -74,6 +74,7 @@ class LiveServer:
         import_optional("uvicorn", "live")
         validate_host(host, allow_remote)
         self.limits = limits or Limits()
+        texts = [texts] if isinstance(texts, str) else texts
         self.model = _live_model(model, tokenizer, self.limits, texts, name)
         _require_readable(self.model, texts)
         self.rules = AccessRules(secrets.token_urlsafe(SECRET_BYTES), host, host_names(allowed_hosts), allow_frames)
@@ -97,6 +98,7 @@ class LiveServer:
         Raises:
             RuntimeError: it was closed; the thread did not start.
         """
+        self._require_open()
         if self._thread is None:
             self._prepare()
             self._thread = threading.Thread(target=self._run, name="regard-live", daemon=True)
@@ -147,6 +149,10 @@ class LiveServer:
         """The page in a frame, for notebooks."""
         return server_frame(self.url, f"{self.model.facts()['name']}, live")
 
+    def _require_open(self) -> None:
+        if self._socket.fileno() < 0:
+            raise RuntimeError("this server was closed: make another")
+
     def _prepare(self, on_start: Callable[[], None] = lambda: None) -> None:
         """Make the server that listens on the socket.
 
@@ -159,8 +165,7 @@ class LiveServer:
         from regard.server.application import make_application
         from regard.server.http_server import HttpServer
 
-        if self._socket.fileno() < 0:
-            raise RuntimeError("this server was closed: make another")
+        self._require_open()
         self._queue = ComputeQueue(self.limits.waiting, self.limits.compute_seconds)
         application = make_application(self.model, self._queue, self.rules, self.limits)
         self._started = threading.Event()
@@ -195,6 +200,8 @@ def _listen(host: str, port: int) -> socket.socket:
     Raises:
         InputError: no such address; a port that is not free.
     """
+    if not 0 <= port <= 65_535:  # getaddrinfo takes 70000 for 4464
+        raise InputError(f"port: a whole number from 0 to 65535; got {port}", "port")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family, kind, protocol)
@@ -218,8 +225,8 @@ def _require_readable(model: LiveModel, texts: Sequence[str]) -> None:
     Raises:
         InputError: an empty text; one that the model cannot read.
     """
-    with errors_of_argument("texts"):
-        for text in texts:
+    for n, text in enumerate(texts):
+        with errors_of_argument(f"texts[{n}]"):
             if not text.strip():
                 raise InputError("a page opens with a text, and this one is empty: write a sentence, or leave it out")
             model.read(text)
@@ -234,6 +241,8 @@ def _live_model(model: Any, tokenizer: Any, limits: Limits, texts: Sequence[str]
     """
     if len(texts) > 2:
         raise InputError(f"a page opens with one text, or two that are compared; got {len(texts)}", "texts")
+    with errors_of_argument("name"):
+        require_utf8(name or "")
     if isinstance(model, Pretrained):
         if tokenizer is not None:
             raise InputError(f"tokenizer is for modules: {model.name} has its own", "tokenizer")

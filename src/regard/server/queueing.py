@@ -10,6 +10,9 @@ from typing import Any
 
 from regard.errors import InputError
 
+MAX_ERROR_CHARACTERS = 1_000
+"""Of the error of a model that a client is told."""
+
 Emit = Callable[[str, Any], None]
 """Sends an event, by its name and data."""
 
@@ -160,10 +163,20 @@ class ComputeQueue:
             _tell_error(task, f"this took more than {self.seconds:g} seconds: ask about a shorter text", "time")
         except InputError as error:
             _tell_error(task, str(error), error.argument or "input")
-        except Exception as error:
-            _tell_error(task, f"the model could not do this: {type(error).__name__}: {error}", type(error).__name__)
+        except BaseException as error:  # a module that ends its program, as sys.exit does, ends its own task only
+            name = type(error).__name__
+            _tell_error(task, f"the model could not do this: {name}: {_error_text(error)}", name)
         finally:
             task.end()
+
+
+def _error_text(error: BaseException) -> str:
+    """The message of an error of somebody's model, which may be of any length, or fail itself."""
+    try:
+        text = str(error)
+    except Exception:
+        return "it has no message"
+    return text if len(text) <= MAX_ERROR_CHARACTERS else f"{text[:MAX_ERROR_CHARACTERS]}..."
 
 
 def _tell_error(task: Task, message: str, name: str) -> None:

@@ -8,10 +8,10 @@ Browsers from DNS Rebinding Attacks") its own name becomes the name of this mach
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from secrets import compare_digest
-from urllib.parse import urlsplit
 
 from regard.errors import InputError
 from regard.server.events import Application, Message, Receive, Scope, Send, send_error
@@ -20,6 +20,9 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 LOOPBACK_FRAMES = "http://127.0.0.1:* http://localhost:* https://127.0.0.1:* https://localhost:*"
 """Where a notebook's page comes from, which shows the page in a frame."""
+
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z._-]+)(?::[0-9]{0,5})?", re.ASCII | re.IGNORECASE)
+"""A `Host` header as RFC 9110 has it: a name or an address, and the port."""
 
 HEADERS = {
     b"x-content-type-options": b"nosniff",
@@ -60,7 +63,7 @@ class AccessRules:
         name = _host_name(host)
         if name is None:
             return False
-        if name in LOOPBACK_NAMES or name == self.host or name in self.allowed_hosts:
+        if name in LOOPBACK_NAMES or name == self.host.lower() or name in self.allowed_hosts:
             return True
         # Rebinding needs a name. Other machines reach a server that listens for them by its address, too.
         return not is_loopback(self.host) and _is_address(name)
@@ -71,12 +74,13 @@ class AccessRules:
         return LOOPBACK_FRAMES if self.allow_frames else "'none'"
 
 
-def host_names(names: Sequence[str]) -> tuple[str, ...]:
+def host_names(names: str | Sequence[str]) -> tuple[str, ...]:
     """Names of this machine as a `Host` header has them, in small letters and without a port.
 
     Raises:
         InputError: no name, such as an address of the web.
     """
+    names = [names] if isinstance(names, str) else names
     for name in names:
         if _host_name(name) != name.lower():
             raise InputError(
@@ -88,11 +92,8 @@ def host_names(names: Sequence[str]) -> tuple[str, ...]:
 
 def _host_name(host: str) -> str | None:
     """The name or address in a `Host` header, without its port; None where it is malformed."""
-    try:
-        parts = urlsplit(f"//{host}")
-        return None if parts.username or parts.path or parts.query or parts.port == 0 else parts.hostname
-    except ValueError:
-        return None
+    found = HOST.fullmatch(host)
+    return found[1].strip("[]").lower() if found else None
 
 
 def _is_address(name: str) -> bool:

@@ -280,7 +280,7 @@ def test_a_damaged_or_cut_text_is_refused(small):
     damaged = text[:middle] + ("a" if text[middle] != "a" else "b") + text[middle + 1 :]
     for each, words in ((damaged, "are damaged"), (text[:middle], "are cut off"), ("", "are cut off")):
         message = small.node("weightsDecoded", {"text": each, "length": length})["refusal"]
-        assert message.startswith(f"the model's weights {words}: ")
+        assert message.startswith(f"the model's weights {words}")
         assert message.endswith("; save the page again")
 
 

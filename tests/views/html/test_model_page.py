@@ -106,6 +106,40 @@ def test_damaged_weights_are_named(chromium, model_page, tmp_path):
     with browsing.opened(chromium, path) as (page, _):
         page.wait_for_selector("html[data-model=missing]")
         assert "the model's weights are damaged" in status(page)
+        assert "fetch" not in status(page)  # what browsers say of it; there is no network to blame
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("part", ["facts", "numbers", "settings"])
+def test_damaged_data_is_named_and_no_network_blamed(chromium, model_page, tmp_path, part):
+    text = model_page.read_text(encoding="utf-8")
+    at = text.index(">", text.index(f'id="{part}"')) + 200
+    path = tmp_path / "damaged.html"
+    path.write_text(text[:at] + text[at : at + 40][::-1] + text[at + 40 :], encoding="utf-8")
+    with browsing.opened(chromium, path) as (page, _):
+        words = page.locator(".broken").text_content()
+    assert "the data in this file is damaged" in words
+    assert words.endswith("It needs a browser of 2023 or later, and the whole file.")
+
+
+@pytest.mark.more
+def test_a_file_that_is_cut_off_asks_for_the_whole_one(chromium, model_page, tmp_path):
+    text = model_page.read_text(encoding="utf-8")
+    path = tmp_path / "cut.html"
+    path.write_text(text[: len(text) // 2], encoding="utf-8")
+    with browsing.opened(chromium, path) as (page, _):
+        assert "the whole file" in page.locator("#page").text_content()
+
+
+@pytest.mark.more
+def test_without_webassembly_the_page_says_what_it_needs(chromium, model_page, tmp_path):
+    path = tmp_path / "old.html"
+    text = model_page.read_text(encoding="utf-8")
+    worker = '<script type="text/plain" id="worker">'
+    path.write_text(text.replace(worker, f"{worker}delete self.WebAssembly;", 1), encoding="utf-8")
+    with browsing.opened(chromium, path) as (page, _):
+        page.wait_for_selector("html[data-model=missing]")
+        assert "It needs WebAssembly with SIMD" in status(page)
 
 
 @pytest.mark.more

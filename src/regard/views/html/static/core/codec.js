@@ -47,7 +47,12 @@ export function decodeSevenBits(text) {
  */
 export async function gunzip(packed, length) {
   const stream = new Blob([packed.subarray(0, length)]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  try {
+    return new Uint8Array(await new Response(stream).arrayBuffer());
+  } catch (error) {
+    // Browsers say "Failed to fetch" of bytes that gzip did not write, and nothing is fetched here.
+    throw new Error("the data in this file is damaged", { cause: error });
+  }
 }
 
 /**

@@ -63,8 +63,8 @@ export class Kernels {
    * @returns {Promise<Kernels>}
    */
   static async create(wasm) {
-    const memory = new WebAssembly.Memory({ initial: 1 });
     try {
+      const memory = new WebAssembly.Memory({ initial: 1 });
       const module = wasm instanceof WebAssembly.Module ? wasm : await WebAssembly.compile(wasm);
       const { exports } = await WebAssembly.instantiate(module, { page: { memory } });
       return new Kernels(memory, /** @type {MatMul} */ (exports.matmul));

@@ -74,7 +74,7 @@ export async function decodeWeights(text, length) {
   try {
     return await gunzip(packed, length);
   } catch (error) {
-    throw new Error(`the model's weights are damaged: ${error}; save the page again`, { cause: error });
+    throw new Error("the model's weights are damaged; save the page again", { cause: error });
   }
 }
 
