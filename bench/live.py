@@ -28,6 +28,7 @@ TYPE = """
 async ([text, tokens]) => {
   const field = document.querySelector("#text-1");
   const words = document.querySelector(".live-status .words");
+  words.textContent = ""; // of the answer before, which may have as many tokens
   const start = performance.now();
   field.value = text;
   field.dispatchEvent(new Event("input", { bubbles: true }));
