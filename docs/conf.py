@@ -25,13 +25,15 @@ os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"
 
 
 def _digest_of_source() -> str:
-    """What the pages' outputs depend on besides their own cells: the library and the versions that it runs with."""
-    digest = sha256((DOCS.parent / "constraints.txt").read_bytes())
-    digest.update((DOCS.parent / "BENCHMARKS.md").read_bytes())  # pages quote it, and assert what they quote
-    for path in sorted(SOURCE.rglob("*")):
-        if path.suffix in {".py", ".js", ".css", ".html"}:
-            digest.update(path.relative_to(SOURCE).as_posix().encode())
-            digest.update(path.read_bytes())
+    """What the pages' outputs depend on besides their own cells: the library, its packages and its models."""
+    root = DOCS.parent
+    # Pages quote BENCHMARKS.md, and assert what they quote.
+    files = [root / name for name in ("constraints.txt", "models.txt", "BENCHMARKS.md")]
+    files += sorted(path for path in SOURCE.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    digest = sha256()
+    for path in files:
+        digest.update(path.relative_to(root).as_posix().encode())
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -109,6 +109,27 @@ class ObjectUpdated(Base):
         return self.attended(q, k, v, start)
 
 
+class ObjectOfItsOwnClass(Base):
+    """As mlx-lm hands it over."""
+
+    class Cache:
+        def __init__(self) -> None:
+            self.held: list[Pair] = []
+            self.offset = 0
+
+        def update_and_fetch(self, k: Tensor, v: Tensor) -> list[Tensor]:
+            self.held.append((k, v))
+            self.offset += k.shape[2]
+            return [torch.cat(each, 2) for each in zip(*self.held, strict=True)]
+
+    def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
+        start = 0 if cache is None else cache.offset
+        q, k, v = self.projected(x, start)
+        if cache is not None:
+            k, v = cache.update_and_fetch(k, v)
+        return self.attended(q, k, v, start)
+
+
 class BuffersByStart(Base):
     """As Llama's reference."""
 
@@ -191,6 +212,14 @@ class RightForOneToken(TupleReturned):
 
     def attended(self, q: Tensor, k: Tensor, v: Tensor, start: int) -> Tensor:
         heads = F.scaled_dot_product_attention(q, k, v, is_causal=start == 0)
+        return self.out(heads.transpose(1, 2).flatten(2))
+
+
+class MaskedForAPrompt(TupleReturned):
+    """Causal where there are several queries, as those of a prompt, and without a mask for one new token."""
+
+    def attended(self, q: Tensor, k: Tensor, v: Tensor, start: int) -> Tensor:
+        heads = F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1)
         return self.out(heads.transpose(1, 2).flatten(2))
 
 

@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -10,6 +11,15 @@ from typing import Any
 # Where pytest-xdist runs tests side by side, each on a core of its own, more threads would only wait for one another.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell lets what it runs in the background (`make test &`) ignore Ctrl-C, and the commands that tests stop would too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The width of a terminal is a test's own choice. GNU readline, which pytest imports, writes that of the terminal it
+# believes it is on into the environment that the tests' processes inherit.
+if "COLUMNS" in os.environ:
+    del os.environ["COLUMNS"]
 
 import jaxtyping
 import pytest

@@ -3,8 +3,11 @@
 import io
 import os
 import pty
+import signal
+import subprocess
+import sys
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -24,15 +27,23 @@ class Stream(io.TextIOWrapper):
         return self.terminal
 
 
-def drawn(draw, facts, monkeypatch, *, terminal=False, encoding="utf-8", columns=None, **options):
-    """What a view draws of some facts, on a console that nothing of this machine's own terminal changes."""
-    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    if columns is not None:
-        monkeypatch.setenv("COLUMNS", str(columns))
+@contextmanager
+def plain_environment(columns=None):
+    """While nothing of this machine's own terminal changes what is shown."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+            patch.delenv(name, raising=False)
+        patch.setenv("TERM", "xterm-256color")
+        if columns is not None:
+            patch.setenv("COLUMNS", str(columns))
+        yield patch
+
+
+def drawn(draw, facts, *, terminal=False, encoding="utf-8", columns=None, **options):
+    """What a view draws of some facts, on a console of its own."""
     stream = Stream(terminal=terminal, encoding=encoding)
-    draw(facts, console_for(stream), **options)
+    with plain_environment(columns):
+        draw(facts, console_for(stream), **options)
     stream.flush()
     return stream.buffer.getvalue().decode(encoding)
 
@@ -51,10 +62,7 @@ def on_a_terminal(*arguments):
 
     reader = threading.Thread(target=read)
     reader.start()
-    with pytest.MonkeyPatch.context() as patch, open(theirs, "w", encoding="utf-8") as stream:
-        for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
-            patch.delenv(name, raising=False)
-        patch.setenv("TERM", "xterm-256color")
+    with plain_environment() as patch, open(theirs, "w", encoding="utf-8") as stream:
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         patch.setattr("sys.argv", ["regard", *map(str, arguments)])
         patch.setattr("sys.stdout", stream)
@@ -66,6 +74,13 @@ def on_a_terminal(*arguments):
     return ended.value.code, bytes(shown)
 
 
+def printed(command, *arguments):
+    """What a command prints that succeeds; it says nothing else."""
+    code, out, err = command(*arguments)
+    assert (code, err) == (0, "")
+    return out
+
+
 def refusal(command, *arguments):
     """The one line with which a command refuses; its exit code is 2, and it prints nothing else."""
     code, out, err = command(*arguments)
@@ -73,3 +88,14 @@ def refusal(command, *arguments):
     assert err.startswith("regard: ")
     assert err.index("\n") == len(err) - 1
     return err
+
+
+def started(*arguments, **options):
+    """A command in a process of its own, which Ctrl-C ends; a job in the background would ignore it."""
+    environment = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "200", "TERM": "xterm"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "regard", *map(str, arguments)],
+        env={**os.environ, **environment},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
+    )

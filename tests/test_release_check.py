@@ -114,6 +114,7 @@ def test_an_interrupted_command_is_ended_with_what_it_started_and_does_not_heed_
     assert process.wait() != 0
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_in_its_build_it_leaves_nothing(tmp_path, start, number):
     process = start("-m", "release")

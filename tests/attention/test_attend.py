@@ -75,14 +75,6 @@ def test_offset_0_is_pytorchs_causal_flag__mlx_2835():
     torch.testing.assert_close(regard.attend(q, k, v, mask.causal(offset=0)), expected)
 
 
-def test_allowed_reads_true_as_pytorchs_fused_function_does__pytorch_170400():
-    t = torch.rand(3, 5) < 0.6
-    q, k, v = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 8)
-    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=t)
-    torch.testing.assert_close(regard.attend(q, k, v, mask.allowed(t)), expected)
-    torch.testing.assert_close(regard.attend(q, k, v, mask.blocked(~t)), expected)
-
-
 @pytest.mark.parametrize(
     "m",
     [

@@ -1,7 +1,5 @@
 """Caches: what they return, what they cost, and cached equals uncached for one attention."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

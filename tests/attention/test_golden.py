@@ -168,7 +168,6 @@ def test_projection_is_a_product_with_the_transposed_weight(name, cls):
 
 @pytest.mark.parametrize("route", TAKE_A_MASK)
 def test_a_causal_mask_and_the_first_and_the_last_token__rel_3_rel_4(route):
-    """The first token attends to its own value alone, the last one to all."""
     masked, unmasked = first_head(route, masked=True), first_head(route)
     torch.testing.assert_close(masked["output"][0], masked["v"][0], rtol=0, atol=0)
     torch.testing.assert_close(masked["output"][-1], unmasked["output"][-1], rtol=0, atol=0)

@@ -4,11 +4,18 @@ import pytest
 import torch
 
 import regard
-from cases import Attention
+from cases import LIMITS, Attention
 from grids import grid
 from regard import mask
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: torch.cuda.is_available() is False")
+
+# PyTorch's own, of the first product in a backward pass and of its compiler.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS, but there was no current CUDA context"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor"),
+    pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"),
+]
 
 IDS = torch.arange(160) // 50
 MASKS = {
@@ -39,19 +46,21 @@ def qkv(dtype=torch.float32, device="cpu"):
 
 
 @gpu
-@grid(name=MASKS, option=OPTIONS, dtype=[torch.float32, torch.float16, torch.bfloat16])
-def test_attend_on_a_gpu_is_the_definition(name, option, dtype):
+@grid(name=MASKS, option=OPTIONS, dtype=[torch.float32, torch.float16, torch.bfloat16], limits=LIMITS)
+def test_attend_on_a_gpu_is_the_definition(name, option, dtype, limits):
     q, k, v = (t.requires_grad_() for t in qkv(dtype, "cuda"))
     options = {key: value.to(q) if isinstance(value, torch.Tensor) else value for key, value in OPTIONS[option].items()}
     attention = Attention(q, k, v, MASKS[name], options)
-    output = attention.attend()
+    with LIMITS[limits].apply():  # with small ones, FlexAttention takes few tokens too
+        output = attention.attend()
     exact = attention.in_float64()
     expected = exact.steps().output
     eps = torch.finfo(dtype).eps
     torch.testing.assert_close(output.double(), expected, rtol=0, atol=20 * eps)
     expected_gradients = exact.gradients(expected, torch.ones_like(expected))
     for leaf, gradient in attention.gradients(output, torch.ones_like(output)).items():
-        torch.testing.assert_close(gradient.double(), expected_gradients[leaf], rtol=0, atol=100 * eps)
+        # A gradient of v is a sum over all queries: some are above 30.
+        torch.testing.assert_close(gradient.double(), expected_gradients[leaf], rtol=10 * eps, atol=100 * eps)
 
 
 @gpu

@@ -6,6 +6,7 @@ import pytest
 import test_gpu as gpu
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.export import Dim, export
 
 import regard
@@ -217,3 +218,50 @@ def test_flex_attention_run_eagerly_is_the_definition(name, option):
         output = flex.run(call)
     expected = regard.steps(q, k, v, gpu.MASKS[name], **options).output
     torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
+
+
+def compiled_flex(monkeypatch):
+    """FlexAttention compiled as on a GPU, but for a backend that needs none; its calls are counted."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    attention = torch.compile(flex_attention, backend=counter, fullgraph=True)
+    monkeypatch.setattr(flex, "_flex", lambda compiled: attention)
+    return counter
+
+
+NEW_MASKS = {
+    "causal": mask.causal,
+    "window": lambda: mask.window(20, 3),
+    "padding": lambda: mask.padding([160, 31]),
+    "documents": lambda: mask.documents(gpu.IDS.clone()) & mask.causal(),
+    "pairs": lambda: mask.documents(gpu.IDS.clone(), gpu.IDS.flip(0)),
+    "prefix": lambda: mask.prefix([5, 40]),
+    "where": lambda: mask.where(lambda i, j: (i - j) % 3 == 0),
+    "per head": lambda: mask.allowed(torch.rand(1, 4, 160, 160) < 0.5),
+    "algebra": lambda: ~(mask.window(9) | mask.padding([100, 7])) & mask.causal(),
+}
+
+
+@outside_checks
+@pytest.mark.parametrize("name", cases([(name,) for name in NEW_MASKS], fast=[("documents",)]))
+def test_flex_attention_is_compiled_once_for_a_kind_of_mask(name, monkeypatch):
+    q, k, v = gpu.qkv()
+    counter = compiled_flex(monkeypatch)
+    for _ in range(2):
+        m = NEW_MASKS[name]()
+        output = flex.run(AttentionCall.from_inputs(q, k, v, m, scale=0.25))
+        torch.testing.assert_close(output, regard.steps(q, k, v, m, scale=0.25).output, rtol=1e-5, atol=1e-5)
+    assert counter.frame_count == 1
+
+
+@outside_checks
+def test_a_function_that_cannot_be_compiled_is_evaluated_before(monkeypatch):
+    q, k, v = gpu.qkv()
+    counter = compiled_flex(monkeypatch)
+    steps = {0: 2, 1: 3}
+    m = mask.where(lambda i, j: (i - j) % steps[int((j.max() > 0).item())] == 0)
+    output = flex.run(AttentionCall.from_inputs(q, k, v, m, scale=0.25))
+    torch.testing.assert_close(output, regard.steps(q, k, v, m, scale=0.25).output, rtol=1e-5, atol=1e-5)
+    assert counter.frame_count == 1

@@ -173,6 +173,10 @@ def test_equal_by_value():
 
 def test_repr_is_how_it_was_made():
     assert [repr(m) for m in distinct()[: len(REPRS)]] == REPRS
+
+
+def test_the_inverse_of_an_inverse_is_the_mask_itself():
+    assert ~~mask.causal() == mask.causal()
     assert repr(mask.blocked(torch.ones(4, 1, 1, 3).bool())) == "blocked(<bool (4, 1, 1, 3)>)"
     assert repr(mask.documents(torch.zeros(3, 4096).long())) == "documents(<torch.int64 (3, 4096)>)"
     # Short enough to read: eight numbers in rows, sixteen in one.

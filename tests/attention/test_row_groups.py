@@ -61,7 +61,6 @@ def test_it_is_the_definition_with_gradients(rule, option, dtype):
     seed=st.integers(0, 2**32),
 )
 def test_any_sets_of_keys_shared_by_any_rows(tokens, sets, batch, by_row, dtype, max_merged_rows, seed):
-    """Each row has one of a few sets of keys, whichever rows that are; each batch row its own, or all the same."""
     generator = torch.Generator().manual_seed(seed)
     members = torch.tensor([[(bits >> key) & 1 for key in range(tokens)] for bits in sets], dtype=torch.bool)
     which = torch.randint(len(sets), (batch if by_row else 1, 1, tokens), generator=generator)
@@ -71,6 +70,7 @@ def test_any_sets_of_keys_shared_by_any_rows(tokens, sets, batch, by_row, dtype,
         assert_is_the_definition(Attention(*qkv(tokens, batch, dtype), m, {}))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("step", [2, 3, 16])
 def test_keys_at_a_distance_cost_no_others(step):
     """Every n-th key: n times fewer pairs, or what the definition of the mask counts."""

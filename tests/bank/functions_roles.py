@@ -62,7 +62,7 @@ def fused_attention(q, k, v):
     return F.scaled_dot_product_attention(k, q, v)
 
 
-@wrong("scores-transposed")
+@wrong("scores-transposed", dear=True)
 def attention_by_position(q, k, v):
     tokens, width = q.shape[1:]
     rows = []

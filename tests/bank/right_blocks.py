@@ -54,6 +54,24 @@ class PostNormEncoderBlock(nn.Module):
 
 
 @right("right")
+class BlockWithItsOwnProjections(nn.Module):
+    """Its attention is no module of its own."""
+
+    def __init__(self, d_model, num_heads, d_ff):
+        super().__init__()
+        self.num_heads = num_heads
+        self.query, self.key, self.value, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.linear1, self.linear2 = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+
+    def forward(self, x, mask=None):
+        q, k, v = (f(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for f in (self.query, self.key, self.value))
+        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = self.norm1(x + self.out(attended.transpose(1, 2).flatten(2)))
+        return self.norm2(x + self.linear2(F.relu(self.linear1(x))))
+
+
+@right("right")
 class PostNormDecoderBlock(nn.Module):
     def __init__(self, d_model, num_heads, d_ff, dropout=0.1):
         super().__init__()

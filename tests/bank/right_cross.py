@@ -22,7 +22,7 @@ class FromContext(Projections, names="q_proj k_proj v_proj out_proj"):
         return self.out_proj((att @ v).transpose(1, 2).reshape(B, T, C))
 
 
-@right("convention", dear=True)
+@right("convention", says="its mask has the shape (batch, keys)", dear=True)
 class FromContextOrItself(nn.Module):
     def __init__(self, query_dim, context_dim=None, heads=8, dim_head=64, dropout=0.0):
         super().__init__()
@@ -88,7 +88,7 @@ class QueryKeyValueFused(nn.Module):
         return self.to_output(hidden.transpose(-3, -2).flatten(-2))
 
 
-@right("convention", says="weights")
+@right("right")
 class QueryKeyValueAndWeights(nn.Module):
     def __init__(self, n_head, d_model, d_k, d_v):
         super().__init__()
@@ -109,7 +109,7 @@ class QueryKeyValueAndWeights(nn.Module):
         return self.fc(out), attn
 
 
-@right("convention", says="(T, B")
+@right("convention", says="tokens first")
 class TimeFirstNamed(nn.Module):
     """All arguments by name, tokens before the batch."""
 
@@ -175,3 +175,59 @@ class KeysAndValuesPacked(nn.Module):
         q, k, v = (t.view(*t.shape[:2], self.heads, -1).transpose(1, 2) for t in (q, k, v))
         dots = torch.matmul(q, k.transpose(-1, -2)) * (q.shape[-1] ** -0.5)
         return self.to_out(torch.matmul(dots.softmax(dim=-1), v).transpose(1, 2).flatten(2))
+
+
+@right("right", dear=True)
+class DecoderOfTwoSequences(nn.Module):
+    """Neither is called x, and the lengths are those of one of them."""
+
+    def __init__(self, dim, num_heads):
+        super().__init__()
+        self.own, self.other = (nn.MultiheadAttention(dim, num_heads, batch_first=True) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
+
+    def forward(self, y, memory, memory_lens):
+        later = torch.ones(y.shape[1], y.shape[1], dtype=torch.bool).triu(1)
+        padding = torch.arange(memory.shape[1])[None, :] >= memory_lens[:, None]
+        y = self.norms[0](y + self.own(y, y, y, attn_mask=later)[0])
+        return self.norms[1](y + self.other(y, memory, memory, key_padding_mask=padding)[0])
+
+
+@right("design", says="additive attention")
+class AsksWithAState(nn.Module):
+    """One state of a decoder asks; its name tells nothing."""
+
+    def __init__(self, encoder_size, decoder_size, hidden_size):
+        super().__init__()
+        self.of_state = nn.Linear(decoder_size, hidden_size)
+        self.of_encoded = nn.Linear(encoder_size, hidden_size, bias=False)
+        self.energy = nn.Linear(hidden_size, 1, bias=False)
+
+    def forward(self, s, encoded, encoded_lens):
+        scores = self.energy(torch.tanh(self.of_state(s)[:, None] + self.of_encoded(encoded)))[..., 0]
+        hidden = torch.arange(encoded.shape[1])[None] >= encoded_lens[:, None]
+        weights = F.softmax(scores.masked_fill(hidden, -math.inf), dim=-1)
+        return (weights[..., None] * encoded).sum(1)
+
+
+def attended(module, number, x, memory, hidden):
+    """Attention with the matrices of one layer; one function for encoder and decoder."""
+    q, k, v, out = module.layers[4 * number : 4 * number + 4]
+    q, k, v = (t.unflatten(-1, (module.h, -1)).transpose(1, 2) for t in (q(x), k(memory), v(memory)))
+    scores = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).masked_fill(hidden, -math.inf)
+    return x + out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+@right("right", dear=True)
+class OneFunctionForBoth(nn.Module):
+    """Encoder and decoder: the attentions of two sequences on one line are two, and only the target's is causal."""
+
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.h, self.layers = n_heads, nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(12))
+
+    def forward(self, src, tgt):
+        later = torch.ones(tgt.shape[1], tgt.shape[1], dtype=torch.bool).triu(1)
+        none = torch.zeros(1, 1, dtype=torch.bool)
+        memory = attended(self, 0, src, src, none)
+        return attended(self, 2, attended(self, 1, tgt, tgt, later), memory, none)

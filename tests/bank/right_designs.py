@@ -53,17 +53,17 @@ def rotate_half(x: Tensor) -> Tensor:
     return torch.cat((-second, first), dim=-1)
 
 
+def turned(x: Tensor) -> Tensor:
+    d = x.shape[-1]
+    frequencies = 10000.0 ** (-torch.arange(0, d, 2, dtype=x.dtype, device=x.device) / d)
+    angles = torch.arange(x.shape[-2], dtype=x.dtype, device=x.device)[:, None] * frequencies
+    angles = torch.cat((angles, angles), dim=-1)
+    return x * angles.cos() + rotate_half(x) * angles.sin()
+
+
 @right("design", says="rotary")
 def rotary_by_halves(q, k, v):
-    d = q.shape[-1]
-    frequencies = 10000.0 ** (-torch.arange(0, d, 2, dtype=q.dtype, device=q.device) / d)
-
-    def turned(x):
-        angles = torch.arange(x.shape[-2], dtype=x.dtype, device=x.device)[:, None] * frequencies
-        angles = torch.cat((angles, angles), dim=-1)
-        return x * angles.cos() + rotate_half(x) * angles.sin()
-
-    return torch.softmax(turned(q) @ turned(k).transpose(-1, -2) / math.sqrt(d), dim=-1) @ v
+    return torch.softmax(turned(q) @ turned(k).transpose(-1, -2) / math.sqrt(q.shape[-1]), dim=-1) @ v
 
 
 @right("design", says="rotary")

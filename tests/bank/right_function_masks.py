@@ -167,7 +167,7 @@ def ones_are_blocked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
     return torch.matmul(torch.softmax(logits, -1), v)
 
 
-@right("convention", says="additive")
+@right("convention", says="added to the scores")
 def additive_mask(query, key, value, attention_mask=None):
     attention_scores = torch.matmul(query, key.transpose(-1, -2))
     attention_scores = attention_scores / math.sqrt(query.shape[-1])
@@ -176,7 +176,7 @@ def additive_mask(query, key, value, attention_mask=None):
     return torch.matmul(torch.softmax(attention_scores, dim=-1), value)
 
 
-@right("convention", says="1 = keep")
+@right("convention", says="1 in its mask means allowed")
 def ones_are_kept(query, key, value, mask=None):
     scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
     if mask is not None:
@@ -192,7 +192,7 @@ def padding_is_true(q, k, v, key_padding_mask=None):
     return scores.softmax(-1) @ v
 
 
-@right("convention")
+@right("convention", says="shape (batch, keys)")
 def one_mark_per_key(q, k, v, attention_mask=None):
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     if attention_mask is not None:
@@ -201,7 +201,7 @@ def one_mark_per_key(q, k, v, attention_mask=None):
     return scores.softmax(-1) @ v
 
 
-@right("convention")
+@right("convention", says="no heads")
 def valid_lengths(queries, keys, values, valid_lens=None):
     scores = torch.bmm(queries, keys.transpose(1, 2)) / math.sqrt(queries.shape[-1])
     if valid_lens is not None:

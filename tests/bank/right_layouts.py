@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from bank import right
 
 
-@right("convention", says="(B, T, H, D)")
+@right("convention", says="(batch, tokens, heads, width)")
 def heads_third_einsum(q, k, v, causal=False):
     scores = torch.einsum("bthd,bshd->bhts", q, k / math.sqrt(q.shape[-1]))
     if causal:
@@ -17,20 +17,20 @@ def heads_third_einsum(q, k, v, causal=False):
     return torch.einsum("bhts,bshd->bthd", torch.softmax(scores, dim=-1), v)
 
 
-@right("convention", says="(B, T, H, D)")
+@right("convention", says="(batch, tokens, heads, width)")
 def heads_third_transposed(q, k, v):
     q, k, v = (each.transpose(1, 2) for each in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).contiguous()
 
 
-@right("convention", says="(T, B, H, D)")
+@right("convention", says="(tokens, batch, heads, width)")
 def tokens_first(query, key, value):
     scores = torch.einsum("ibhd,jbhd->ijbh", query, key) * (1 / math.sqrt(query.shape[-1]))
     attn = scores.softmax(dim=1)
     return torch.einsum("ijbh,jbhd->ibhd", attn, value)
 
 
-@right("convention", says="(T, B, H, D)")
+@right("convention", says="(tokens, batch, heads, width)")
 def tokens_first_with_mask(query, key, value, mask=None):
     scores = torch.einsum("ibhd,jbhd->ijbh", query, key) / math.sqrt(query.shape[-1])
     if mask is not None:  # (queries, keys, batch, heads)
@@ -38,7 +38,7 @@ def tokens_first_with_mask(query, key, value, mask=None):
     return torch.einsum("ijbh,jbhd->ibhd", scores.softmax(dim=1), value)
 
 
-@right("convention", says="(T, B")
+@right("convention", says="tokens first")
 def tokens_first_no_heads(q, k, v):
     scores = torch.einsum("tbd,sbd->bts", q, k) / q.shape[2] ** 0.5
     return torch.einsum("bts,sbd->tbd", F.softmax(scores, dim=2), v)
@@ -51,21 +51,21 @@ def one_sentence(q, k, v):
     return torch.mm(F.softmax(similarity / d_k**0.5, dim=1), v)
 
 
-@right("convention")
+@right("convention", says="channels first")
 def channels_first(q, k, v):
     # (batch, channels, positions), as in convolutional networks
     weight = torch.einsum("bct,bcs->bts", q, k) * (q.shape[1] ** -0.5)
     return torch.einsum("bts,bcs->bct", weight.softmax(dim=-1), v)
 
 
-@right("convention")
+@right("convention", says="channels first")
 def channels_before_positions(q, k, v):
     # (batch, heads, channels, positions)
     attn = (q.transpose(-2, -1) @ k).div(q.shape[-2] ** 0.5).softmax(dim=-1)
     return v @ attn.transpose(-2, -1)
 
 
-@right("convention", says="weights")
+@right("right")
 def output_and_weights(query, key, value, mask=None, dropout=None):
     scores = torch.matmul(query, key.transpose(-2, -1)) / math.sqrt(query.size(-1))
     if mask is not None:
@@ -76,13 +76,13 @@ def output_and_weights(query, key, value, mask=None, dropout=None):
     return torch.matmul(p_attn, value), p_attn
 
 
-@right("convention", says="weights")
+@right("convention", says="element 1")
 def weights_and_output(q, k, v):
     weights = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]), dim=-1)
     return weights, weights @ v
 
 
-@right("convention")
+@right("convention", says="returns (batch, tokens, heads, width)")
 def heads_go_back(query, key, value, attention_mask=None, scaling=None):
     # takes (B, H, T, D) and hands back (B, T, H, D), and the weights
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -93,7 +93,7 @@ def heads_go_back(query, key, value, attention_mask=None, scaling=None):
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
-@right("convention")
+@right("convention", says="returns (batch, tokens, heads * width)")
 def merged_in_the_end(q, k, v):
     # takes (B, H, T, D) and hands back (B, T, H * D)
     out = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]), dim=-1) @ v

@@ -249,7 +249,7 @@ class Conv1D(nn.Module):
         return torch.addmm(self.bias, x.reshape(-1, x.size(-1)), self.weight).view(*x.shape[:-1], self.nf)
 
 
-@right("convention", says="Conv1D")
+@right("convention", says="thirds")
 class WithConv1D(nn.Module):
     def __init__(self, n_embd, n_ctx, n_head):
         super().__init__()
@@ -285,7 +285,7 @@ class ThirdsByReshape(nn.Module):
         return self.proj_drop(self.proj(x.transpose(1, 2).reshape(B, N, C)))
 
 
-@right("convention", says="interleaved")
+@right("convention", says="packed by head")
 class InterleavedWithMask(nn.Module):
     def __init__(self, input_dim, embed_dim, num_heads):
         super().__init__()
@@ -304,7 +304,7 @@ class InterleavedWithMask(nn.Module):
         return self.o_proj(values.permute(0, 2, 1, 3).reshape(batch_size, seq_length, self.embed_dim))
 
 
-@right("convention", says="(D, H)")
+@right("convention", says="(width, heads)")
 class ChannelsSplitWidthFirst(nn.Module):
     """Channel c belongs to head c mod H, on the way in and on the way out."""
 
@@ -320,7 +320,7 @@ class ChannelsSplitWidthFirst(nn.Module):
         return self.to_out(out.flatten(-2))
 
 
-@right("convention", says="(in, out)")
+@right("right")
 class RawParameters(nn.Module):
     def __init__(self, d_model, num_heads):
         super().__init__()
@@ -338,7 +338,7 @@ class RawParameters(nn.Module):
         return z.transpose(1, 2).reshape(b, t, d) @ self.w_o
 
 
-@right("convention", says="(heads, in, out)")
+@right("right")
 class RawParametersPerHead(nn.Module):
     def __init__(self, d_model, n_heads, d_head):
         super().__init__()
@@ -363,7 +363,7 @@ class RawParametersPerHead(nn.Module):
         return torch.einsum("bqnh,nhe->bqe", z, self.W_O) + self.b_O
 
 
-@right("convention", says="(T, B")
+@right("convention", says="tokens first")
 class TimeFirst(nn.Module):
     def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True):
         super().__init__()
@@ -395,7 +395,7 @@ class OneSentenceModule(Projections, names="w_query w_key w_value w_out", bias=F
         return self.w_out(torch.cat(parts, dim=1))
 
 
-@right("convention", says="weights")
+@right("right")
 class OutputAndWeights(nn.Module):
     def __init__(self, hidden_dim, n_heads):
         super().__init__()

@@ -34,7 +34,7 @@ def sinusoids_by_parity(length, d_model):
     return torch.where(channel % 2 == 0, angle.sin(), angle.cos())
 
 
-@right("convention")
+@right("convention", says="sines, then cosines")
 def sines_then_cosines(length, d_model):
     rates = 10000 ** -(torch.arange(d_model // 2) / (d_model // 2))
     angles = torch.arange(length)[:, None] * rates

@@ -16,27 +16,15 @@ RIGHT = [entry for entry in entries() if entry.verdict != "wrong"]
 WIRED = [entry for entry in WRONG if entry.name.startswith("modules_blocks.")]
 """What is around their attentions is judged in test_blocks.py, in the fast tier as well."""
 
-OPEN = {
-    "right_designs.MultiQuery": "right, but its report does not name the one head of keys and values",
-}
-"""What `regard.check` cannot say yet; a test that begins to pass fails here, so that its line goes."""
-
 
 def fewest(several: list[Entry]) -> list[object]:
     """In the fast tier the first for each mistake, by itself where there is one, or for each file and verdict."""
     first: dict[object, Entry] = {}
-    for entry in sorted(
-        several, key=lambda entry: (entry.dear or entry.name in OPEN, entry in WIRED, len(entry.causes))
-    ):
+    for entry in sorted(several, key=lambda entry: (entry.dear, entry in WIRED, len(entry.causes))):
         for kind in entry.causes or [(entry.what.__module__, entry.verdict)]:
             first.setdefault(kind, entry)
     fast = [entry for entry in first.values() if entry not in WIRED]
-
-    def marks(entry: Entry) -> list[pytest.MarkDecorator]:
-        known = [pytest.mark.xfail(reason=OPEN[entry.name])] if entry.name in OPEN else []
-        return known if entry in fast else [*known, pytest.mark.more]
-
-    return [pytest.param(entry, id=entry.name, marks=marks(entry)) for entry in several]
+    return [pytest.param(entry, id=entry.name, marks=() if entry in fast else pytest.mark.more) for entry in several]
 
 
 def judged(entry: Entry) -> Report:
@@ -62,6 +50,8 @@ def test_what_is_right_is_not_called_wrong(entry):
         assert report.verdict == "different by design" or entry.says in str(report), str(report)
     else:
         assert report.verdict != "different by design" or report.conventions, str(report)
+    if entry.verdict == "convention":
+        assert any(entry.says in each for each in report.conventions), str(report)
 
 
 def test_the_bank_has_every_mistake_and_half_of_the_wrong_ones_shipped():

@@ -12,7 +12,7 @@ from torch import nn
 import regard
 from regard.check import Report
 from regard.check.diagnosis.judge import judge
-from regard.check.search.deadline import Deadline
+from regard.check.search.budget import SearchBudget
 from regard.check.search.subject import subject_of
 from regard.errors import InputError
 
@@ -84,6 +84,64 @@ def test_our_own_and_pytorchs_are_right(implementation, verdict):
     assert "convention" not in verdict or "first" in str(report)
 
 
+class OfPairs(nn.Module):
+    """Its `layer_index` is known by name, what its call takes is not."""
+
+    def __init__(self, layer_index):
+        super().__init__()
+        self.project = nn.Linear(12, 12)
+
+    def forward(self, x, pairs):
+        return self.project(x) * pairs["of the other"]
+
+
+def test_what_can_be_constructed_but_not_called_is_asked_for_its_inputs():
+    with pytest.raises(InputError, match=r"does not run with guessed inputs.*hand over its inputs: --args"):
+        regard.check(OfPairs, timeout=200.0)
+
+
+class OfFlavour(OfPairs):
+    """Its `flavour` is guessed from its place alone."""
+
+    def __init__(self, flavour):
+        super().__init__(0)
+
+
+def test_an_argument_of_the_constructor_that_means_nothing_known_is_asked_for():
+    with pytest.raises(InputError, match=r"flavour of its constructor has no known meaning: give --arg flavour=VALUE$"):
+        regard.check(OfFlavour, timeout=200.0)
+
+
+class Refuses(nn.Module):
+    def __init__(self, layer_index):
+        raise RuntimeError("there is no such layer")
+
+
+def test_what_a_constructor_says_is_told_where_all_its_arguments_are_known():
+    with pytest.raises(InputError, match=r"Refuses\(layer_index=0\) cannot be constructed: .*there is no such layer$"):
+        regard.check(Refuses, timeout=200.0)
+
+
+class HasNoBias(nn.Module):
+    def __init__(self, d_model, bias=False):
+        super().__init__()
+        self.out = nn.Linear(d_model, d_model, bias=bias)
+        self.out.bias.data.zero_()
+
+
+def test_where_a_constructor_fails_is_told_with_its_line():
+    with pytest.raises(InputError, match=r"cannot be constructed: .* in line \d+, self\.out\.bias\.data\.zero_\(\)$"):
+        regard.check(HasNoBias, timeout=200.0)
+
+
+def test_our_own_module_is_seen_step_by_step():
+    """It hands a view of one product to the fused kernel: with heads that are shared, to fewer of them."""
+    report = regard.check(regard.MultiHeadAttention(24, 4, num_kv_heads=2), timeout=200.0)
+    steps = {each.step: each for each in report.steps}
+    assert (steps["projections"].status, steps["scaled"].status) == ("holds", "holds")
+    assert steps["scaled"].text == "1/sqrt(6) = 0.4082"
+
+
 @pytest.mark.parametrize(
     ("name", "sizes", "more"),
     [
@@ -120,7 +178,7 @@ def test_a_mistake_is_found_in_few_calls():
         calls += 1
         return (q @ k.mT).softmax(-1) @ v
 
-    diagnosis = judge(subject_of(attention, {}), deadline=Deadline(60.0))
+    diagnosis = judge(subject_of(attention, {}), budget=SearchBudget())
     assert [mistake.id for mistake, _ in diagnosis.stages[0].found.causes] == ["no-scale"]
     assert calls < 200
 
@@ -181,6 +239,13 @@ def test_a_function_in_numpy_is_right_and_has_no_gradients(tmp_path, name, verdi
     assert report.verdict == verdict, str(report)
     assert "it computes in numpy, which has no gradients: no model learns through it" in report.notes
     assert report.conventions == (("it takes numpy arrays",) if name == "arrays" else ())
+
+
+def test_a_sequence_that_numpy_turns_round_is_no_mistake(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(NUMPY.replace("np.swapaxes(k, -1, -2)", "k.T"))
+    report = regard.check.check_file(f"{path}:arrays", {}, timeout=200.0)
+    assert (report.causes, report.exit_code) == ((), 0)
 
 
 def test_bad_input():

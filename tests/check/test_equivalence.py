@@ -1,8 +1,6 @@
 """`regard.check(a, against=b)`: whether two attentions compute the same, and how the weights are reordered."""
 
 import json
-import math
-from importlib import import_module
 
 import pytest
 import torch
@@ -12,6 +10,51 @@ from torch import nn
 from torch.nn import functional as F
 
 import regard
+from compared_attentions import (
+    BERT,
+    EACH,
+    FALCON,
+    GPT2,
+    HEADS,
+    LLAMA,
+    NEOX,
+    PHI3,
+    T5,
+    WIDTH,
+    ALiBi,
+    ByHead,
+    Causal,
+    ChannelsFirst,
+    ChannelsFirstResidual,
+    ChannelsFirstSink,
+    Einsum,
+    Fewer,
+    Future,
+    GivenTurns,
+    Halved,
+    Halves,
+    HeadModules,
+    Interleaved,
+    Meta,
+    MultiQuery,
+    NoOutput,
+    Normed,
+    NormedPairs,
+    OneHead,
+    OtherHeadsFirst,
+    Plain,
+    Residual,
+    SharedHeads,
+    Sink,
+    Timm,
+    Unnamed,
+    Unscaled,
+    attended,
+    joined,
+    scaled_by_keys,
+    tokens_second,
+    torch_own,
+)
 from regard.check import convert
 from regard.check.equivalence import Equivalence
 from regard.check.equivalence.comparison import compare
@@ -19,137 +62,9 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.errors import InputError
 from terminals import refusal
 
-WIDTH, HEADS = 12, 3
-EACH = WIDTH // HEADS
-
 
 def compared(a, b):
     return compare(a, b, {}, {}, UserSettings())
-
-
-def attended(q, k, v, mask=None):
-    scores = q @ k.mT / math.sqrt(q.shape[-1])
-    if mask is not None:
-        scores = scores + mask
-    return scores.softmax(-1) @ v
-
-
-def joined(heads):
-    return heads.transpose(1, 2).flatten(2)
-
-
-class Plain(nn.Module):
-    """Four `nn.Linear`, as BERT's."""
-
-    def __init__(self, bias=True, width=WIDTH, heads=HEADS):
-        super().__init__()
-        self.heads = heads
-        self.q, self.k, self.v, self.o = (nn.Linear(width, width, bias=bias) for _ in range(4))
-
-    def split(self, x):
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
-    def positions(self, x):
-        return x
-
-    def forward(self, x, mask=None):
-        q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
-        return self.o(joined(attended(self.positions(q), self.positions(k), v, mask)))
-
-
-class ChannelsFirst(Plain):
-    """Channel c of head h is number c * heads + h: the heads stand beside one another."""
-
-    def split(self, x):
-        return x.unflatten(-1, (-1, self.heads)).permute(0, 3, 1, 2)
-
-
-class Timm(nn.Module):
-    """One `nn.Linear` for (3, heads, width of a head), and the fused attention."""
-
-    def __init__(self):
-        super().__init__()
-        self.qkv, self.proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x):
-        q, k, v = self.qkv(x).unflatten(-1, (3, HEADS, EACH)).permute(2, 0, 3, 1, 4).unbind(0)
-        return self.proj(joined(F.scaled_dot_product_attention(q, k, v)))
-
-
-class ByHead(nn.Module):
-    """q, k and v of each head beside one another, as GPT-NeoX's, stored (in, out), as Conv1D does."""
-
-    def __init__(self):
-        super().__init__()
-        self.packed = nn.Parameter(torch.randn(WIDTH, 3 * WIDTH))
-        self.packed_bias = nn.Parameter(torch.randn(3 * WIDTH))
-        self.out = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x):
-        packed = torch.addmm(self.packed_bias, x.flatten(0, 1), self.packed).unflatten(0, x.shape[:2])
-        q, k, v = packed.unflatten(-1, (HEADS, 3 * EACH)).transpose(1, 2).chunk(3, -1)
-        return self.out(joined(attended(q, k, v)))
-
-
-class HeadModules(nn.Module):
-    """One module for each head."""
-
-    class Head(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.key, self.query, self.value = (nn.Linear(WIDTH, EACH) for _ in range(3))
-
-        def forward(self, x):
-            q, k, v = self.query(x), self.key(x), self.value(x)
-            return (q @ k.transpose(-2, -1) * EACH**-0.5).softmax(-1) @ v
-
-    def __init__(self):
-        super().__init__()
-        self.heads = nn.ModuleList(self.Head() for _ in range(HEADS))
-        self.proj = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x):
-        return self.proj(torch.cat([head(x) for head in self.heads], -1))
-
-
-class Einsum(nn.Module):
-    """Matrices (heads, in, width of a head), biases (heads, width of a head), in the style of einsum."""
-
-    def __init__(self):
-        super().__init__()
-        self.W_Q, self.W_K, self.W_V = (nn.Parameter(torch.randn(HEADS, WIDTH, EACH)) for _ in range(3))
-        self.b_Q, self.b_K, self.b_V = (nn.Parameter(torch.randn(HEADS, EACH)) for _ in range(3))
-        self.W_O, self.b_O = nn.Parameter(torch.randn(HEADS, EACH, WIDTH)), nn.Parameter(torch.randn(WIDTH))
-
-    def forward(self, x):
-        q, k, v = (
-            torch.einsum("btd,hde->bthe", x, weight) + bias
-            for weight, bias in ((self.W_Q, self.b_Q), (self.W_K, self.b_K), (self.W_V, self.b_V))
-        )
-        scores = torch.einsum("bqhe,bkhe->bhqk", q, k) / math.sqrt(EACH)
-        mixed = torch.einsum("bhqk,bkhe->bqhe", scores.softmax(-1), v)
-        return torch.einsum("bqhe,hed->bqd", mixed, self.W_O) + self.b_O
-
-
-class Unnamed(nn.Module):
-    """Names that tell nothing, k before q, and a softmax written out."""
-
-    def __init__(self):
-        super().__init__()
-        self.a = nn.Parameter(torch.randn(2, WIDTH, WIDTH))
-        self.b = nn.Parameter(torch.randn(2, WIDTH))
-        self.c, self.d = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x):
-        k, q = (x @ self.a[n] + self.b[n] for n in (0, 1))
-        q, k, v = (each.view(*x.shape[:2], HEADS, EACH).permute(0, 2, 1, 3) for each in (q, k, self.c(x)))
-        scores = k @ q.mT / math.sqrt(EACH)  # (keys, queries)
-        weights = (scores - scores.amax(-2, keepdim=True)).exp()
-        return self.d(joined((weights / weights.sum(-2, keepdim=True)).mT @ v))
-
-
-def torch_own():
-    return nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
 
 
 LAYOUTS = (torch_own, Plain, Timm, ByHead, HeadModules, Einsum, Unnamed, ChannelsFirst)
@@ -165,6 +80,15 @@ def test_every_layout_is_filled_from_another_one(a, b):
     mapping = convert(a, b)
     assert mapping.unused == mapping.unset == ()
     torch.testing.assert_close(_output(b, x), _output(a, x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [HEADS, 1])
+def test_a_library_s_own_kernel_is_seen_through(shared):
+    """`regard.MultiHeadAttention` calls the fused kernel itself, with as many heads of keys as it has."""
+    a, b = regard.MultiHeadAttention(WIDTH, HEADS, num_kv_heads=shared, bias=True), Plain()
+    x = torch.randn(2, 5, WIDTH)
+    assert convert(a, b).unset == ()
+    torch.testing.assert_close(b(x), a(x), rtol=1e-4, atol=1e-5)
 
 
 def _output(module, x):
@@ -206,26 +130,6 @@ def test_any_sizes(heads, width):
 # Rotary positions. ----------------------------------------------------------------------------------------------------
 
 
-class Interleaved(Plain):
-    """Rotary pairs are channels 2i and 2i + 1, as in Meta's Llama."""
-
-    def positions(self, x):
-        angles = torch.arange(x.shape[-2])[:, None] * 10_000 ** (-torch.arange(0, EACH, 2).double() / EACH)
-        turned = torch.view_as_complex(x.double().unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angles), angles)
-        return torch.view_as_real(turned).flatten(-2).to(x.dtype)
-
-
-class Halves(Plain):
-    """Rotary pairs are channels i and i + width / 2, as in transformers' Llama."""
-
-    def positions(self, x):
-        angles = torch.arange(x.shape[-2])[:, None] * 10_000 ** (-torch.arange(0, EACH, 2).double() / EACH)
-        one, other = x.chunk(2, -1)
-        cos, sin = angles.cos(), angles.sin()
-        return torch.cat((one * cos - other * sin, other * cos + one * sin), -1).to(x.dtype)
-
-
-@pytest.mark.more
 def test_rotary_pairs_are_brought_into_the_order_of_the_other():
     found = compared(Interleaved(bias=False), Halves(bias=False))
     assert found.verdict == "same after reordering"
@@ -243,6 +147,10 @@ def test_the_permutation_of_gguf_files():
         assert torch.equal(getattr(b, name).weight, stored)
 
 
+def test_rotary_angles_may_be_handed_over():
+    assert compared(GivenTurns(), Halves()).verdict == "same"
+
+
 @pytest.mark.more
 def test_positions_against_none_part_at_the_scores():
     found = compared(Halves(), Plain())
@@ -252,74 +160,11 @@ def test_positions_against_none_part_at_the_scores():
 # More than projections. -----------------------------------------------------------------------------------------------
 
 
-class Normed(Halves):
-    """Queries and keys are normed, with a gain for each channel of a head."""
-
-    def __init__(self):
-        super().__init__(bias=False)
-        self.norm_q, self.norm_k = nn.RMSNorm(EACH, eps=1e-6), nn.RMSNorm(EACH, eps=1e-6)
-
-    def forward(self, x, mask=None):
-        q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
-        q, k = self.positions(self.norm_q(q)), self.positions(self.norm_k(k))
-        return self.o(joined(attended(q, k, v, mask)))
-
-
-class NormedPairs(Normed):
-    positions = Interleaved.positions
-
-
-class Sink(Plain):
-    """A number for each head takes part in the softmax."""
-
-    def __init__(self):
-        super().__init__()
-        self.sinks = nn.Parameter(torch.zeros(HEADS))
-
-    def forward(self, x):
-        q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
-        sink = self.sinks[:, None, None].expand(len(x), -1, x.shape[1], 1)
-        scores = torch.cat((q @ k.mT / math.sqrt(EACH), sink), -1)
-        return self.o(joined(scores.softmax(-1)[..., :-1] @ v))
-
-
-class ChannelsFirstSink(Sink):
-    split = ChannelsFirst.split
-
-
-class Residual(Plain):
-    """Norms its input, and adds it."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-
-    def forward(self, x):
-        return x + super().forward(self.norm(x))
-
-
-class ChannelsFirstResidual(Residual):
-    split = ChannelsFirst.split
-
-
-class ALiBi(Plain):
-    slopes = (0.5, 0.25, 0.125)
-
-    def forward(self, x):
-        at = torch.arange(x.shape[1])
-        return super().forward(x, -torch.tensor(self.slopes)[:, None, None] * (at[:, None] - at).abs())
-
-
-class OtherHeadsFirst(ALiBi):
-    slopes = (0.25, 0.125, 0.5)
-
-
-@pytest.mark.more
 @pytest.mark.parametrize(
     ("a", "b"),
     [
-        (Normed, NormedPairs),
-        (Sink, ChannelsFirstSink),
+        pytest.param(Normed, NormedPairs, marks=pytest.mark.more),
+        pytest.param(Sink, ChannelsFirstSink, marks=pytest.mark.more),
         (Residual, ChannelsFirstResidual),
         (ALiBi, OtherHeadsFirst),
     ],
@@ -331,48 +176,9 @@ def test_norms_sinks_residuals_and_slopes_go_along(a, b):
 # Where they part. -----------------------------------------------------------------------------------------------------
 
 
-class Unscaled(Plain):
-    """Nothing is left of the division by the root of the width."""
-
-    def positions(self, x):
-        return x * EACH**0.25
-
-
-class Future(Plain):
-    """Causal, and one key too far."""
-
-    def forward(self, x):
-        return super().forward(x, torch.full((x.shape[1], x.shape[1]), -torch.inf).triu(2))
-
-
-class Causal(Plain):
-    def forward(self, x):
-        return super().forward(x, torch.full((x.shape[1], x.shape[1]), -torch.inf).triu(1))
-
-
-class Halved(Plain):
-    """Weights that sum to one half."""
-
-    def forward(self, x):
-        q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
-        weights = (q @ k.mT / math.sqrt(EACH)).softmax(-1)
-        return self.o(joined(weights.square() @ v))
-
-
-class NoOutput(Plain):
-    def __init__(self):
-        super().__init__()
-        self.o = nn.Identity()
-
-
-class Fewer(Plain):
-    def __init__(self):
-        super().__init__(heads=2)
-
-
 PARTINGS = [
     (Plain, Fewer, "projections", "A has 3 heads, B 2"),
-    (Plain, Unscaled, "scale", "B's scaled scores are 2 times A's"),
+    (Plain, Unscaled, "scale", "B's scaled scores are 2 times A's; difference"),  # both divide the scores by the same
     (Causal, Future, "mask", "B lets query 0 attend to key 1 (head 0), A does not"),
     (Plain, Halved, "weighted sum", "their weighted sums differ"),
     (Plain, NoOutput, "output projection", "their outputs differ"),
@@ -391,7 +197,6 @@ def test_the_first_step_at_which_they_part(a, b, step, says):
     assert says in found.reason
 
 
-@pytest.mark.more
 def test_without_an_output_projection_the_other_one_is_the_identity():
     a, b = NoOutput(), Plain()
     convert(a, b)
@@ -408,9 +213,9 @@ def test_a_bias_that_changes_no_output_may_be_lost():
     assert "k.bias" in found.notes[0]
 
 
-@pytest.mark.more
-def test_a_causal_mask_that_is_built_in_against_one_that_is_given():
-    found = compared(Causal(), torch_own())
+@pytest.mark.parametrize(("a", "b"), [(Causal, torch_own), (torch_own, Causal)])
+def test_a_causal_mask_that_is_built_in_against_one_that_is_given(a, b):
+    found = compared(a(), b())
     assert (found.ok, found.compared) == (True, ("with a causal mask",))
 
 
@@ -420,18 +225,18 @@ def test_causal_against_never_causal_part_at_the_mask():
     assert "A is causal, and no way to make B so was found" in found.notes
 
 
+def test_queries_of_all_heads_in_one_matrix_are_told_apart():
+    assert compared(MultiQuery(), Plain()).verdict == "same after reordering"
+
+
+def test_classes_that_have_one_head_alone_are_built_with_one():
+    assert compared(OneHead, OneHead).verdict == "same"
+
+
 @pytest.mark.more
 def test_shared_heads_fill_those_of_their_own_and_not_the_other_way():
-    class Shared(Plain):
-        def __init__(self):
-            super().__init__()
-            self.k, self.v = nn.Linear(WIDTH, EACH), nn.Linear(WIDTH, EACH)
-
-        def split(self, x):
-            return x.unflatten(-1, (-1, EACH)).transpose(1, 2)
-
-    assert compared(Shared(), Plain()).ok
-    found = compared(Plain(), Shared())
+    assert compared(SharedHeads(), Plain()).ok
+    found = compared(Plain(), SharedHeads())
     assert (found.verdict, found.step) == ("different", "projections")
     assert "B has one number where A has several" in " ".join(found.notes)
 
@@ -439,26 +244,39 @@ def test_shared_heads_fill_those_of_their_own_and_not_the_other_way():
 # Functions. -----------------------------------------------------------------------------------------------------------
 
 
-def tokens_second(q, k, v):
-    """(batch, tokens, heads, width)."""
-    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
-    return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
-
-
-def scaled_by_keys(q, k, v):
-    return (q @ k.mT / math.sqrt(k.shape[-2])).softmax(-1) @ v
-
-
 def test_functions():
     assert compared(attended, tokens_second).verdict == "same"
     assert compared(F.scaled_dot_product_attention, attended).verdict == "same"
+
+
+def test_two_scales_are_told_where_they_multiply_the_scores():
     found = compared(attended, scaled_by_keys)
     assert (found.verdict, found.step) == ("different", "scale")
+    assert (
+        "A multiplies the product of queries and keys by 0.316228, B multiplies the product of queries and keys by "
+        "0.447214; difference"
+    ) in found.reason
+
+
+def linear(q, k, v):
+    """Without a softmax."""
+    return q @ (k.mT @ v)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "who"),
+    [(linear, attended, "A"), (attended, linear, "B"), (linear, lambda q, k, v: 2 * linear(q, k, v), "A and B")],
+    ids=["A", "B", "both"],
+)
+def test_without_steps_to_compare_it_is_said_whose_were_not_found(a, b, who):
+    found = compared(a, b)
+    assert (found.verdict, found.step) == ("different", "output")
+    assert f"; the steps inside {who} were not found" in found.reason
 
 
 def test_what_cannot_be_compared_is_said():
     found = compared(attended, Plain())
-    assert (found.verdict, found.exit_code) == ("undetermined", 3)
+    assert (found.name, found.against, found.verdict, found.exit_code) == ("attended", "Plain", "undetermined", 3)
     assert "one is a module" in found.reason
 
 
@@ -549,57 +367,6 @@ def test_against_compares_two_implementations_and_nothing_else(command, argument
     assert "--against compares two implementations: FILE.py:NAME each" in refusal(command, "check", *arguments)
 
 
-class Meta(nn.Module):
-    """Llama as Meta published it: (x, start_pos, freqs_cis, mask), pairs of neighbours, in float32 on the way."""
-
-    def __init__(self):
-        super().__init__()
-        self.wq, self.wo = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
-        self.wk, self.wv = (nn.Linear(WIDTH, EACH, bias=False) for _ in range(2))
-
-    def forward(self, x, start_pos, freqs_cis, mask):
-        q, k, v = (each.unflatten(-1, (-1, EACH)) for each in (self.wq(x), self.wk(x), self.wv(x)))
-        q, k = (
-            torch.view_as_real(torch.view_as_complex(each.float().unflatten(-1, (-1, 2))) * freqs_cis[:, None])
-            .flatten(3)
-            .type_as(x)
-            for each in (q, k)
-        )
-        k, v = (each.repeat_interleave(HEADS, 2).transpose(1, 2) for each in (k, v))
-        scores = q.transpose(1, 2) @ k.mT / math.sqrt(EACH)
-        scores = scores if mask is None else scores + mask
-        return self.wo(joined(scores.float().softmax(-1).type_as(q) @ v))
-
-
-def of_transformers(name, **sizes):
-    def made():
-        package, kind = {
-            "Bert": ("bert", "BertSelfAttention"),
-            "GPT2": ("gpt2", "GPT2Attention"),
-            "Llama": ("llama", "LlamaAttention"),
-            "GPTNeoX": ("gpt_neox", "GPTNeoXAttention"),
-            "Falcon": ("falcon", "FalconAttention"),
-            "Phi3": ("phi3", "Phi3Attention"),
-            "T5": ("t5", "T5Attention"),
-        }[name]
-        import transformers
-
-        config = getattr(transformers, f"{name}Config")(**sizes)
-        kind = getattr(import_module(f"transformers.models.{package}.modeling_{package}"), kind)
-        return kind(config, layer_idx=0)
-
-    made.__name__ = name
-    return made
-
-
-HF = {"hidden_size": WIDTH, "num_attention_heads": HEADS}
-BERT, GPT2 = of_transformers("Bert", **HF), of_transformers("GPT2", n_embd=WIDTH, n_head=HEADS)
-LLAMA = of_transformers("Llama", **HF, num_key_value_heads=1)
-FULL_ROTARY = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0}
-NEOX = of_transformers("GPTNeoX", **HF, attention_bias=False, rope_parameters=FULL_ROTARY)
-FALCON = of_transformers("Falcon", **HF)
-PHI3 = of_transformers("Phi3", **HF, num_key_value_heads=1, pad_token_id=0)
-T5 = of_transformers("T5", d_model=WIDTH, num_heads=HEADS, d_kv=EACH)
 PUBLISHED = [
     (torch_own, GPT2),
     (GPT2, Timm),
@@ -643,3 +410,19 @@ def test_keys_of_the_wrong_sequence_are_found_with_two_sequences():
 
     assert compared(Cross(), Cross()).ok
     assert not compared(Cross(), Self()).ok
+
+
+class OfThree(Plain):
+    """Queries, keys and values are made of a sequence each."""
+
+    def forward(self, q, k, v):
+        return self.o(joined(attended(self.split(self.q(q)), self.split(self.k(k)), self.split(self.v(v)))))
+
+
+class ValuesOfKeys(OfThree):
+    def forward(self, q, k, v):
+        return super().forward(q, k, k)
+
+
+def test_values_of_the_wrong_sequence_are_found_with_three_sequences():
+    assert not compared(OfThree(), ValuesOfKeys()).ok

@@ -1,6 +1,8 @@
 """The pages of docs/mistakes: one for each mistake, as committed, with numbers that show it."""
 
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,15 @@ def test_committed_as_written(made, tmp_path):
     write(tmp_path)
     committed = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
     assert committed == {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == made
+
+
+@pytest.mark.parametrize("arguments", [[], ["one", "other"]])
+def test_the_command_wants_one_folder(arguments, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pages.py", *arguments])
+    with pytest.raises(SystemExit, match=r"^usage: python -m regard.check.pages FOLDER$"):
+        runpy.run_path(sys.modules[pages.__module__].__file__, run_name="__main__")
+    assert not any(tmp_path.iterdir())
 
 
 def test_the_course_s_numbers(made):

@@ -13,7 +13,7 @@ import pytest
 
 import regard
 
-pytest_plugins = "pytester"
+pytest_plugins = "pytester", "regard.check.pytest_plugin"
 pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
 
 OPTIONS = ("-p", "no:cacheprovider")
@@ -55,13 +55,14 @@ def test_a_test_fails_with_the_report_and_without_a_traceback(pytester):
             "first step that deviates: scaled",
             "no-scale (in scaled): *",
             "unknown: undetermined",
-            "regard check: Needy takes flavour, which has no known meaning: give --arg flavour=VALUE",
+            "regard check: Needy does not run with guessed inputs*",
             "SKIPPED*unknown: undetermined*",
         ]
     )
     shown = ran.stdout.str()
     assert "pytest_plugin.py" not in shown.partition("short test summary")[0]
     assert "Traceback" not in shown
+    assert "another exception" not in shown
 
 
 RIGHT = """
@@ -88,6 +89,16 @@ def test_another_action_is_refused(pytester):
     pytester.makepyfile("def test(regard_check):\n    regard_check(len, undetermined='pass')")
     ran = pytester.runpytest_subprocess(*OPTIONS)
     ran.stdout.fnmatch_lines(["*InputError: undetermined='pass': it is 'fail' or 'skip'"])
+
+
+def unknown(q, k, v):
+    return None
+
+
+@pytest.mark.parametrize("what", [unknown, f"{__file__}:unknown"], ids=["object", "text"])
+def test_an_object_is_taken_or_the_text_that_names_it(regard_check, what):
+    with pytest.raises(pytest.skip.Exception, match=r"^unknown: undetermined"):
+        regard_check(what, undetermined="skip")
 
 
 def test_it_costs_no_import_of_pytorch_where_it_is_not_used():

@@ -12,3 +12,10 @@ def models(tmp_path_factory):
     for family, folder in folders.items():
         random_checkpoint(folder, family)
     return folders
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder, in which the command runs."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -16,19 +16,16 @@ import typer
 import regard
 from regard.cli.app import app
 from regard.training.defaults import TASK_DEFAULTS
-from terminals import on_a_terminal, refusal
+from terminals import on_a_terminal, printed, refusal, started
 from weights import PIZZA, RIVER
 
 pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
-
-REGARD = [sys.executable, "-m", "regard"]
 
 
 def test_json_to_a_file_carries_the_facts(tmp_path, command):
     path = tmp_path / "facts.json"
     arguments = ["explain", PIZZA, "--token", "it", "--layer", 3, "--head", 1, "--compare", "it is good"]
-    code, out, err = command(*arguments, "--json", path)
-    assert (code, err) == (0, "")
+    out = printed(command, *arguments, "--json", path)
     assert "1. The tokens" in out
     facts = json.loads(path.read_text(encoding="utf-8"))
     assert (facts["layer"], facts["head"], facts["word"]["token_index"]) == (3, 1, 9)
@@ -42,18 +39,10 @@ def test_json_to_a_file_carries_the_facts(tmp_path, command):
     [
         ("", "Usage explain see watch effect check train embed --install-completion"),
         ("--help", "Usage explain see watch effect check train embed"),
-        (
-            "effect --help",
-            "--metric --tokens --over --ablation --source --method --window --top --model --html --json Ctrl-C",
-        ),
-        ("explain -h", "--token --layer --head --compare --model --all --json Example:"),
-        ("watch --help", "TEXT --file --model --layer --head --token --save --json Example:"),
-        ("check --help", "--arg --timeout --memory --json --list attention.py: undetermined"),
-        ("see --help", "--file --recording --model --compare --target --layer --head --token --max-size --out --json"),
-        ("see --help", "--open --terminal Example: regard.html"),
-        ("generate --help", "--chat --system --model Example: smollm2 dequantised"),
-        ("live --help", "--model --port --open --host --allow-remote Example: 127.0.0.1 secret Ctrl-C encrypted"),
-        ("translate --help", "Example:"),
+        ("explain -h", "--token --layer --head Example:"),
+        ("effect --help", "Ctrl-C"),
+        ("check --help", "attention.py: undetermined"),
+        ("live --help", "127.0.0.1 secret Ctrl-C encrypted"),
         ("--version", f"regard {regard.__version__}\n"),
     ],
 )
@@ -71,26 +60,33 @@ def test_no_help_loses_a_part(command, name):
         return re.sub(r"[^\w\[\]]+", "", text)
 
     shown, known = letters(command(name, "--help")[1]), typer.main.get_command(app).commands[name]
-    for holder in (known, *known.params):
-        assert letters(holder.help or "") in shown
+    parts = [known.help, known.epilog, *(param.help or "" for param in known.params)]
+    parts += [option for param in known.params for option in param.opts if option.startswith("-")]
+    assert [part for part in parts if letters(part) not in shown] == []
+    assert known.epilog.startswith("Example")
 
 
 WITHOUT_TORCH = """
 import sys
 from regard.cli import main
 
-sys.argv = sys.argv[1:]
-try:
-    main()
-finally:
-    assert "torch" not in sys.modules
+codes = set()
+for call in sys.argv[1:]:
+    sys.argv = ["regard", *call.split()]
+    try:
+        main()
+    except SystemExit as ended:
+        codes.add(ended.code)
+assert "torch" not in sys.modules
+(code,) = codes
+sys.exit(code)
 """
 
 
-def without_torch(*arguments, **environment):
-    """Exit code, output and message of a command in a process of its own, which may not import PyTorch."""
-    call = [sys.executable, "-c", WITHOUT_TORCH, "regard", *map(str, arguments)]
-    ended = subprocess.run(call, capture_output=True, text=True, env={**os.environ, **environment})
+def without_torch(*calls, **environment):
+    """The exit code, output and messages of commands, one after the other in a process that may not import PyTorch."""
+    command = [sys.executable, "-c", WITHOUT_TORCH, *calls]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
     return ended.returncode, ended.stdout, ended.stderr
 
 
@@ -106,29 +102,44 @@ def without_torch(*arguments, **environment):
     ],
 )
 def test_the_shell_completes_commands_options_and_values(words, values):
-    position = str(words.count(" "))
-    ended = without_torch(_REGARD_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=position)
+    place = str(words.count(" "))
+    ended = without_torch("", _REGARD_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=place)
     assert ended == (0, "\n".join(values) + "\n", "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("train nonsense --out x", "'nonsense' is not one of 'translate', 'lm', 'mlm', 'caption'"),
-        pytest.param("train lm --out x --strategy y", "'y' is not one of 'auto', 'ddp'", marks=pytest.mark.more),
-        pytest.param("train lm --out x --max-steps 0", "--max-steps 0: it must be at", marks=pytest.mark.more),
-        pytest.param("embed missing.txt --out v.npy", "missing.txt cannot be read: No such", marks=pytest.mark.more),
-        ("embed - --out v.npy --shard 5/2", "regard: --shard 5/2: it is I/N, share I of N"),
-        pytest.param("embed - --out v.npy --pooling x", "'x' is not one of 'mean', 'cls'", marks=pytest.mark.more),
-        pytest.param("embed - --out v.pt", "v.pt: vectors are written to .parquet, .npy", marks=pytest.mark.more),
-        ("generate x --model y --top-k 0", "regard: --top-k 0 must be at least 1"),
-        pytest.param("check a.py:f --timeout 0", "--timeout 0: give a number of seconds", marks=pytest.mark.more),
-    ],
-)
-def test_what_no_model_is_needed_to_refuse_does_not_wait_for_pytorch(arguments, message):
-    code, out, err = without_torch(*arguments.split())
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert message in err
+REFUSED = {
+    "train nonsense --out x": "'nonsense' is not one of 'translate', 'lm', 'mlm', 'caption'",
+    "train lm --out x --strategy y": "'y' is not one of 'auto', 'ddp'",
+    "train lm --out x --max-steps 0": "--max-steps 0: it must be at",
+    "embed missing.txt --out v.npy": "missing.txt cannot be read: No such",
+    "embed - --out v.npy --shard 5/2": "regard: --shard 5/2: it is I/N, share I of N",
+    "embed - --out v.npy --pooling x": "'x' is not one of 'mean', 'cls'",
+    "embed - --out v.pt": "v.pt: vectors are written to .parquet, .npy",
+    "generate x --model y --top-k 0": "regard: --top-k 0 must be at least 1",
+    "check a.py:f --timeout 0": "--timeout 0: give a number of seconds",
+    "explain x --head 3.x": "--head 3.x: LAYER.HEAD, such as 3.1,4.0",
+    "explain x --layer a": "--layer a: numbers from 0",
+    "explain x --layer 0,1": "--layer 0,1: one head is shown",
+    "explain x --attention other": "--attention other: it is cross, decoder or encoder",
+    "explain x --attention encoder --target y": "--target",
+    "watch x --head 1.5.2": "--head 1.5.2: LAYER.HEAD",
+    "watch x --layer 1-": "--layer 1-: numbers from 0",
+    "watch x --save /no/such/folder/y": "cannot write '/no/such/folder/y'",
+    "watch x --file y": "give a TEXT or --file PATH, one of them",
+    "see x --head 3.x": "--head 3.x: LAYER.HEAD",
+    "see x --layer -1": "--layer -1: numbers from 0",
+    "see x --max-size 0.1": "--max-size",
+    "see x --out /no/such/folder/y": "cannot write '/no/such/folder/y'",
+    "see x --out y --json y": "--out and --json both name y",
+    "see --recording x --model y": "--recording shows a file: --model",
+}
+
+
+def test_what_no_model_is_needed_to_refuse_does_not_wait_for_pytorch():
+    code, out, err = without_torch(*REFUSED)
+    assert (code, out) == (2, "")
+    for call, line in zip(REFUSED, err.splitlines(), strict=True):
+        assert REFUSED[call] in line, call
 
 
 @pytest.mark.parametrize("task", TASK_DEFAULTS)
@@ -139,11 +150,9 @@ def test_the_help_of_train_shows_the_default_of_every_option(command, task):
 
 
 @pytest.mark.parametrize("command_name", ["explain", "see", "watch"])
-def test_a_text_from_standard_input(command, monkeypatch, tmp_path, command_name):
-    monkeypatch.chdir(tmp_path)
+def test_a_text_from_standard_input(command, monkeypatch, here, command_name):
     monkeypatch.setattr("sys.stdin", io.StringIO("\ufeff" + RIVER + "\n"))
-    code, out, err = command(command_name, "-")
-    assert (code, err) == (0, "")
+    out = printed(command, command_name, "-")
     assert RIVER in (Path("regard.html").read_text(encoding="utf-8") if command_name == "see" else out)
 
 
@@ -157,8 +166,7 @@ def test_a_text_from_standard_input(command, monkeypatch, tmp_path, command_name
         (["translate", "in.txt", "--model", "none"], "regard translate - < in.txt"),
     ],
 )
-def test_the_name_of_a_file_is_no_text(command, monkeypatch, tmp_path, arguments, way):
-    monkeypatch.chdir(tmp_path)
+def test_the_name_of_a_file_is_no_text(command, here, arguments, way):
     Path("in.txt").write_text("the river")
     assert refusal(command, *arguments) == f"regard: in.txt is a file here, and was given as a text: {way}\n"
 
@@ -168,21 +176,13 @@ def test_a_closed_standard_input_is_empty(command, monkeypatch):
     assert refusal(command, "explain", "-") == "regard: the text is empty; write a sentence\n"
 
 
-def test_where_a_page_cannot_be_written_no_model_runs(command):
-    refused = refusal(command, "see", RIVER, "--model", "no/such-model", "--out", "/no/such/folder/page.html")
-    assert refused == "regard: cannot write '/no/such/folder/page.html': there is no folder '/no/such/folder'\n"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["explain", ""], "regard: the text is empty; write a sentence\n"),
         (["explain", RIVER, "--token", "loan"], "regard: --token loan: the word 'loan' is not in the text"),
         (["explain", RIVER, "--layer", 6], "regard: --layer 6: there is no layer 6: this model has layers 0 to 5\n"),
-        (
-            ["explain", RIVER, "--head", "9.1"],
-            "regard: --head 9.1: there is no layer 9: this model has layers 0 to 5\n",
-        ),
+        (["explain", RIVER, "--head", "9.1"], "regard: --head 9.1: there is no layer 9: this model has layers 0 to 5"),
         (["explain", RIVER, "--head", "3.12"], "--head 3.12: there is no head 12: this model has heads 0 to 11\n"),
         (["explain", RIVER, "--compare", "loan"], "--compare: the texts share no word; the first one's are: Write, a"),
         (["explain", RIVER, "--compare", ""], "--compare: the text is empty"),
@@ -196,10 +196,7 @@ def test_where_a_page_cannot_be_written_no_model_runs(command):
         (["explain", "\x01\x02"], "'\\x01\\x02' has no tokens"),
         (["explain"], "Missing argument"),
         (["explain", RIVER, "--later", 2], "No such option: --later"),
-        (
-            ["explain", "a", "b"],
-            "(b): a text of several words stands in quotes. See regard explain --help\n",
-        ),
+        (["explain", "a", "b"], "(b): a text of several words stands in quotes. See regard explain --help\n"),
         (["zzz"], "No such command 'zzz'. See regard --help\n"),
     ],
 )
@@ -207,12 +204,22 @@ def test_bad_input_is_one_line_and_exit_code_2(command, arguments, message):
     assert message in refusal(command, *arguments)
 
 
+FULL = "regard: cannot write the output: No space left on device"
+
+
+@pytest.mark.parametrize("buffering", [1, -1], ids=["while-it-runs", "when-it-ends"])
+def test_an_output_that_cannot_be_written_is_told(command, monkeypatch, buffering):
+    with open("/dev/full", "w", buffering=buffering) as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert command("--version") == (2, "", f"{FULL}\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("--version > /dev/full", 2, "regard: cannot write the output: No space left on device\n"),
         ("--help | :", 0, ""),
         ("zzz 2>&-", 2, ""),
+        pytest.param("--version > /dev/full", 2, f"{FULL}\n", marks=pytest.mark.more),
         pytest.param("check --list | :", 0, "", marks=pytest.mark.more),
         pytest.param("--version >&-", 0, "", marks=pytest.mark.more),
         pytest.param("zzz 2> /dev/full", 2, "", marks=pytest.mark.more),
@@ -255,13 +262,7 @@ def test_on_a_terminal_it_is_styled_and_the_spinner_leaves_nothing():
 )
 def test_ctrl_c_ends_without_a_traceback_and_without_a_file(tmp_path, arguments, moment):
     """The moment: this library has been loaded."""
-    process = subprocess.Popen(
-        [*REGARD, *arguments, str(tmp_path / "file")],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
-    )
+    process = started(*arguments, tmp_path / "file", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     while moment not in Path(f"/proc/{process.pid}/maps").read_text():
         assert process.poll() is None, f"{moment} was not loaded"
         time.sleep(0.01)

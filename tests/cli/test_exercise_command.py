@@ -1,5 +1,6 @@
 """`regard exercise`: what the command lists, writes, refuses and prints. Its verdicts are for tests/exercises/."""
 
+import itertools
 import json
 import re
 
@@ -7,18 +8,11 @@ import pytest
 
 from regard.exercises import EXERCISES
 from regard.exercises.report import ExerciseReport
-from terminals import refusal
+from terminals import Stream, printed, refusal
 
 pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
 
 STUB = '    raise NotImplementedError("your code here")'
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture
@@ -33,8 +27,7 @@ def scores(here, command):
 def test_the_list_has_every_exercise_and_the_files_that_are_here(here, command, monkeypatch):
     monkeypatch.delenv("COLUMNS")
     command("exercise", "05", "--out", "05_projections.py")
-    code, out, err = command("exercise")
-    assert (code, err) == (0, "")
+    out = printed(command, "exercise")
     rows = out.splitlines()[2:22]
     for each, row in zip(EXERCISES, rows, strict=True):
         assert row.split()[:2] == [f"{each.number:02d}", each.slug]
@@ -44,14 +37,12 @@ def test_the_list_has_every_exercise_and_the_files_that_are_here(here, command, 
 
 
 def test_the_list_as_json(here, command):
-    code, out, _ = command("exercise", "--json", "-")
-    assert code == 0
-    assert [(each["number"], each["slug"]) for each in json.loads(out)] == [(e.number, e.slug) for e in EXERCISES]
+    listed = json.loads(printed(command, "exercise", "--json", "-"))
+    assert [(each["number"], each["slug"]) for each in listed] == [(e.number, e.slug) for e in EXERCISES]
 
 
 def test_a_file_is_written_with_the_statement_and_what_to_do_next(here, command):
-    code, out, err = command("exercise", "projections")
-    assert (code, err) == (0, "")
+    out = printed(command, "exercise", "projections")
     text = (here / "05_projections.py").read_text()
     assert STUB in text
     assert "0.7621   -0.0428" in text
@@ -61,12 +52,8 @@ def test_a_file_is_written_with_the_statement_and_what_to_do_next(here, command)
 
 def test_a_file_is_written_elsewhere_and_never_over_another(here, command):
     (here / "mine").mkdir()
-    code, out, _ = command("exercise", "5", "--out", "mine")
-    assert code == 0
-    assert "regard exercise 05 --check mine/05_projections.py" in out
-    code, _, err = command("exercise", "5", "--out", "mine")
-    assert code == 2
-    assert "is there already, and is not overwritten" in err
+    assert "regard exercise 05 --check mine/05_projections.py" in printed(command, "exercise", "5", "--out", "mine")
+    assert "is there already, and is not overwritten" in refusal(command, "exercise", "5", "--out", "mine")
 
 
 def test_the_file_that_was_written_says_kindly_that_it_is_not_filled_in(here, command):
@@ -103,9 +90,7 @@ def test_a_name_in_the_file_is_checked_in_the_general_way(scores, command):
 
 def test_a_right_answer_ends_with_0(scores, command):
     scores.write_text(scores.read_text().replace("k @ q.T", "q @ k.T"))
-    code, out, _ = command("check", "06_scores.py")
-    assert code == 0
-    assert out.startswith("exercise 06 scores: right\n")
+    assert printed(command, "check", "06_scores.py").startswith("exercise 06 scores: right\n")
 
 
 def test_hints_come_in_three_steps(here, command):
@@ -120,14 +105,27 @@ def test_a_class_is_a_table_and_csv(scores, command, here):
     (here / "results" / "ada").mkdir(parents=True)
     scores.rename(here / "results" / "ada" / "06_scores.py")
     (here / "results" / "06_=1+1.py").write_text("import no_such_library\n")
-    code, out, err = command("exercise", "--class", "results", "--csv", "table.csv")
-    assert (code, err) == (0, "")
+    out = printed(command, "exercise", "--class", "results", "--csv", "table.csv")
     assert "scores-transposed" in out
     assert out.endswith("2 submissions of 2 students: 1 undetermined, 1 wrong\n")
     table = (here / "table.csv").read_text()
     assert table.startswith("student,exercise,verdict,step,cause,line,message,file\n'=1+1,06 scores,undetermined,")
     assert command("exercise", "--class", "results", "--csv", "-")[1] == table
     assert len(json.loads(command("exercise", "--class", "results", "--json", "-")[1])["rows"]) == 2
+
+
+def test_on_a_terminal_a_class_that_takes_long_shows_progress(scores, command, here, monkeypatch):
+    """By a clock that moves on by two seconds whenever somebody looks at it."""
+    stream = Stream(terminal=True, encoding="utf-8")
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("time.monotonic", itertools.count(0.0, 2.0).__next__)
+    code, out, _ = command("exercise", "--class", here, "--timeout", "10000")
+    assert (code, "scores-transposed" in out) == (0, True)
+    stream.flush()
+    shown = stream.buffer.getvalue().decode()
+    assert "checking" in shown
+    assert "100%" in shown
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 import regard
 from regard.lens.text import run
-from terminals import on_a_terminal, refusal
+from terminals import on_a_terminal, printed, refusal
 from weights import RIVER, minilm
 
 pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
@@ -19,8 +19,7 @@ def watch(command, tmp_path):
     """The facts that the command writes, and what it shows."""
 
     def call(*arguments):
-        code, out, err = command("watch", *arguments, "--json", tmp_path / "facts.json")
-        assert (code, err) == (0, "")
+        out = printed(command, "watch", *arguments, "--json", tmp_path / "facts.json")
         return json.loads((tmp_path / "facts.json").read_text(encoding="utf-8")), out
 
     return call
@@ -111,14 +110,21 @@ def test_layers_choose(models, watch, family, layers, paths):
     assert [layer["path"] for layer in overview["layers"]] == [f"{path}.attention" for path in paths]
 
 
+def leaves(value: object) -> list[object]:
+    """The names, numbers and words of a value of JSON, in its order."""
+    if isinstance(value, dict):
+        return [leaf for key, each in value.items() for leaf in (key, *leaves(each))]
+    return [leaf for each in value for leaf in leaves(each)] if isinstance(value, list) else [value]
+
+
 def test_heads_choose(watch, command, tmp_path):
     every, _ = watch(RIVER, "--layer", "0,3")
     some, _ = watch(RIVER, "--head", "3.1,0.4,0.2")
     heads = {layer["layer"]: layer["heads"] for layer in every["layers"]}
-    assert {layer["layer"]: layer["heads"] for layer in some["layers"]} == {
-        0: [heads[0][2], heads[0][4]],
-        3: [heads[3][1]],
-    }
+    chosen = {layer["layer"]: layer["heads"] for layer in some["layers"]}
+    # Two runs of one model: some processors multiply fewer heads in another order.
+    wanted = {0: [heads[0][2], heads[0][4]], 3: [heads[3][1]]}
+    assert leaves(chosen) == pytest.approx(leaves(wanted), abs=1e-5)
     assert {(word["layer"], word["head"]) for word in some["most_attended"][0]["words"]} <= {(0, 2), (0, 4), (3, 1)}
     path = tmp_path / "river.safetensors"
     assert command("watch", RIVER, "--layer", "0,3", "--head", "0-1", "--save", path)[0] == 0
@@ -169,21 +175,14 @@ def test_without_a_file_the_json_is_all_that_is_printed(command, watch):
         (["--file", "empty"], "the text is empty; write a sentence"),
         (["word " * 600], "the text has 602 tokens, and sentence-transformers/all-MiniLM-L6-v2 has positions for 512"),
         ([RIVER, "--layer", "6"], "--layer 6: there is no layer 6: this model has layers 0 to 5"),
-        ([RIVER, "--layer", "a", "--model", "no/such"], "--layer a: numbers from 0 and ranges of them"),
         ([RIVER, "--head", "0.12"], "--head 0.12: blocks.0.attention has no head 12"),
         ([RIVER, "--token", "loan"], "--token loan: the word 'loan' is not in the text"),
-        ([RIVER, "--save", "/no/folder/x", "--model", "no/such"], "cannot write '/no/folder/x': there is no folder"),
         ([RIVER, "--save", "/dev/null"], "cannot write '/dev/null': it is no file"),
         ([RIVER, "--save", "x", "--json", "x"], "--save and --json both name x: give two different files"),
-        (
-            [RIVER, "--layer", "0", "--json", "/no/such/folder/x"],
-            "cannot write '/no/such/folder/x': there is no folder",
-        ),
+        ([RIVER, "--layer", "0", "--json", "/no/folder/x"], "cannot write '/no/folder/x': there is no folder"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(command, tmp_path, monkeypatch, arguments, message):
-    """What is wrong with other options is said before a model is looked for."""
-    monkeypatch.chdir(tmp_path)
+def test_bad_input_is_one_line_and_exit_code_2(command, here, arguments, message):
     Path("bytes").write_bytes(b"ab\xff")
     Path("empty").write_text("")
     assert message in refusal(command, "watch", *arguments)

@@ -118,6 +118,15 @@ def test_what_a_killed_process_did_not_finish_is_done_again(tmp_path, encoder, s
     assert not parts.exists()
 
 
+@pytest.mark.parametrize(("pooling", "num_parts"), [("none", 3), ("mean", 1)])
+def test_parts_are_smaller_where_every_token_has_a_vector(tmp_path, encoder, pooling, num_parts):
+    """A part is in memory until it is finished, with its vectors."""
+    source, finished = TextSource(str(write_lines(tmp_path / "texts.txt", ["w" * 150_000] * 3))), []
+    job = EmbeddingJob(source, tmp_path / "v.parquet", pooling=pooling)
+    job.run(encoder, lambda *_: finished.append(len(list(tmp_path.glob("v.parquet.parts/0*")))))
+    assert max(finished) == num_parts
+
+
 @pytest.mark.parametrize("line", ["", "[]", "[" * 100_000, '{"first": "0"}'])
 def test_a_damaged_list_of_parts_is_refused(encoder, source, out, parts, line):
     header, first, second = (parts / "job.jsonl").read_text().splitlines()

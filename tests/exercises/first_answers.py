@@ -2,6 +2,7 @@
 
 from answers import Answers, Wrong
 
+COSINES = "unit = x / x.norm(dim=-1, keepdim=True)\nreturn unit @ unit.T"
 FIRST = (
     Answers(
         "dot-product",
@@ -41,7 +42,7 @@ FIRST = (
     Answers(
         "cosine-similarity",
         (
-            "unit = x / x.norm(dim=-1, keepdim=True)\nreturn unit @ unit.T",
+            COSINES,
             "return F.cosine_similarity(x[:, None], x[None], dim=-1)",
             "rows = []\nfor a in x:\n    rows.append([torch.dot(a, b) / (a.norm() * b.norm()) for b in x])\nreturn "
             "rows",
@@ -50,7 +51,21 @@ FIRST = (
             Wrong("not-normalized", "unit @ unit.T", "x @ x.T"),
             Wrong("one-length-only", "unit @ unit.T", "unit @ x.T"),
             Wrong("lengths-of-channels", "dim=-1, keepdim", "dim=0, keepdim"),
+            *(
+                Wrong("lengths-of-channels", COSINES, f"{line}\n{rest}\nreturn unit @ unit.T", line)
+                for line, rest in (
+                    ("lengths = x.norm(dim=0)", "unit = x / lengths"),
+                    ("squares = (x * x).sum(0)", "unit = x / squares.sqrt()"),
+                    ("unit = torch.stack([channel / torch.dot(channel, channel) ** 0.5 for channel in x.T], 1)", ""),
+                )
+            ),
             Wrong("squared-lengths", "x.norm(dim=-1, keepdim=True)", "x.pow(2).sum(-1, keepdim=True)"),
+            Wrong(
+                "squared-lengths",
+                COSINES,
+                "squares = (x * x).sum(-1)\nreturn x @ x.T / (squares[:, None] * squares)",
+                "squares = (x * x).sum(-1)",
+            ),
             Wrong("one-length-for-all", "x.norm(dim=-1, keepdim=True)", "x.norm()"),
             Wrong("distance-of-cosine", "unit @ unit.T", "1 - unit @ unit.T"),
             Wrong(

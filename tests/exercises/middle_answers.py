@@ -153,6 +153,7 @@ MIDDLE = (
                 "masked = scores.masked_fill(~keep[:, None, :], -torch.inf)",
             ),
             Wrong("mask-inverted", "~keep[:, None, :]", "keep[:, None, :]"),
+            Wrong("mask-inverted", "~keep[:, None, :], -torch.inf", "keep[:, None, :], -1e9"),
             Wrong("mask-rows", "~keep[:, None, :]", "~keep[:, :, None]"),
             Wrong("mask-zero-fill", "-torch.inf", "0.0"),
             Wrong("mask-first-only", "~keep[:, None, :]", "~keep[0]"),

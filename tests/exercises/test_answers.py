@@ -12,7 +12,12 @@ from regard.exercises import EXERCISES
 from regard.exercises.checking.examination import examine_code
 
 OTHERS = [
-    pytest.param(path.stem, *part.split("\n", 1), id=f"{path.stem}-{number}")
+    pytest.param(
+        path.stem,
+        *part.split("\n", 1),
+        id=f"{path.stem}-{number}",
+        marks=[pytest.mark.more] if path.stem in ("attention", "multi-head") else [],
+    )
     for path in sorted((Path(__file__).parent / "other_answers").glob("*.txt"))
     for number, part in enumerate(path.read_text().removeprefix("# causes: ").split("\n\n# causes: "))
 ]
@@ -54,7 +59,6 @@ def test_a_wrong_answer_is_told_with_its_cause_and_line(slug, wrong, tmp_path):
     assert "{" not in mistake.message + mistake.impact
 
 
-@pytest.mark.more
 @pytest.mark.parametrize(("slug", "causes", "code"), OTHERS)
 def test_a_wrong_answer_in_another_style_is_told_with_its_causes(slug, causes, code, tmp_path):
     found = examine_code(*_with_file(ANSWERS[slug], code, tmp_path))
@@ -83,6 +87,10 @@ def test_an_attention_with_a_mistake_of_its_own_is_handed_to_regard_check(tmp_pa
     assert "value-of-the-key" in {each.id for each in found.mistakes}
 
 
+Q_AND_K_EXCHANGED = """q, k, v = context @ w_q.T, x @ w_k.T, context @ w_v.T
+return (q @ k.T / math.sqrt(q.shape[-1])).softmax(-1) @ v"""
+
+
 @pytest.mark.parametrize(
     ("slug", "code", "cause", "message"),
     [
@@ -92,6 +100,7 @@ def test_an_attention_with_a_mistake_of_its_own_is_handed_to_regard_check(tmp_pa
         ("dot-product", "return torch.tensor(4.6188)", "constant-result", "it gives the course's numbers"),
         ("scores", "return (q @ k.T)[:, :-1]", "wrong-shape", "(3, 2); of shape (3, 3) is wanted"),
         ("attention-without-weights", "return x / torch.zeros(1)", "not-a-number", "inf at"),
+        ("cross-attention", Q_AND_K_EXCHANGED, "raises", "RuntimeError"),  # no mistake of the bank, and not one twice
         ("projections", "return x @ w_q.T, x @ w_k.T", "wrong-result", "2 results; 3 are wanted"),
         ("decoder-with-cache", "return self.lm_head(self.token_embedding(ids))", "wrong-result", "two things"),
         ("decoder-with-cache", "return self.lm_head(self.token_embedding(ids)), None", "wrong-result", "is None"),

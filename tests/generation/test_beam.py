@@ -12,7 +12,7 @@ import regard
 from grids import grid, some_examples
 from regard import Beam
 from regard.errors import InputError
-from regard.generation import beam_search
+from regard.generation import beam, beam_search
 
 PROMPT = [2, 0, 1]
 
@@ -50,6 +50,18 @@ def test_the_likeliest_tokens_of_a_large_vocabulary_are_found(token):
         best = model(torch.tensor(PROMPT))[-1].topk(2).indices.tolist()
     assert [h.ids for h in search(model, Beam(num_beams=2), 1)] == [[n] for n in best]
     assert best[0] == token
+
+
+@pytest.mark.parametrize("num_logits", [1, 100, 250])
+def test_chunks_of_rows_change_nothing(monkeypatch, num_logits):
+    """One row, one row of 97 logits and two rows at a time; with forced and banned words."""
+    model = tiny(97, seed=2, stop=(4,))
+    for words in ({}, {"force_words": [[3, 5]], "bad_words": [[7], [6, 8]]}):
+        with monkeypatch.context() as patch:
+            expected = beam_search(model, [PROMPT, [8]], max_new_tokens=6, strategy=Beam(num_beams=3, **words))
+            patch.setattr(beam, "CHUNK_LOGITS", num_logits)
+            chunked = beam_search(model, [PROMPT, [8]], max_new_tokens=6, strategy=Beam(num_beams=3, **words))
+        assert chunked == expected
 
 
 def test_the_returned_texts_are_the_best_first():

@@ -110,6 +110,12 @@ def test_packed_documents_stay_documents():
     assert found.mask == mask.documents(DOCUMENTS) & mask.window(4)
 
 
+def test_documents_that_are_the_same_in_every_text_are_kept_once():
+    documents, positions = (each[:1].expand(2, -1) for each in (DOCUMENTS, POSITIONS))
+    function = mu.packed_sequence_compatibility_function(mu.causal_mask_function, positions, documents)
+    assert attention_mask(**SIZES, mask_function=function).mask == mask.documents(DOCUMENTS[0]) & mask.causal()
+
+
 def test_chunks_of_packed_documents_are_one_mask_of_documents():
     found = attention_mask(**SIZES, mask_function=PACKED["chunks"])
     assert repr(found).count("documents") == 1

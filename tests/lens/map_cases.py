@@ -112,3 +112,8 @@ class Definition:
     def gradients(self, grad: Tensor) -> tuple[Tensor, Tensor]:
         """dV and dS, by autograd."""
         return torch.autograd.grad(self.steps.output, (self.v, self.zeros), grad.double())
+
+
+def assert_near(ours: Tensor, expected: Tensor, limit: float = 1e-10) -> None:
+    """Equal in float64, but for rounding."""
+    torch.testing.assert_close(ours.double(), expected.detach(), rtol=0, atol=limit)

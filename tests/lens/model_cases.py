@@ -36,6 +36,10 @@ T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 1
 GPT2 = {"vocab_size": 40, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, **SPECIAL}
 MODERNBERT = {**WIDTHS, **SPECIAL, "num_hidden_layers": 3, "cls_token_id": 1, "sep_token_id": 2}
 MODERNBERT |= {"local_attention": 6, "global_attn_every_n_layers": 3}
+LATENT = {**WIDTHS, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8}
+LATENT |= {"qk_rope_head_dim": 4, "v_head_dim": 6, "first_k_dense_replace": 2, "n_routed_experts": 4, "n_group": 1}
+LATENT |= {"topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+"""Multi-head latent attention: keys and values of two widths, made anew from the cache in each call."""
 ALL_PADDINGS = ("even", "right", "left")
 
 

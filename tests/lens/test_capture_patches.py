@@ -85,7 +85,6 @@ def test_patches_are_where_the_model_puts_them(name):
 
 
 def test_each_row_of_a_batch_has_its_own_images():
-    """Two images in the first text, one in the second."""
     ids = [prompt(A, 16, B, 16), prompt(B, 16, words("x" * 17))]
     seen = run(plain_llava(), input_ids=ids, pixel_values=pixels(3))
     (path,), (tower_path,) = seen.subset("language_model"), seen.subset("vision_tower")

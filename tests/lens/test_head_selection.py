@@ -53,6 +53,13 @@ def test_padding_is_no_word():
     assert chosen(planted_map(to(6, 6, 6, 3, 3, 3, 3, 3), FAINT, mask=padding)) == ("h.0.attn", 1)
 
 
+def test_after_a_cache_the_last_tokens_may_be_padding():
+    """The queries are the tokens 3 to 7; the head that only 7 makes stand out, which is padding, is passed over."""
+    whole = planted_map(to(*range(7), 1), to(*range(5), 1, 6, 7, share=0.4), mask=mask.padding([7]))
+    after_cache = AttentionMap(whole.q[:, :, 3:], whole.k, None, whole.mask, scale=1.0)
+    assert chosen(after_cache) == ("h.0.attn", 1)
+
+
 def test_the_first_text_of_a_batch_decides():
     one, two = planted_map(FIRST, FAR), planted_map(FAR, FIRST)
     both = AttentionMap(torch.cat([one.q, two.q]), torch.cat([one.k, two.k]), None, scale=1.0)

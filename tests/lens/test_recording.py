@@ -94,7 +94,6 @@ def test_one_text_labels_the_maps_that_it_fits(translator):
 
 @pytest.mark.parametrize("target", ["wxyz", "vwxyz"])
 def test_two_texts_label_all_three_kinds_of_attention(target):
-    """Also where both have one length."""
     n, source, target = len(target), list("abcde"), list(target)
     kinds = ("encoder.0", 5, 5, "self"), ("decoder.0.attn", n, n, "self"), ("decoder.0.cross", n, 5, "cross")
     recording = make_recording(*((path, random_map(*size), kind, 0) for path, *size, kind in kinds))
@@ -196,6 +195,13 @@ def test_rollout_needs_all_heads():
         recording.rollout(0)
 
 
+@pytest.mark.parametrize("layers", [[0, 2], [1], [1, 0]])
+def test_rollout_needs_every_layer_in_order(layers):
+    recording = make_recording(*((f"h.{n}.attn", random_map(4, 4), "self", n) for n in layers))
+    with pytest.raises(ValueError, match=rf"rollout needs every layer of the stack, and there are \[{layers[0]}"):
+        recording.rollout(0)
+
+
 # Summaries.
 
 
@@ -237,7 +243,8 @@ def test_what_a_summary_does_not_keep_is_refused_with_the_way_out():
     for ask, question in [(summary.__getitem__, 0), *questions]:
         with pytest.raises(ValueError, match=way_out):
             ask(question)
-    for name in ("q", "mass", "dense", "lse"):
+    needs_values = "output", "attribution", "edge_attribution", "without_key", "value_weighted", "group_outputs"
+    for name in ("q", "mass", "dense", "lse", *needs_values):
         with pytest.raises(AttributeError, match=f"{name}: {way_out}"):
             getattr(summary, name)
     with pytest.raises(ValueError, match="5 tokens"):

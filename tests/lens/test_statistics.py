@@ -10,10 +10,13 @@ import masks
 from cases import KernelLimits, OperatorTrace
 from grids import grid, some_examples
 from lens.map_cases import BIASES, LargeMap
-from lens.statistics_by_definition import LIMIT, Dense, assert_every_statistic, assert_near, assert_top
+from lens.statistics_by_definition import LIMIT, Dense, assert_every_statistic, assert_near, assert_together, assert_top
 from regard import mask
 from regard.lens import AttentionMap
+from regard.lens.maps.moments import attended_position
+from regard.lens.maps.prepared import prepare
 from regard.lens.maps.received import TransposedMask
+from regard.lens.maps.streaming import score_chunks
 
 PRECISIONS = {
     "float64": (AttentionMap, KernelLimits()),
@@ -221,30 +224,32 @@ LONG_MAP = """
 from regard import mask
 from regard.lens import AttentionMap, detect_heads
 torch.set_num_threads(1)
-q, k = torch.randn(1, 2, 16384, 64), torch.randn(1, 2, 16384, 64)
-m = AttentionMap(q, k, None, {mask})
-m2 = AttentionMap(q[:, :, :128], k[:, :, :128], None, {mask}); m2.entropy(); m2.received()
+q, k, v, grad = torch.randn(4, 1, 2, 16384, 64)
+short = [t[:, :, :128] for t in (q, k, v)]
+m, m2 = AttentionMap(q, k, v, {mask}), AttentionMap(*short, {mask})
+m2.entropy(); m2.received(); m2.attribution(grad[:, :, :128]); m2.edge_attribution(grad[:, :, :128], [0])
+m2.without_key([0], [0]); m2.value_weighted(torch.ones(64, 128))
 """
-
-
-HEADS = "m.label([f't{n % 997}' for n in range(16384)]); detect_heads(m)"
+CALLS = """
+m.entropy(); m.received(); m.mass([0] * 16384); m.distance(); m.top(8); m.pooled(512, 512); m.output()
+m.label([f't{n % 997}' for n in range(16384)]) or detect_heads(m)
+m.attribution(grad); m.edge_attribution(grad, [-1, 9]); m.without_key([-1] * 64, range(64))
+m.value_weighted(torch.ones(64, 128)); m.group_outputs([n // 4096 for n in range(16384)])
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("allowed", ["None", "mask.causal()"])
-@pytest.mark.parametrize(
-    "call",
-    ["m.entropy()", "m.received()", "m.mass([0] * 16384)", "m.distance()", "m.top(8)", "m.pooled(512, 512)", HEADS],
-)
+@pytest.mark.parametrize("call", [call.strip() for call in CALLS.strip().replace("\n", ";").split(";")])
 def test_memory_grows_with_the_tokens(call, allowed):
-    assert peak_mb(LONG_MAP.format(mask=allowed) + call) < 150  # the dense map: 2,048 MiB
+    assert peak_mb(LONG_MAP.replace("{mask}", allowed) + call) < 150  # the dense map: 2,048 MiB
 
 
 @pytest.mark.slow
 def test_memory_with_the_lse_of_pytorchs_kernel():
     """It comes with the heads side by side in memory; as a bias that would be copied for every pair."""
     kernel = "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default"
-    code = LONG_MAP.format(mask="None") + f"m = AttentionMap(q, k, lse={kernel}(q, k, k)[1])\n"
+    code = LONG_MAP.replace("{mask}", "None") + f"m = AttentionMap(q, k, lse={kernel}(q, k, k)[1])\n"
     assert peak_mb(code + "m.received()") < 150
 
 
@@ -277,3 +282,32 @@ def test_several_questions_take_one_pass_over_the_weights():
     with OperatorTrace() as together:
         LargeMap(q, k).ask("entropy", "received", "distance", top=4)
     assert not together.fused  # the kernel would be a pass of its own
+
+
+@pytest.mark.parametrize("size", [1, 25, 256])
+@pytest.mark.parametrize("keys", [(0, 700), (5, 517), (300, 310), torch.tensor([2, 3, 90, 4000, 2**20])])
+def test_the_attended_position_of_a_chunk_is_exact_in_cells_and_between_them(keys, size):
+    places = keys if isinstance(keys, torch.Tensor) else torch.arange(*keys)
+    weights = torch.rand(1, 2, 4, len(places)).softmax(-1)
+    weights[0, 0, 0] = torch.eye(len(places))[-1]  # a spread of zero
+    weights[0, 0, 1] = 0.0  # an empty row
+    shares, position = weights.double() / weights.double().sum(-1, keepdim=True).clamp(min=1e-30), places.double()
+    mean = (shares * position).sum(-1)
+    spread = (shares * (position - mean[..., None]) ** 2).sum(-1).sqrt()
+    spread[0, 0, 1] = 0.0
+
+    found_mean, found_spread = attended_position(keys, weights, size)
+    assert (found_mean - mean).abs().max() < 1e-5 * float(position[-1])
+    assert (found_spread - spread).abs().max() < 1e-5 * float(position[-1])
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (4, 1)])
+def test_rows_are_computed_a_key_head_at_a_time(heads, kv_heads):
+    q, k = torch.randn(1, heads, 300, 16), torch.randn(1, kv_heads, 300, 16)
+    allowed = torch.rand(1, heads, 300, 300) < 0.5
+    allowed[:, 1, 7] = False
+    m = LargeMap(q, k, mask=mask.allowed(allowed))
+    chunks = [(block.heads, tuple(scores.shape[1:3])) for block, scores in score_chunks(prepare(m))]
+    assert {(parts, shape[0]) for (_, parts), shape in chunks} == {(kv_heads, heads // kv_heads)}
+    assert max(shape[1] for _, shape in chunks) == 16
+    assert_together(m, Dense.of(q, k, mask.allowed(allowed)), torch.rand(3, 300) < 0.5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
@@ -14,38 +16,8 @@ from lens.watching import MODES, FunctionModel, FunctionModule, assert_map, rand
 from regard.lens import AttentionMap, AttentionSummary
 from regard.lens.capture.unseen import unseen_attentions
 
-EAGER = {
-    "torch.softmax": lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2) / 3, -1) @ v,
-    "a method": lambda q, k, v: (q @ k.mT).softmax(dim=-1) @ v,
-    "F.softmax": lambda q, k, v: torch.matmul(functional.softmax(torch.matmul(q, k.mT), dim=-1), v),
-    "einsum": lambda q, k, v: torch.einsum(
-        "bhij,bhjd->bhid", functional.softmax(torch.einsum("bhid,bhjd->bhij", q, k), -1), v
-    ),
-    "masked": lambda q, k, v: torch.softmax((q @ k.mT / 3).masked_fill(torch.ones(5, 7).triu(1).bool(), -1e9), -1) @ v,
-    "dropped": lambda q, k, v: functional.dropout(torch.softmax(q @ k.mT, -1), 0.1) @ v,
-    "bmm": lambda q, k, v: torch.bmm(torch.bmm(q.flatten(0, 1), k.flatten(0, 1).mT).softmax(-1), v.flatten(0, 1)),
-    "baddbmm": lambda q, k, v: torch.bmm(
-        torch.baddbmm(torch.zeros(8, 5, 7), q.flatten(0, 1), k.flatten(0, 1).mT).softmax(-1), v.flatten(0, 1)
-    ),
-    "a module": lambda q, k, v: nn.Softmax(dim=-1)(q @ k.mT) @ v,
-    "in place": lambda q, k, v: (q @ k.mT).div_(3).softmax(-1) @ v,
-    "in float32": lambda q, k, v: torch.softmax(q @ k.mT, -1, dtype=torch.float32).to(q.dtype) @ v,
-}
-
-
 EYE = torch.eye(7).expand(2, 4, 7, 7)
 """Values with which an attention returns its weights."""
-
-
-@grid(name=EAGER, mode=MODES)
-def test_eager_attention_is_recorded_with_its_own_weights(name, mode):
-    q, k, v = random_qkv()
-    expected = EAGER[name.replace("dropped", "a method")](q, k, EYE)
-    with mode():
-        recording, _ = record(FunctionModel(EAGER[name]), q, k, v)
-    assert not recording.notes
-    assert_map(recording["attn"], expected)
-    assert recording.entry("attn").kernel == "eager, weights kept"
 
 
 def grouped_einsum(q, k, v):
@@ -94,7 +66,22 @@ def by_head(mask):
     return lambda q, k, v: ((q @ k.mT).softmax(-1) * mask.view(1, 4, 1, 1)) @ v
 
 
-MORE_EAGER = {
+EAGER = {
+    "torch.softmax": lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2) / 3, -1) @ v,
+    "a method": lambda q, k, v: (q @ k.mT).softmax(dim=-1) @ v,
+    "F.softmax": lambda q, k, v: torch.matmul(functional.softmax(torch.matmul(q, k.mT), dim=-1), v),
+    "einsum": lambda q, k, v: torch.einsum(
+        "bhij,bhjd->bhid", functional.softmax(torch.einsum("bhid,bhjd->bhij", q, k), -1), v
+    ),
+    "masked": lambda q, k, v: torch.softmax((q @ k.mT / 3).masked_fill(torch.ones(5, 7).triu(1).bool(), -1e9), -1) @ v,
+    "dropped": lambda q, k, v: functional.dropout(torch.softmax(q @ k.mT, -1), 0.1) @ v,
+    "bmm": lambda q, k, v: torch.bmm(torch.bmm(q.flatten(0, 1), k.flatten(0, 1).mT).softmax(-1), v.flatten(0, 1)),
+    "baddbmm": lambda q, k, v: torch.bmm(
+        torch.baddbmm(torch.zeros(8, 5, 7), q.flatten(0, 1), k.flatten(0, 1).mT).softmax(-1), v.flatten(0, 1)
+    ),
+    "a module": lambda q, k, v: nn.Softmax(dim=-1)(q @ k.mT) @ v,
+    "in place": lambda q, k, v: (q @ k.mT).div_(3).softmax(-1) @ v,
+    "in float32": lambda q, k, v: torch.softmax(q @ k.mT, -1, dtype=torch.float32).to(q.dtype) @ v,
     "grouped einsum": grouped_einsum,
     "einsum with an ellipsis": lambda q, k, v: torch.einsum("...qk,...kd", (q @ k.mT).softmax(-1), v).mT,
     "one head of keys": one_key_head,
@@ -115,12 +102,12 @@ MORE_EAGER = {
 }
 
 
-@grid(name=MORE_EAGER, mode=MODES)
-def test_eager_attention_however_it_is_written(name, mode):
-    """Its weights are what it makes of values that are the rows of the identity."""
+@grid(name=EAGER, mode=MODES)
+def test_eager_attention_is_recorded_with_its_own_weights_however_it_is_written(name, mode):
+    """They are what it makes of values that are the rows of the identity."""
     q, k, v = random_qkv()
-    expected = MORE_EAGER[name](q, k, EYE)
-    model = FunctionModel(MORE_EAGER[name])
+    expected = EAGER[name.replace("dropped", "a method")](q, k, EYE)
+    model = FunctionModel(EAGER[name])
     model.attn.num_heads = 4
     with mode():
         recording, _ = record(model, q, k, v)
@@ -128,6 +115,7 @@ def test_eager_attention_however_it_is_written(name, mode):
     m = recording["attn"]
     assert_map(m, expected.view(m.shape))
     assert m.shape[:2] == (2, 4)
+    assert recording.entry("attn").kernel == "eager, weights kept"
 
 
 def test_a_learned_query_and_one_text():
@@ -142,23 +130,34 @@ def test_a_learned_query_and_one_text():
     assert not recording.notes
 
 
-@pytest.mark.parametrize("batch", [0, ...], ids=["one text", "a batch"])
-def test_talking_heads(batch):
-    """A parameter that mixes the heads of the scores."""
-    q, k, v, eye = (t[batch] for t in (*random_qkv(), EYE))
-    model = FunctionModule(lambda q, k, v: torch.einsum("gh,...hqk->...gqk", model.mixing, q @ k.mT).softmax(-1) @ v)
-    model.mixing = nn.Parameter(torch.randn(4, 4))
-    recording, _ = record(model, q, k, v)
+def test_attention_to_values_of_one_number_a_key_is_recorded():
+    """Attention over numbers, such as the times of frames: einsum sums them without an axis of their own."""
+    q, k, _ = random_qkv()
+    times = torch.randn(2, 4, 7)
+    model = FunctionModel(lambda q, k, times: torch.einsum("bhqk,bhk->bhq", (q @ k.mT).softmax(-1), times))
+    recording, _ = record(model, q, k, times)
     assert not recording.notes
-    assert_map(recording[""], model(q, k, eye).detach())
+    assert_map(recording["attn"], (q @ k.mT).softmax(-1))
+    torch.testing.assert_close(recording["attn"].v, times[..., None])
+
+
+def mix(heads, t):
+    return torch.einsum("gh,...hqk->...gqk", heads, t)
 
 
 @pytest.mark.parametrize("batch", [0, ...], ids=["one text", "a batch"])
-def test_talking_heads_after_the_softmax(batch):
-    """A parameter that mixes the heads of the weights, its rows probabilities."""
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_talking_heads(place, batch):
+    """A parameter that mixes the heads of the scores, or those of the weights: then its rows are probabilities."""
+
+    def attend(q, k, v):
+        if place == "before":
+            return mix(model.mixing, q @ k.mT).softmax(-1) @ v
+        return mix(model.mixing, (q @ k.mT).softmax(-1)) @ v
+
     q, k, v, eye = (t[batch] for t in (*random_qkv(), EYE))
-    model = FunctionModule(lambda q, k, v: torch.einsum("gh,...hqk->...gqk", model.mixing, (q @ k.mT).softmax(-1)) @ v)
-    model.mixing = nn.Parameter(torch.randn(4, 4).softmax(-1))
+    model, mixing = FunctionModule(attend), torch.randn(4, 4)
+    model.mixing = nn.Parameter(mixing if place == "before" else mixing.softmax(-1))
     recording, _ = record(model, q, k, v)
     assert not recording.notes
     assert_map(recording[""], model(q, k, eye).detach())
@@ -169,7 +168,7 @@ def test_talking_heads_that_cannot_be_followed_are_noted(batch):
     """A sum of products in place of a product of matrices."""
 
     def attend(q, k, v):
-        weights = torch.einsum("gh,...hqk->...gqk", model.attn.mixing, q @ k.mT).softmax(-1)
+        weights = mix(model.attn.mixing, q @ k.mT).softmax(-1)
         return (weights[..., None] * v.unsqueeze(-3)).sum(-2)
 
     model = FunctionModel(attend)
@@ -182,7 +181,6 @@ def test_talking_heads_that_cannot_be_followed_are_noted(batch):
 
 @pytest.mark.parametrize("axes", [2, 3, 4])
 def test_learned_values(axes):
-    """One table for every text and head."""
     q, k = (t[(0,) * (4 - axes)] for t in random_qkv()[:2])
     model = FunctionModule(lambda q, k: (q @ k.mT).softmax(-1) @ model.values)
     model.values = nn.Parameter(torch.randn(7, 7))
@@ -274,6 +272,9 @@ class TestBudget:
         (note,) = part.notes
         assert f"{size:,} bytes" in note
         assert f"budget of {size * 2 - 1:,}" in note
+
+    def test_it_is_a_gibibyte_by_default(self):
+        assert inspect.signature(regard.watch).parameters["budget"].default == 1024**3
 
     def test_none_is_no_limit_and_a_summary_needs_none(self):
         assert not self.watch_two(None).notes

@@ -1,5 +1,6 @@
 """Self- or cross-attention: what the model computed queries and keys from, whatever their sizes and names."""
 
+import inspect
 from copy import deepcopy
 
 import pytest
@@ -9,6 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import regard
 from lens.watching import FunctionModule
+from regard.lens.capture.kind import _by_name
 
 X, MEMORY, POSITION = torch.randn(3, 2, 6, 8)
 
@@ -112,3 +114,32 @@ def test_a_function_without_names_is_told_by_its_sizes():
     model = FunctionModule(scaled_dot_product_attention)
     assert kind(model, *torch.randn(3, 1, 2, 5, 4)) == "self"
     assert kind(model, torch.randn(1, 2, 5, 4), *torch.randn(2, 1, 2, 3, 4)) == "cross"
+
+
+class Signatures(nn.Module):
+    """Methods with the parameters that a ``forward`` may have."""
+
+    def plain(self, x, context=None): ...
+    def keyword_only(self, x, *, mask, scale=1.0): ...
+    def more(self, hidden_states, mask=None, **options): ...
+    def several(self, *tensors, mask=None): ...
+    def positional_only(self, x, /, context=None): ...
+
+
+@pytest.mark.parametrize("name", ["plain", "keyword_only", "more", "several", "positional_only"])
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+@pytest.mark.parametrize("names", [(), ("x",), ("mask",), ("mask", "scale"), ("context",), ("hidden_states", "other")])
+def test_arguments_have_the_names_that_python_gives_them(name, count, names):
+    module, args, kwargs = Signatures(), tuple(torch.randn(count, 2)), {name: torch.ones(3) for name in names}
+    module.forward = getattr(module, name)
+    try:
+        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        bound.apply_defaults()
+        expected = {"self": module, **bound.arguments, **kwargs}
+    except TypeError:
+        expected = {}
+
+    found = _by_name(type(name, (Signatures,), {"forward": getattr(Signatures, name)})(), args, kwargs)
+    found = {**found, "self": module} if found else {}
+    assert list(found) == list(expected)
+    assert all(found[name] is expected[name] or found[name] == expected[name] for name in expected)

@@ -1,10 +1,6 @@
 """Models of transformers as they come: what `watch` shows is what the model gives out itself when told to be eager."""
 
-from __future__ import annotations
-
 import copy
-from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -12,10 +8,10 @@ import transformers
 
 import regard
 from grids import grid
+from lens.interventions.architectures import EAGER
 from lens.model_cases import (
     CASES,
     GPT2,
-    GROUPED,
     MODEL_CASES,
     WIDTHS,
     ModelCase,
@@ -71,7 +67,6 @@ def test_outputs_have_the_same_bits_and_maps_are_those_that_the_eager_model_give
 
 @grid(name=list(MODEL_CASES), training=[False, True])
 def test_gradients_have_the_same_bits(name, training):
-    """Every draw of dropout included."""
     model = copy.deepcopy(load_model(name)).train(training)
     model_inputs = make_inputs(name, MODEL_CASES[name].paddings[-1])
     expected = train_once(model, **model_inputs)
@@ -100,54 +95,6 @@ def test_other_dtypes(name, dtype):
             assert ((m.dense() - maps[spec.path]) * rows[:, None, :, None]).abs().max() < limits[dtype]
 
 
-GREEDY: dict[str, Any] = {"max_new_tokens": 6, "do_sample": False, "num_beams": 1, "pad_token_id": 0}
-GREEDY |= {"eos_token_id": None, "forced_eos_token_id": None}
-
-
-def watch_generation(model, model_inputs):
-    """The recording of a generation, and its text, which is that of an unwatched one."""
-    expected = model.generate(**model_inputs, **GREEDY)
-    with regard.watch(model) as recording:
-        text = model.generate(**model_inputs, **GREEDY)
-    assert torch.equal(text, expected)
-    return recording, text
-
-
-@grid(name=["gpt2", "llama", "mistral"], padding=["even", "left"], kernel=["sdpa", "eager"])
-def test_a_generation_is_one_map_per_layer(name, padding, kernel):
-    """Prompt and steps: the map of one forward pass over the whole text."""
-    model = MODEL_CASES[name].build("LMHeadModel" if name == "gpt2" else "ForCausalLM")
-    model.set_attn_implementation(kernel)
-    ids, mask = make_inputs(name, padding)["input_ids"], token_mask(padding).long()
-    recording, text = watch_generation(model, {"input_ids": ids, "attention_mask": mask})
-    mask = torch.cat([mask, torch.ones(3, 5, dtype=torch.long)], 1)
-    whole = {"input_ids": text[:, :-1], "attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
-    maps = eager_maps(name, whole, model.base_model)
-    assert list(recording) == [f"{model.base_model_prefix}.{path}" for path in maps]
-    for m, expected in zip(recording.values(), maps.values(), strict=True):
-        assert_map(m, expected, mask.bool())
-
-
-HEADS = {"t5": "ForConditionalGeneration", "bart": "ForConditionalGeneration", "marian": "MTModel"}
-
-
-@grid(name=HEADS, kernel=["sdpa", "eager"])
-def test_a_generation_of_an_encoder_decoder(name, kernel):
-    """The encoder's maps once; the decoder's and the cross-attention's rows of every step, one below the other."""
-    case = MODEL_CASES[name]
-    model = replace(case, config={**case.config, "decoder_start_token_id": 3}).build(HEADS[name])
-    model.set_attn_implementation(kernel)
-    source = {key: make_inputs(name, "right")[key] for key in ("input_ids", "attention_mask")}
-    recording, text = watch_generation(model, source)
-    prefix = "" if name == "t5" else "model."
-    maps = eager_maps(name, {**source, "decoder_input_ids": text[:, :-1]}, model)
-    assert sorted(recording) == sorted(prefix + path for path in maps)
-    for spec in case.attentions:
-        rows = token_mask("right") if spec.rows == "source" else None
-        assert_map(recording[prefix + spec.path], maps[spec.path], rows)
-        assert recording.entry(prefix + spec.path).kind == spec.kind
-
-
 def test_layers_that_share_their_weights_have_a_map_each():
     """ALBERT runs one module as often as it has layers."""
     config = transformers.AlbertConfig(**{**WIDTHS, "num_hidden_layers": 3}, embedding_size=16)
@@ -162,7 +109,6 @@ def test_layers_that_share_their_weights_have_a_map_each():
 
 
 def test_two_passes_in_one_block_are_kept_apart():
-    """The second is not taken for a continuation of the first."""
     model, first = load_model("bert"), make_inputs("bert", "right")
     second = {key: value[:2, :9] for key, value in make_inputs("bert", "right", seed=1).items()}
     with torch.no_grad(), regard.watch(model) as recording:
@@ -176,7 +122,6 @@ def test_two_passes_in_one_block_are_kept_apart():
 
 @pytest.mark.parametrize("name", MODEL_CASES)
 def test_an_eager_model_is_recorded_as_the_others(name):
-    """With the same paths, kinds and maps, of weights that it computed itself."""
     case, padding = MODEL_CASES[name], MODEL_CASES[name].paddings[-1]
     model = copy.deepcopy(load_model(name))
     model.set_attn_implementation("eager")
@@ -190,22 +135,16 @@ def test_an_eager_model_is_recorded_as_the_others(name):
 
 
 ONLY_EAGER = {
-    "Gemma2": {"query_pre_attn_scalar": 8},
-    "GptOss": {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4},
-    "DebertaV2": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
-    "Bloom": {"n_layer": 2, "n_head": 4},
-    "GPTJ": {**GPT2, "rotary_dim": 4},
-    "CTRL": {"n_embd": 32, "n_layer": 2, "n_head": 4, "dff": 40, "n_positions": 64},
-    "BigBird": {"attention_type": "original_full"},
-    "XLNet": {"vocab_size": 40, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 40},
+    **EAGER,
+    "ctrl": ModelCase("CTRL", {**GPT2, "dff": 40}, []),
+    "big_bird": ModelCase("BigBird", {**WIDTHS, "attention_type": "original_full"}, []),
+    "xlnet": ModelCase("XLNet", {"vocab_size": 40, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 40}, []),
 }
-"""Attention that PyTorch's fused kernels cannot compute: soft-caps, sinks, relative positions, and older code."""
 
 
-@pytest.mark.parametrize("architecture", ONLY_EAGER)
-def test_attention_that_no_fused_kernel_computes(architecture):
-    config = ONLY_EAGER[architecture]
-    model = ModelCase(architecture, config if "vocab_size" in config else {**GROUPED, **config}, []).build()
+@pytest.mark.parametrize("name", ONLY_EAGER)
+def test_attention_that_no_fused_kernel_computes(name):
+    model = ONLY_EAGER[name].build()
     model.set_attn_implementation("eager")
     ids = make_inputs("bert", "even")["input_ids"]
     with torch.no_grad():

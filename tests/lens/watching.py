@@ -98,6 +98,13 @@ def assert_map(m: AttentionMap, expected: Tensor, rows: Tensor | None = None, ma
     assert m.verified
 
 
+def assert_maps(recording: Recording, expected: dict[str, Tensor], rows: Tensor | None = None) -> None:
+    """These attentions in this order, with these weights."""
+    assert list(recording) == list(expected)
+    for path, dense in expected.items():
+        assert_map(recording[path], dense, rows)
+
+
 def output_tensors(output: Any) -> Iterator[Tensor]:
     """Every tensor in what a model returned, in order."""
     if isinstance(output, Tensor):

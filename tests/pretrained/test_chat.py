@@ -49,7 +49,8 @@ TEMPLATES = {
         "{% set x = '1' %}<|im_start|>{% if message.role == 'assistant' %}{% generation %}{% set x = '2' %}"
         "{{ message.content }}<|im_end|>{% endgeneration %}{% else %}{{ message.content }}{% endif %}{{ x }}\n"
     ),
-    "tojson": "{{ messages | tojson }}{{ {'b': '<é>', 'a': 1} | tojson(indent=1, sort_keys=true) }}",
+    "tojson": "{{ messages | tojson }}{{ {'b': '<é>', 'a': 1} | tojson(indent=1, sort_keys=true) }}"
+    "{{ {'b': '<é>', 'a': 1} | tojson(ensure_ascii=true, separators=(',', ':')) }}",
     "namespace": "{% set ns = namespace(n=0, self='s') %}"
     + loop("{% set ns.n = ns.n + 1 %}{{ ns.n }}{{ message.content }}")
     + "{{ ns.n }}{{ ns.self }}{{ dict(a=1) }}{{ dict.fromkeys('a') }}",

@@ -1,10 +1,6 @@
 """What a checkpoint may say, in what spelling, and what is refused by name."""
 
-import resource
-import sys
 from dataclasses import replace
-from functools import partial
-from itertools import count
 
 import pytest
 import torch
@@ -12,12 +8,10 @@ import transformers
 from damage import change_json, change_weights, read_json, refused
 
 import regard
-from captioners import DECODER, image, random_captioner
 from regard import InputError
 from regard.attention.positions import DynamicNTK, Linear, Llama3, YaRN
 from regard.pretrained import families
 from regard.pretrained.family import build_config, special_token_values
-from regard.pretrained.save import DRAFT_FOLDER
 from regard.pretrained.special_tokens import read_special_tokens
 from regard.transformer import SpecialTokens
 from weights import FAMILIES, random_checkpoint, same_weights, weights_of
@@ -268,6 +262,7 @@ class TestSpellings:
             ("bert", {"num_attention_heads": 5}, "d_model=36 does not divide into num_heads=5"),
             ("bert", {"hidden_act": "mish"}, "hidden_act is 'mish'; supported are gelu, gelu_new"),
             ("bert", {"position_embedding_type": "relative_key"}, "_type is 'relative_key'; .* 'absolute'"),
+            ("roberta", {"position_embedding_type": "relative_key"}, "_type is 'relative_key'; .* 'absolute'"),
             ("bert", {"model_type": "xlnet"}, "model_type is 'xlnet'; regard supports bert, roberta, gpt2"),
             ("bert", {"model_type": ["bert"]}, r"model_type is \['bert'\]"),
             ("bert", {"model_type": "gpt2"}, "does not know the setting 'attention_probs_dropout_prob'"),
@@ -320,6 +315,13 @@ class TestSpellings:
         random_checkpoint(tmp_path, family)
         change_json(tmp_path, **changes)
         refused(tmp_path, message)
+
+    @pytest.mark.parametrize("family", ["bert", "roberta"])
+    def test_settings_that_nothing_reads_change_nothing(self, tmp_path, family):
+        random_checkpoint(tmp_path, family)
+        expected = regard.load(tmp_path).config
+        change_json(tmp_path, directionality="bidi", pooler_type="first_token_transform", pooler_fc_size=768)
+        assert regard.load(tmp_path).config == expected
 
     @pytest.mark.parametrize("family", ["qwen2", "gemma2"])
     def test_windows_of_version_4(self, tmp_path, family):
@@ -388,150 +390,3 @@ def test_an_unknown_dtype(tmp_path):
     change_weights(tmp_path, lambda tensors: {"transformer.ln_f.weight": tensors["transformer.ln_f.weight"] * 1e6})
     with pytest.raises(InputError, match=r"ln_f\.weight holds numbers beyond torch\.float16; load it in"):
         regard.load(tmp_path, dtype=torch.float16)
-
-
-class TestVisionEncoderDecoder:
-    """Its numbers are in test_families.py."""
-
-    @pytest.fixture
-    def folder(self, tmp_path):
-        random_captioner(tmp_path)
-        return tmp_path
-
-    def test_the_masks_of_older_files_are_checked_and_saved(self, folder, tmp_path):
-        names = [f"decoder.transformer.h.{n}.{attention}." for n in (0, 1) for attention in ("attn", "crossattention")]
-        masks = {name + "bias": torch.ones(1, 1, 40, 40, dtype=torch.uint8).tril() for name in names}
-        masks |= {name + "masked_bias": torch.tensor(-1e4) for name in names}
-        change_weights(folder, lambda tensors: masks)
-        regard.load(folder).save(tmp_path / "copy")
-        assert weights_of(tmp_path / "copy").keys() == weights_of(folder).keys() > masks.keys()
-        masks["decoder.transformer.h.1.crossattention.bias"][..., 0, 1] = 1
-        change_weights(folder, lambda tensors: masks)
-        refused(folder, r"h\.1\.crossattention\.bias is not the causal mask")
-
-    def test_special_tokens_of_the_whole_config_go_before_the_decoders(self, folder):
-        (folder / "generation_config.json").unlink()
-        config = regard.load(folder).config
-        assert config.special_tokens == config.decoder.special_tokens
-        change_json(folder, eos_token_id=..., pad_token_id=None, decoder__eos_token_id=7, decoder__pad_token_id=5)
-        special = regard.load(folder).config.special_tokens
-        assert (special.decoder_start, special.eos, special.pad) == (1, (7,), 5)
-
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"encoder__model_type": "swin"}, r"the encoder is of the model_type 'swin'; .* supports 'vit' there"),
-            ({"decoder__model_type": "bert"}, r"the decoder is of the model_type 'bert'; .* supports 'gpt2' there"),
-            ({"encoder": ...}, "lacks the setting 'encoder'"),
-            ({"encoder__head_dim": 4}, r"json \(encoder\): regard does not know the setting 'head_dim' \(here 4\)"),
-            ({"something": 1}, "regard does not know the setting 'something'"),
-            ({"decoder__add_cross_attention": False}, r"\(decoder\): add_cross_attention is False; .* supports True"),
-            ({"encoder__hidden_act": "quick_gelu"}, r"\(encoder\): hidden_act is 'quick_gelu'; supported are gelu"),
-            ({"encoder__image_size": [8, 13]}, r"image_size=\(8, 13\) does not divide into patches"),
-            ({"encoder__image_size": [8, "12"]}, r"image_size is \[8, '12'\]; it must be a whole number, or two"),
-            ({"encoder__num_hidden_layers": 4}, r"lacks encoder\.encoder\.layer\.3\.output\.dense\.weight"),
-            ({"encoder__patch_size": [4, 4]}, r"patch_embeddings\.projection\.weight has shape .*, the config wants"),
-        ],
-    )
-    def test_unknown_values_are_refused(self, folder, changes, message):
-        change_json(folder, **changes)
-        refused(folder, message)
-
-    def test_a_model_that_reads_images_says_so(self, folder):
-        pretrained = regard.load(folder)
-        uses = [pretrained.encode, pretrained.embed, partial(regard.explain, model=folder)]
-        for use in (*uses, lambda text: list(regard.translate(pretrained, text))):
-            with pytest.raises(InputError, match=r"reads images|of the kind encoder-decoder"):
-                use("the river")
-        assert pretrained.decode(pretrained.encode("the river", target=True).ids) == "the river"
-        assert pretrained.config.vocab_size == DECODER["vocab_size"]
-        half = regard.load(folder, dtype=torch.bfloat16)
-        assert half.pixel_values(image()).dtype == torch.bfloat16
-
-
-class TestSaving:
-    @pytest.fixture
-    def folder(self, tmp_path):
-        random_checkpoint(tmp_path / "model", "gpt2")
-        return tmp_path / "model"
-
-    @pytest.fixture
-    def changed(self, folder):
-        """The model of the folder with other weights."""
-        pretrained = regard.load(folder)
-        for parameter in pretrained.model.parameters():
-            parameter.data += 1
-        return pretrained
-
-    def files(self, folder):
-        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-    @pytest.mark.parametrize("limit", [0, 300, 1500, 100_000])
-    def test_a_full_disk_leaves_the_old_files(self, folder, changed, limit):
-        """The size of every file that this process writes is limited."""
-        before, limits = self.files(folder), resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
-        try:
-            with pytest.raises(InputError, match=r"(?s)cannot be written.*The files that were there are as before"):
-                changed.save(folder)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert self.files(folder) == before
-
-    def test_an_interrupt_leaves_the_old_files_or_the_new(self, folder, changed, tmp_path):
-        """At the first call of a function, the third, and so on through the whole of it."""
-        changed.save(tmp_path / "new")
-        before, after, num_interrupts = self.files(folder), self.files(tmp_path / "new"), 0
-        for step in count():
-            calls = iter(range(1 + step + step**3 // 20))
-
-            def interrupt(frame, event, argument, calls=calls):
-                if event.endswith("call") and next(calls, None) is None:
-                    raise KeyboardInterrupt
-
-            sys.setprofile(interrupt)
-            try:
-                changed.save(folder)
-                break
-            except KeyboardInterrupt:
-                num_interrupts += 1
-            finally:
-                sys.setprofile(None)
-            present = self.files(folder)
-            assert {name: content for name, content in present.items() if "/" not in name} in (before, after), step
-            for name, content in before.items():
-                (folder / name).write_bytes(content)
-        assert num_interrupts > 10
-        assert self.files(folder) == after != before
-
-    def test_the_next_save_removes_what_a_killed_save_left(self, folder):
-        before = self.files(folder)
-        (folder / DRAFT_FOLDER).mkdir()
-        (folder / DRAFT_FOLDER / "model.safetensors").write_bytes(b"half a file")
-        regard.load(folder).save(folder)
-        assert self.files(folder).keys() == before.keys()
-
-    def test_a_folder_of_another_model_is_refused(self, folder, tmp_path):
-        random_checkpoint(tmp_path / "other", "t5")
-        (tmp_path / "other/spiece.model").write_text("")
-        before = self.files(tmp_path / "other")
-        with pytest.raises(InputError, match=r"other holds spiece\.model, which this model does not have"):
-            regard.load(folder).save(tmp_path / "other")
-        assert self.files(tmp_path / "other") == before
-
-    def test_shards_replace_one_file_and_the_reverse(self, folder, tmp_path):
-        whole = regard.load(folder)
-        transformers.GPT2LMHeadModel.from_pretrained(folder).save_pretrained(tmp_path / "s", max_shard_size="60KB")
-        for file in ("tokenizer.json", "tokenizer_config.json"):
-            (tmp_path / "s" / file).write_bytes((folder / file).read_bytes())
-        regard.load(tmp_path / "s").save(folder)
-        assert not (folder / "model.safetensors").exists()
-        assert same_weights(regard.load(folder), whole)
-        whole.save(folder)
-        assert [path.name for path in folder.glob("model*")] == ["model.safetensors"]
-        assert same_weights(regard.load(folder), whole)
-
-    def test_saving_to_a_file_is_refused(self, folder, tmp_path):
-        (tmp_path / "file").write_text("")
-        with pytest.raises(InputError, match="file cannot be written"):
-            regard.load(folder).save(tmp_path / "file")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import socket
 import threading
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -221,6 +222,26 @@ def test_an_invalid_endpoint_is_named(use, endpoint):
     use(endpoint)
     with pytest.raises(InputError, match="'owner/good'"):
         regard.load("owner/good")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "port"), [("http://127.0.0.1", 80), ("https://127.0.0.1", 443), ("https://127.0.0.1:9", 9)]
+)
+def test_an_endpoint_without_a_port_is_asked_at_the_port_of_its_scheme(use, monkeypatch, endpoint, port):
+    asked, connect = [], socket.create_connection
+
+    def record_and_connect(address, *arguments, **options):
+        asked.append(address)
+        return connect(address, *arguments, **options)
+
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setattr("socket.create_connection", record_and_connect)
+    use(endpoint)
+    with pytest.raises(InputError, match="'owner/good'"):
+        regard.load("owner/good")
+    assert asked[0] == ("127.0.0.1", port)
 
 
 def test_the_default_model_needs_no_hub(use, tmp_path):

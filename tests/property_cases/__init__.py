@@ -51,9 +51,9 @@ def joined(heads: Tensor) -> Tensor:
     return heads.transpose(1, 2).flatten(2)
 
 
-def of_x(function: Any, *, masks: tuple[str, ...] = ()) -> Invocation:
+def of_x(function: Any, *, masks: tuple[str, ...] = (), tokens: int = 4) -> Invocation:
     """A call of a function of x."""
-    call = tokens_call(function, drawn(2, 4, WIDTH, seed=0))
+    call = tokens_call(function, drawn(2, tokens, WIDTH, seed=0))
     call.masks = [*masks]
     return call
 

@@ -60,6 +60,19 @@ def new_keys_first(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
     return attended(q, k, v, n), (k, v)
 
 
+def new_tokens_first(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    """Right for one new token at a time: that one sees all keys, in whatever order."""
+    q, k, v = projected(x, None)
+    if past is not None:
+        k, v = (torch.cat([new, old], 2) for new, old in zip((k, v), past, strict=True))  # here
+    return attended(q, k, v, length(past)), (k, v)
+
+
+def new_tokens_last(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    q, k, v = projected(x, past)
+    return attended(q, k, v, length(past)), (k, v)
+
+
 def keys_cached_as_values(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
     n = length(past)
     q, k, v = projected(x + TABLE[n : n + x.shape[1]], None)
@@ -139,6 +152,7 @@ CASES = [
     Case("cache-positions", positions_from_zero, handed_over, of_x),
     Case("cache-mask", mask_from_zero, handed_over, of_x),
     Case("cache-order", new_keys_first, handed_over, of_x),
+    Case("cache-order", new_tokens_first, new_tokens_last, of_x),
     Case("cache-values", keys_cached_as_values, handed_over, of_x),
     Case("cache-equals-whole", past_tokens_scaled, handed_over, of_x),
     Case("cache-rotation", cached_keys_rotated_again, rotary, of_x),

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, of_module, of_q_k_v, of_x
+from attention_styles import heads_call
+from property_cases import WIDTH, Case, drawn, of_module, of_q_k_v, of_x
 from regard.check.target import Invocation, invocations
 from regard.check.target.sizes import COINCIDENT_SIZES
 
@@ -154,6 +155,37 @@ def more_than_its_window(q: Tensor, k: Tensor, v: Tensor, window: int = 4) -> Te
     return scores.masked_fill(~keep, -torch.inf).softmax(-1) @ v
 
 
+def in_a_band(q: Tensor, k: Tensor, v: Tensor, back: int, ahead: int) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril(ahead).triu(-back)
+    return scores.masked_fill(~keep, -torch.inf).softmax(-1) @ v
+
+
+def farther_ahead_than_back(q: Tensor, k: Tensor, v: Tensor, radius: int = 2) -> Tensor:
+    """Local attention with `radius` keys on either side."""
+    return in_a_band(q, k, v, radius - 1, radius)
+
+
+def as_far_ahead_as_back(q: Tensor, k: Tensor, v: Tensor, radius: int = 2) -> Tensor:
+    """Local attention with `radius` keys on either side."""
+    return in_a_band(q, k, v, radius, radius)
+
+
+def farther_than_it_has_tokens(q: Tensor, k: Tensor, v: Tensor, window: int = 6) -> Tensor:
+    """A query reads `window` keys on each side."""
+    return in_a_band(q, k, v, window, window - 1)
+
+
+def as_far_as_it_says(q: Tensor, k: Tensor, v: Tensor, window: int = 6) -> Tensor:
+    """A query reads `window` keys on each side."""
+    return in_a_band(q, k, v, window, window)
+
+
+def of_five_tokens(function: Any) -> Invocation:
+    """A call of a function of queries, keys and values."""
+    return heads_call(function, *(drawn(2, 2, 5, 4, seed=seed) for seed in range(3)))
+
+
 def as_many_as_its_window(q: Tensor, k: Tensor, v: Tensor, window: int = 4) -> Tensor:
     """A query sees the last `window` keys, itself included."""
     scores = q @ k.mT / q.shape[-1] ** 0.5
@@ -170,6 +202,17 @@ def says_1_is_hidden(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
 def says_1_is_seen(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     """The mask is 1 at the keys to attend to."""
     return says_1_is_hidden(q, k, v, mask)
+
+
+def adds_ones_and_zeros(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """mask: 1 for tokens, 0 for padding."""
+    scores = q @ k.mT / 2  # here
+    return (scores if mask is None else scores + mask.to(q.dtype)).softmax(-1) @ v
+
+
+def adds_its_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """mask: 0 for allowed keys, a very small number for the others."""
+    return adds_ones_and_zeros(q, k, v, mask)
 
 
 def square_call(function: Any) -> Invocation:
@@ -300,6 +343,23 @@ def blocked_by_zero(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.masked_fill(~EARLIER, 0.0).softmax(-1) @ v
 
 
+def _written(q: Tensor, k: Tensor, v: Tensor, elsewhere: float) -> Tensor:
+    """Scores of a token with itself and the one before it."""
+    scores = torch.full((*q.shape[:-1], k.shape[-2]), elsewhere, dtype=q.dtype)
+    for back in range(2):
+        row = torch.arange(back, q.shape[-2])
+        scores[..., row, row - back] = (q[..., row, :] * k[..., row - back, :]).sum(-1) / 2
+    return scores.softmax(-1) @ v  # here
+
+
+def writes_scores_between_zeros(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _written(q, k, v, 0.0)
+
+
+def writes_scores_between_infinities(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _written(q, k, v, -torch.inf)
+
+
 def _in_pairs(x: Tensor, later: float) -> Tensor:
     """Attention inside pairs of tokens; a score of a later one has a number added."""
     pairs = x.unflatten(1, (-1, 2))
@@ -315,6 +375,18 @@ def pairs_that_see_both(x: Tensor) -> Tensor:
 def pairs_that_see_one(x: Tensor) -> Tensor:
     """Causal attention inside pairs of tokens."""
     return _in_pairs(x, -1e9)
+
+
+def sinks_that_all_see(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention to the first 2 tokens and itself."""
+    scores = q @ k.mT / 2  # here
+    return scores.masked_fill(~(EARLIER | (torch.arange(3) < 2)), -torch.inf).softmax(-1) @ v
+
+
+def sinks_that_come_before(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention to the first 2 tokens and itself."""
+    scores = q @ k.mT / 2
+    return scores.masked_fill(~((torch.eye(3) == 1) | (torch.arange(3) < 2) & EARLIER), -torch.inf).softmax(-1) @ v
 
 
 def of_texts(x: Tensor, docs: Tensor, same: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -339,10 +411,12 @@ def with_texts(function: Any) -> Invocation:
 
 CASES = [
     Case("blocked-scores", blocked_by_zero, hides_what_comes_later),
+    Case("blocked-scores", writes_scores_between_zeros, writes_scores_between_infinities),
     Case("mask-pattern", pairs_that_see_both, pairs_that_see_one, of_x),
     Case("mask-argument", later_texts_see_earlier, texts_see_themselves, with_texts),
     Case("mask-pattern", hides_what_came_before, hides_what_comes_later),
     Case("mask-pattern", hides_all_but_the_next, hides_what_comes_later),
+    Case("mask-pattern", sinks_that_all_see, sinks_that_come_before),
     Case("mask-pattern", window_without_itself, window_with_itself),
     Case("mask-pattern", flag_without_effect, flag, with_flag),
     Case("mask-pattern", flag_turned_round, flag, with_flag),
@@ -354,7 +428,10 @@ CASES = [
     Case("mask-argument", padding_of_queries, padding_of_queries_and_keys, with_padding),
     Case("mask-argument", hides_what_both_hide, hides_what_either_hides, with_padding),
     Case("mask-as-documented", says_1_is_hidden, says_1_is_seen, with_mask),
+    Case("mask-as-documented", adds_ones_and_zeros, adds_its_mask, with_mask),
     Case("window-as-documented", more_than_its_window, as_many_as_its_window, square_call),
+    Case("window-as-documented", farther_ahead_than_back, as_far_ahead_as_back, of_five_tokens),
+    Case("window-as-documented", farther_than_it_has_tokens, as_far_as_it_says, square_call),
     Case("masks-joined", padding_in_the_place_of_causal, padding_beside_causal, with_padding),
     Case("mask-of-its-call", KeepsLengths, ReadsLengths, functools.partial(module_with, lengths=True), has_line=False),
     Case("mask-of-its-call", KeepsMask, ReadsMask, functools.partial(module_with, masks=("mask",)), has_line=False),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -23,9 +25,20 @@ def tokens_turned(x: Tensor) -> Tensor:
     return joined(heads_of(x)).flip(1) @ W_O
 
 
+def inner_tokens_turned(x: Tensor) -> Tensor:
+    """Of five, so that the first, the middle and the last are at their places."""
+    return joined(heads_of(x))[:, [0, 3, 2, 1, 4]] @ W_O
+
+
 def last_head_dropped(x: Tensor) -> Tensor:
     heads = heads_of(x)
     return joined(torch.cat([heads[:, :1], heads[:, :1]], 1)) @ W_O
+
+
+def some_tokens_by_weights_of_their_own(x: Tensor) -> Tensor:
+    """As in Longformer, whose global tokens have projections of their own: one line computes both."""
+    local, full = (heads_of(each) for each in (x, x @ W_O))
+    return joined(torch.where(torch.arange(x.shape[1])[:, None] == 0, full, local)) @ W_O
 
 
 def projected_twice(x: Tensor) -> Tensor:
@@ -59,7 +72,9 @@ CASES = [
     Case("values-summed", one_letter_for_queries_and_keys, two_letters),
     Case("output-of-the-token", joined_without_a_transpose, attention, of_x),
     Case("output-of-the-token", tokens_turned, attention, of_x),
+    Case("output-of-the-token", inner_tokens_turned, attention, partial(of_x, tokens=5)),
     Case("heads-in-output", last_head_dropped, attention, of_x),
+    Case("heads-in-output", last_head_dropped, some_tokens_by_weights_of_their_own, of_x),
     Case("projected-once", projected_twice, attention, of_x),
     Case("output-of-the-head", heads_turned, heads_kept),
 ]

@@ -48,7 +48,31 @@ def sees_both_sequences(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> 
     return _packed(q, k, v, torch.zeros(len(q), dtype=torch.long))
 
 
+def one_text_in_all(q: Tensor, k: Tensor, v: Tensor, docs: Tensor) -> Tensor:
+    scores = q @ k.mT / 2 + (docs[:, None] - docs).clamp(min=0) * -1e9  # here
+    return scores.softmax(-1) @ v
+
+
+def texts_in_pieces(q: Tensor, k: Tensor, v: Tensor, docs: Tensor) -> Tensor:
+    """Two queries at a time."""
+    pieces = []
+    for start in range(0, q.shape[1], 2):
+        same = docs[start : start + 2, None] == docs
+        scores = q[:, start : start + 2] @ k.mT / 2
+        pieces.append(scores.masked_fill(~same, -torch.inf).softmax(-1) @ v)
+    return torch.cat(pieces, 1)
+
+
+def with_texts_in_a_row(function: Any) -> Invocation:
+    """A call of one sequence with heads, and the number of the text of each token."""
+    streams = [Stream(name, name, None, (1,), 0) for name in "qkv"]
+    given = {name: drawn(2, 4, 4, seed=seed) for seed, name in enumerate("qkv")}
+    given["docs"] = torch.zeros(4, dtype=torch.long)
+    return Invocation(function, given, [*given], streams, documents=["docs"])
+
+
 CASES = [
     Case("sequences-apart", begins_with_the_second_token, begins_with_the_first_token, packed_call),
     Case("sequences-apart", sees_both_sequences, each_by_itself, packed_call),
+    Case("mask-argument", one_text_in_all, texts_in_pieces, with_texts_in_a_row),
 ]

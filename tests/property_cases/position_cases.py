@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from property_cases import Case, drawn
+from property_cases import Case, drawn, joined, of_x, split
+from regard.check.target import Invocation
 
 ANGLES = torch.arange(3.0).double()[:, None] * torch.tensor([1.0, 0.1]).double().repeat(2)
 """(tokens, width)."""
@@ -21,6 +24,7 @@ def rotated(x: Tensor, angles: Tensor = ANGLES) -> Tensor:
 
 
 def values_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Rotary positions of queries and keys."""
     q, k, v = rotated(q), rotated(k), rotated(v)
     scores = q @ k.mT / 2  # here
     return scores.softmax(-1) @ v
@@ -45,6 +49,22 @@ def queries_and_keys_stretched(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+def queries_further_on(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = rotated(q, ANGLES + 3 * ANGLES[1]) @ rotated(k).mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def both_further_on(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    further = ANGLES + 3 * ANGLES[1]
+    return (rotated(q, further) @ rotated(k, further).mT / 2).softmax(-1) @ v
+
+
+def of_x_alone(function: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Invocation:
+    """A call of x with 2 heads, of which queries, keys and values are made."""
+    projections = [drawn(8, 8, seed=seed) / 3 for seed in range(3)]
+    return of_x(lambda x: joined(function(*(split(x[:, :3] @ each) for each in projections))))
+
+
 def rotated_by_the_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     angles = ANGLES[: q.shape[1], None] + 1
     scores = rotated(q, angles) @ rotated(k, angles).mT / 2  # here
@@ -54,6 +74,35 @@ def rotated_by_the_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def rotary(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = rotated(q) @ rotated(k).mT / 2
     return scores.softmax(-1) @ v
+
+
+def complex_product(q: Tensor, k: Tensor, v: Tensor, *, turned_back: bool) -> Tensor:
+    """Rotated as complex numbers, which are multiplied as such."""
+    turns = torch.polar(torch.ones_like(ANGLES[:, :2]), ANGLES[:, :2])
+    q, k = (torch.view_as_complex(each.unflatten(-1, (-1, 2)).contiguous()) * turns for each in (q, k))
+    scores = (q @ (k.conj() if turned_back else k).mT).real / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def keys_not_conjugated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return complex_product(q, k, v, turned_back=False)
+
+
+def keys_conjugated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return complex_product(q, k, v, turned_back=True)
+
+
+EXPERTS = drawn(5, 4, 4, seed=11)
+ROUTER = drawn(4, 5, seed=12)
+
+
+def queries_of_experts(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Each query is made by the expert that its content chooses: the queries of an expert in one product."""
+    rows = q.flatten(0, 2)
+    expert, order = (rows @ ROUTER).topk(1).indices.flatten().sort()
+    parts = rows[order].split(expert.bincount(minlength=5).tolist())
+    made = [part @ weight for part, weight in zip(parts, EXPERTS, strict=True)]
+    return rotary(torch.zeros_like(rows).index_add(0, order, torch.cat(made)).view_as(q), k, v)
 
 
 def in_two_parts(q: Tensor, k: Tensor, v: Tensor, angles_of_keys: Tensor) -> Tensor:
@@ -106,14 +155,39 @@ def keys_that_know_their_place(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return ((q @ k.mT + torch.einsum("bhid,jd->bhij", q, of_places)) / 2).softmax(-1) @ v
 
 
+def _shifted(q: Tensor, k: Tensor, v: Tensor, lost: int, padding: tuple[int, int] = (1, 0)) -> Tensor:
+    """The shift of Transformer-XL, without one row of the matrix that is one wider."""
+    logits = torch.nn.functional.pad(q @ LEARNED[:3].T, padding)  # here
+    rows = logits.view(*q.shape[:2], 4, 3).unbind(2)
+    shifted = torch.stack([each for place, each in enumerate(rows) if place != lost % 4], 2)
+    later = torch.ones(3, 3).triu(1) == 1
+    return ((q @ k.mT + shifted) / 2).masked_fill(later, -torch.inf).softmax(-1) @ v
+
+
+def shift_without_the_last_row(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _shifted(q, k, v, lost=-1)
+
+
+def shift_without_the_first_row(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _shifted(q, k, v, lost=0)
+
+
+def shift_with_the_padding_behind(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _shifted(q, k, v, lost=0, padding=(0, 1))
+
+
 CASES = [
+    Case("vector-of-each-distance", shift_with_the_padding_behind, shift_without_the_first_row),
+    Case("logits-of-the-query", shift_without_the_last_row, shift_without_the_first_row),
     Case("positions-relative", parts_of_keys_exchanged, parts_in_order),
     Case("values-without-positions", values_rotated, rotary),
     Case("positions-relative", queries_rotated, rotary),
     Case("positions-relative", keys_rotated_the_other_way, rotary),
+    Case("positions-relative", keys_not_conjugated, keys_conjugated),
     Case("positions-relative", distances_by_the_key, keys_that_know_their_place),
-    Case("rotation-keeps-lengths", queries_and_keys_stretched, rotary),
+    Case("rotation-keeps-lengths", queries_and_keys_stretched, queries_of_experts),
     Case("positions-relative", queries_of_a_part_rotated, a_part_rotated, has_line=False),
     Case("positions-without-effect", turned_by_no_angle, rotary, has_line=False),
+    Case("positions-relative", queries_further_on, both_further_on, of_x_alone),
     Case("positions-by-token", rotated_by_the_head, rotary),
 ]

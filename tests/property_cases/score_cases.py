@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from functools import partial
 
-from property_cases import WIDTH, Case, drawn, joined, of_x, split
+import torch
+from torch import Tensor, nn
+
+from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, split
 
 REGISTER = drawn(1, 1, WIDTH, seed=9)
 DISTANCE = (torch.arange(3)[:, None] - torch.arange(3)).double()
 LATER = DISTANCE < 0
+VECTOR = drawn(4, seed=5)
 SLOPES = torch.tensor([0.5, 0.25]).double()[:, None, None]
 
 
@@ -20,6 +23,12 @@ def divided_by_the_width(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def divided_by_its_root(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = q @ k.mT / q.shape[-1] ** 0.5
+    return scores.softmax(-1) @ v
+
+
+def times_fifty(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """So steep that some weights are zero, others in every run."""
+    scores = q @ k.mT * 50  # here
     return scores.softmax(-1) @ v
 
 
@@ -44,9 +53,18 @@ def one_number_for_all_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1) @ v
 
 
-def by_the_sum_of_positions(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    table = SLOPES * (torch.arange(3)[:, None] + torch.arange(3)).double() ** 2
-    return (q @ k.mT / 2 + table).softmax(-1) @ v  # here
+def with_a_table(x: Tensor, table: Tensor) -> Tensor:
+    """Of five tokens: in a smaller table, too few steps from key to key could pass for one that broadcasts."""
+    heads = split(x)
+    return joined((heads @ heads.mT / 2 + SLOPES * table).softmax(-1) @ heads)  # here
+
+
+def by_the_sum_of_positions(x: Tensor) -> Tensor:
+    return with_a_table(x, (torch.arange(5)[:, None] + torch.arange(5)) ** 2 / 8)
+
+
+def by_the_distance_alone(x: Tensor) -> Tensor:
+    return with_a_table(x, (torch.arange(5)[:, None] - torch.arange(5)) ** 2 / 8)
 
 
 def by_the_square_of_the_distance(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -73,11 +91,20 @@ def near_keys_favored(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.masked_fill(LATER, -torch.inf).softmax(-1) @ v
 
 
+def last_keys_favored(x: Tensor) -> Tensor:
+    """Nothing is hidden: what lowers earlier keys raises later ones."""
+    return with_a_table(x, torch.arange(5) - torch.arange(5)[:, None])
+
+
+def near_keys_favored_on_both_sides(x: Tensor) -> Tensor:
+    return with_a_table(x, -(torch.arange(5) - torch.arange(5)[:, None]).abs())
+
+
 def with_slopes(x: Tensor, slopes: list[float]) -> Tensor:
     distance = torch.arange(4)[:, None] - torch.arange(4)
     bias = -torch.tensor(slopes, dtype=x.dtype)[:, None, None] * distance
     heads = split(x, len(slopes))
-    scores = heads @ heads.mT / 2**0.5 + bias
+    scores = heads @ heads.mT / heads.shape[-1] ** 0.5 + bias
     return joined(scores.masked_fill(distance < 0, -torch.inf).softmax(-1) @ heads)  # here
 
 
@@ -110,16 +137,120 @@ def divided_by_the_root_beside_a_register(x: Tensor) -> Tensor:
     return with_a_register(x, WIDTH**-0.5)
 
 
+class TableOfKeysAfter(nn.Module):
+    """Of each head, table[h, 3 + step] is added for a key that stands step tokens after the query."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(2, 7))
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads, place = split(x), torch.arange(x.shape[1])
+        scores = heads @ heads.mT / 2 + self.table[:, self.rows(place[:, None], place)]  # here
+        return joined(scores.softmax(-1) @ heads)
+
+    def rows(self, query: Tensor, key: Tensor) -> Tensor:
+        return 3 + key - query
+
+
+class TableTurnedRound(TableOfKeysAfter):
+    """Of each head, table[h, 3 + step] is added for a key that stands step tokens after the query."""
+
+    def rows(self, query: Tensor, key: Tensor) -> Tensor:
+        return 3 + query - key
+
+
+class TableOfNoOrder(TableTurnedRound):
+    """A bias for each distance, of which nothing says where it stands."""
+
+
+class ColumnsOfHeads(nn.Module):
+    """A bias for each distance, in a table with a column for each head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(7, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads, place = split(x), torch.arange(x.shape[1])
+        scores = heads @ heads.mT / 2 + self.of_heads(self.table[3 + place[:, None] - place])  # here
+        return joined(scores.softmax(-1) @ heads)
+
+    def of_heads(self, bias: Tensor) -> Tensor:
+        return bias.permute(2, 0, 1)
+
+
+class ColumnsViewedAsHeads(ColumnsOfHeads):
+    """A bias for each distance, in a table with a column for each head."""
+
+    def of_heads(self, bias: Tensor) -> Tensor:
+        return bias.reshape(2, *bias.shape[:2])
+
+
+def keeping(x: Tensor, largest: int) -> Tensor:
+    scores = x @ x.mT / WIDTH**0.5  # here
+    least = scores.topk(largest).values[..., -1:]
+    return scores.masked_fill(scores < least, -torch.inf).softmax(-1) @ x
+
+
+def all_but_the_smallest(x: Tensor, topk: int = 2) -> Tensor:
+    return keeping(x, x.shape[1] - topk + 1)
+
+
+def the_largest(x: Tensor, topk: int = 2) -> Tensor:
+    return keeping(x, topk)
+
+
+def the_smallest_two(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    return scores.masked_fill(scores > scores.kthvalue(2, keepdim=True).values, -torch.inf).softmax(-1) @ v
+
+
+def the_largest_two(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2
+    return scores.masked_fill(scores < scores.kthvalue(2, keepdim=True).values, -torch.inf).softmax(-1) @ v
+
+
+def query_beside_the_tanh(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = (q[..., :, None, :] + torch.tanh(k[..., None, :, :])) @ VECTOR  # here
+    return scores.softmax(-1) @ v
+
+
+def query_in_the_tanh(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = torch.tanh(q[..., :, None, :] + k[..., None, :, :]) @ VECTOR
+    return scores.softmax(-1) @ v
+
+
+def no_relu_of_the_sum(x: Tensor) -> Tensor:
+    """Causal, of nodes that ask one another."""
+    scores = x @ drawn(WIDTH, 1, seed=6) + (x @ drawn(WIDTH, 1, seed=7)).mT
+    return scores.masked_fill(torch.ones(4, 4).triu(1) > 0, -torch.inf).softmax(-1) @ x
+
+
+def leaky_relu_of_the_sum(x: Tensor) -> Tensor:
+    scores = torch.nn.functional.leaky_relu(x @ drawn(WIDTH, 1, seed=6) + (x @ drawn(WIDTH, 1, seed=7)).mT, 0.2)
+    return scores.masked_fill(torch.ones(4, 4).triu(1) > 0, -torch.inf).softmax(-1) @ x
+
+
 CASES = [
+    Case("largest-kept", all_but_the_smallest, the_largest, partial(of_x, tokens=5)),
+    Case("largest-kept", the_smallest_two, the_largest_two),
+    Case("query-in-the-weights", query_beside_the_tanh, query_in_the_tanh),
+    Case("query-in-the-weights", no_relu_of_the_sum, leaky_relu_of_the_sum, of_x, has_line=False),
+    Case("table-by-head", ColumnsViewedAsHeads, ColumnsOfHeads, of_module),
+    Case("table-as-documented", TableTurnedRound, TableOfKeysAfter, of_module),
+    Case("table-as-documented", TableTurnedRound, TableOfNoOrder, of_module),
     Case("scale", times_the_root_beside_a_register, divided_by_the_root_beside_a_register, of_x),
+    Case("scale", times_fifty, divided_by_its_root),
     Case("scale", divided_by_the_width, divided_by_its_root),
     Case("softcap-of-scaled", capped_then_scaled, scaled_then_capped),
     Case("softcap-restored", capped_to_one, scaled_then_capped),
     Case("bias-by-key", one_number_for_all_keys, divided_by_its_root),
     Case("bias-by-key", by_the_distance_of_later_keys, near_keys_favored),
-    Case("bias-by-distance", by_the_sum_of_positions, by_the_square_of_the_distance),
+    Case("bias-by-distance", by_the_sum_of_positions, by_the_distance_alone, partial(of_x, tokens=5)),
     Case("bias-after-scale", scaled_with_the_bias, by_the_square_of_the_distance),
     Case("alibi-sign", far_keys_favored, near_keys_favored),
+    Case("alibi-sign", last_keys_favored, near_keys_favored_on_both_sides, partial(of_x, tokens=5)),
     Case("alibi-slopes", one_slope_for_all_heads, near_keys_favored),
     Case("alibi-slopes", slopes_from_the_heads_inverse, slopes_of_a_geometric_sequence, of_x),
 ]

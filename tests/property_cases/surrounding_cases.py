@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, split
+from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, of_x_and_context, split
 from property_cases.output_cases import attention
 from regard.check.target import Invocation, Stream
 from regard.check.target.preparation import prepare
@@ -69,6 +69,12 @@ class NormOfQueriesTwice(NormedKeys):
         return self.q_norm(keys)
 
 
+class NormedKeysThrownAway(NormedKeys):
+    def norm_of_keys(self, keys: Tensor) -> Tensor:
+        self.k_norm(keys)
+        return keys
+
+
 def two_layers(x: Tensor, *, of_keys: bool) -> Tensor:
     """The values of the second layer are its own and what the first one read, or was searched by."""
     first = None
@@ -111,6 +117,30 @@ def added_once(x: Tensor) -> Tensor:
     return x + attention(x)
 
 
+def added_inside_and_outside(x: Tensor) -> Tensor:
+    y = x + attention(x)
+    return x + y  # here
+
+
+def added_once_beside_another(x: Tensor) -> Tensor:
+    y = x + attention(x)
+    return x @ drawn(WIDTH, WIDTH, seed=3) + y
+
+
+def causal_after(x: Tensor, norm_axis: int) -> Tensor:
+    normed = x * torch.rsqrt((x * x).mean(norm_axis, keepdim=True) + 1e-6)
+    q, k, v = (split(normed @ drawn(WIDTH, WIDTH, seed=seed)) for seed in range(3))
+    return x + joined(torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
+
+
+def causal_after_a_norm_over_tokens(x: Tensor) -> Tensor:
+    return causal_after(x, 1)
+
+
+def causal_after_a_norm(x: Tensor) -> Tensor:
+    return causal_after(x, -1)
+
+
 def attended_twice(x: Tensor) -> Tensor:
     y = attention(x)
     return y + y  # here
@@ -129,6 +159,26 @@ class Block(nn.Module):
 
     def fed(self, x: Tensor) -> Tensor:
         return self.down(self.up(x).relu())
+
+
+class PreNormBlock(nn.Module):
+    """The norm makes vectors of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.clone()
+        return x + attention(self.normed(x) * self.gain)
+
+    def normed(self, x: Tensor) -> Tensor:
+        return x.mul(torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6))
+
+
+class PreNormInPlace(PreNormBlock):
+    def normed(self, x: Tensor) -> Tensor:
+        return x.mul_(torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6))  # here
 
 
 class BlockOfItsInput(Block):
@@ -189,6 +239,15 @@ def windows_put_back(x: Tensor) -> Tensor:
     return windows_of(x).transpose(2, 3).reshape(x.shape)
 
 
+def added_to_windows_left_as_cut(x: Tensor) -> Tensor:
+    """Every place depends on what was there; the first, the middle and the last are right."""
+    return x + windows_left_as_cut(x)
+
+
+def added_to_windows_put_back(x: Tensor) -> Tensor:
+    return x + windows_put_back(x)
+
+
 def of_map(function: Any) -> Invocation:
     """A call with a map of features."""
     return Invocation(function, {"x": drawn(2, 4, 6, WIDTH, seed=0)}, ["x"], [Stream("x", "x", 0, (1, 2))])
@@ -201,17 +260,89 @@ def of_image(kind: type[nn.Module]) -> Invocation:
     return Invocation(module, {"image": drawn(2, 3, 4, 6, seed=0)}, ["image"], [Stream("image", "x", 0, (2, 3))])
 
 
+class PlacesAsViewed(nn.Module):
+    """Attention among the places of a map whose channels come first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.qkv = nn.LayerNorm(3), nn.Linear(3, 9)
+
+    def cut(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), -1, x.shape[1])
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.norm(self.cut(image))  # here
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return (q @ k.mT / 3**0.5).softmax(-1) @ v
+
+
+class Places(PlacesAsViewed):
+    def cut(self, x: Tensor) -> Tensor:
+        return x.flatten(2).transpose(1, 2)
+
+
+W_CROSS, W_BETWEEN = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (31, 32))
+
+
+def reading_itself(x: Tensor, context: Tensor) -> Tensor:
+    k, v = split(x @ W_CROSS), split(x + 1)  # here
+    return joined((split(x) @ k.mT / 2).softmax(-1) @ v)
+
+
+def reading_the_context(x: Tensor, context: Tensor) -> Tensor:
+    k, v = split(context @ W_CROSS), split(context + 1)
+    return joined((split(x) @ k.mT / 2).softmax(-1) @ v)
+
+
+def seeing(x: Tensor, memory: Tensor, hidden: Tensor) -> Tensor:
+    """Queries of x, keys and values of a memory; `hidden` (queries, keys) is True where nothing is read."""
+    scores = split(x @ W_CROSS) @ split(memory @ W_BETWEEN).mT / 2
+    weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    return x + joined(weights @ split(memory @ W_CROSS)) @ W_BETWEEN
+
+
+def translated(x: Tensor, context: Tensor, *, causal_encoder: bool, causal_between: bool) -> Tensor:
+    """An encoder of the context, and a causal decoder that reads it."""
+    shown = torch.zeros(x.shape[1], x.shape[1], dtype=torch.bool)
+    later = torch.ones_like(shown).triu(1)
+    memory = seeing(context, context, later if causal_encoder else shown)
+    return seeing(seeing(x, x, later), memory, later if causal_between else shown)
+
+
+def mask_of_the_target_for_the_source(x: Tensor, context: Tensor) -> Tensor:
+    return translated(x, context, causal_encoder=False, causal_between=True)
+
+
+def source_seen_as_a_whole(x: Tensor, context: Tensor) -> Tensor:
+    return translated(x, context, causal_encoder=False, causal_between=False)
+
+
 CASES = [
+    Case(
+        "mask-of-one-sequence",
+        mask_of_the_target_for_the_source,
+        source_seen_as_a_whole,
+        of_x_and_context,
+        attentions=3,
+        has_line=False,
+    ),
+    Case("context-read", reading_itself, reading_the_context, of_x_and_context, has_line=False),
     Case("value-residual", keys_of_the_first_layer, values_of_the_first_layer, of_x, attentions=2),
     Case("norm-used", NormOfQueriesTwice, NormedKeys, of_module, has_line=False),
+    Case("norm-used", NormedKeysThrownAway, NormedKeys, of_module, has_line=False),
     Case("gradient", DetachedValues, Attention, of_module, has_line=False),
     Case("projection-used", UnusedProjection, Attention, of_module, has_line=False),
     Case("positions-without-effect", PositionsTimesZero, Attention, of_module, has_line=False),
     Case("samples-alike", places_of_the_batch, places_of_the_tokens, of_x, has_line=False),
     Case("residual-once", added_twice, added_once, of_x),
+    Case("residual-once", added_inside_and_outside, added_once_beside_another, of_x),
+    Case("later-tokens-hidden", causal_after_a_norm_over_tokens, causal_after_a_norm, of_x, has_line=False),
     Case("residual-of-the-input", attended_twice, added_once, of_x),
+    Case("residual-before-norm", PreNormInPlace, PreNormBlock, of_module),
     Case("residual-of-the-sum", BlockOfItsInput, Block, of_module),
     Case("output-at-its-place", windows_left_as_cut, windows_put_back, of_map, has_line=False),
+    Case("output-at-its-place", added_to_windows_left_as_cut, added_to_windows_put_back, of_map, has_line=False),
     Case("patches-whole", ReshapedPatches, Patches, of_image),
+    Case("patches-whole", PlacesAsViewed, Places, of_image),
     Case("patches-whole", ReshapedAndProjectedPatches, ProjectedPatches, of_image),
 ]

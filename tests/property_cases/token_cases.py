@@ -200,6 +200,21 @@ def weights_of_several_heads(x: Tensor) -> Tensor:
 
 of_groups = functools.partial(of_q_k_v, queries_heads=4)
 
+
+def of_normalized(x: Tensor, axis: int) -> Tensor:
+    q, k, v = (split(x @ each) for each in (W_Q, W_K, W_V))
+    q, k = (torch.nn.functional.normalize(each, dim=axis) for each in (q, k))  # here
+    return joined((5 * q @ k.mT).softmax(-1) @ v)
+
+
+def normalized_over_the_heads(x: Tensor) -> Tensor:
+    return of_normalized(x, 1)
+
+
+def normalized_over_the_channels(x: Tensor) -> Tensor:
+    return of_normalized(x, -1)
+
+
 CASES = [
     Case("query-of-one-token", queries_less_their_mean_over_tokens, queries_less_their_mean),
     Case("key-of-one-token", keys_of_two_tokens, keys_of_two_channels),
@@ -210,6 +225,7 @@ CASES = [
     Case("values-from-their-input", keys_as_values, attention),
     Case("values-from-the-keys-input", values_of_x, cross_attention, of_x_and_context),
     Case("queries-from-x", queries_of_the_context, cross_attention, of_x_and_context),
+    Case("norm-over-channels", normalized_over_the_heads, normalized_over_the_channels, of_x),
     Case("attends-to-tokens", over_the_heads, self_attention, of_x),
     Case(
         "axes-as-documented",

@@ -63,6 +63,11 @@ def masked_after_the_softmax(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return weights @ v  # here
 
 
+def softmax_of_weights(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT / 2).masked_fill(~EARLIER, -torch.inf).softmax(-1)
+    return weights.softmax(-1) @ v  # here
+
+
 def by_hand_over_the_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     exponentials = (q @ k.mT / 2).exp()
     weights = exponentials / (exponentials.sum(-2, keepdim=True) + 1e-9)
@@ -218,7 +223,41 @@ def graph_over_the_keys(x: Tensor) -> Tensor:
     return by_a_part_of_each(2, x)
 
 
+def _in_two_parts(q: Tensor, k: Tensor, v: Tensor, sign: int) -> Tensor:
+    outputs, sums = [], []
+    for part in (slice(0, 2), slice(2, None)):
+        scores = q @ k[..., part, :].mT / 2
+        sums.append(scores.logsumexp(-1, keepdim=True))
+        outputs.append((scores - sums[-1]).exp() @ v[..., part, :])
+    return torch.lerp(*outputs, torch.sigmoid(sign * (sums[1] - sums[0])))
+
+
+def parts_by_each_other(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _in_two_parts(q, k, v, -1)
+
+
+def parts_by_their_own(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _in_two_parts(q, k, v, 1)
+
+
+def divided_by_sums_of(x: Tensor, number: int) -> Tensor:
+    """Linear attention: keys meet values first, and queries what is summed."""
+    q, k, v = ((x @ drawn(WIDTH, WIDTH, seed=seed) / 3) for seed in range(3))
+    q, k = q.exp(), k.exp()
+    total = (q, k)[number].sum(1)
+    return q @ (k.mT @ v) / (q @ total[..., None])  # here
+
+
+def divided_by_the_sum_of_queries(x: Tensor) -> Tensor:
+    return divided_by_sums_of(x, 0)
+
+
+def divided_by_the_sum_of_keys(x: Tensor) -> Tensor:
+    return divided_by_sums_of(x, 1)
+
+
 CASES = [
+    Case("parts-merged", parts_by_each_other, parts_by_their_own, has_line=False),
     Case("softmax-maximum", less_the_largest_of_the_queries, less_the_largest_of_the_keys),
     Case("softmax-maximum", less_the_largest_of_the_heads, less_the_largest_of_the_keys),
     Case("softmaxes-subtracted", differential_attention_of_scores, differential_attention_of_weights, of_x),
@@ -231,12 +270,14 @@ CASES = [
     Case("softmax-over-keys", over_the_heads, over_the_keys),
     Case("softmax-over-keys", by_hand_over_the_queries, by_hand_over_the_keys),
     Case("weights-sum-to-one", divided_later_by_the_queries_sum, divided_later),
+    Case("weights-sum-to-one", divided_by_the_sum_of_queries, divided_by_the_sum_of_keys, of_x),
     Case("weights-sum-to-one", divided_by_its_own_key, divided_by_all_keys),
     Case("sink-score", sink_of_the_largest_score, sink_of_score_zero),
     Case("keys-seen", whole_tiles, all_tiles, has_line=False),
     Case("masks-of-both-softmaxes", second_softmax_unmasked, both_masked, of_x),
     Case("sum-of-one-of-queries", summed_over_the_queries, over_the_keys),
     Case("query-of-one-token", softmax_of_queries, softmax_of_keys, of_x),
+    Case("softmax-of-scores", softmax_of_weights, sees_itself),
     Case("weights-kept", scaled_after_the_softmax, over_the_keys),
     Case("weights-kept", masked_after_the_softmax, sees_itself),
 ]

@@ -1,7 +1,5 @@
 """A client of the live server over real HTTP, and small models for it."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket
@@ -114,11 +112,14 @@ def open_socket(server: LiveServer, data: bytes = b"") -> socket.socket:
 
 def raw_post(server: LiveServer, path: str, question: Any) -> bytes:
     """The bytes of a question."""
+    return bytes_of_post(server.rules.secret, server.port, path, question)
+
+
+def bytes_of_post(secret: str, port: int, path: str, question: Any) -> bytes:
+    """The same for a server of another process."""
     body = json.dumps(question).encode()
-    return (
-        f"POST /{server.rules.secret}/{path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    ).encode() + body
+    start = f"POST /{secret}/{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return start.encode() + body
 
 
 def read_all(connection: socket.socket) -> bytes:

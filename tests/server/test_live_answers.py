@@ -1,10 +1,7 @@
 """`Answer`: the facts that today's page has, next tokens, similarity, and context, of models of every kind."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +11,7 @@ import transformers
 from torch import nn
 
 import regard
+from lens.explained import checkpoint, pretrained
 from regard import InputError
 from regard.lens.text.contextual import contextual_vectors
 from regard.lens.text.generation import display_token
@@ -21,24 +19,19 @@ from regard.lens.text.run import run
 from regard.server import Limits, LiveServer
 from regard.views.html.page import build_page
 from server.live_client import ask, edit, effect_question, generate_question, post, request
-from weights import LOAN, RIVER, minilm, random_checkpoint, smollm2
+from weights import LOAN, RIVER, minilm, smollm2
 
 TEXT = "the river bank"
 SENTENCE = "When Mary and John went to the store, John gave a drink to"
 
 
-def file_facts(pretrained: Any, text: str) -> dict[str, Any]:
-    """The facts of today's page of a text."""
-    text_run = run(text, pretrained)
-    text_run.label_surface_forms()
-    return json.loads(json.dumps(build_page(text_run.recording, title=text, model=pretrained.name).facts))
-
-
 @pytest.mark.parametrize("kind", ["decoder", "encoder"])
 def test_facts_are_those_of_the_page_that_is_a_file(request, kind):
     server, pretrained = (request.getfixturevalue(name) for name in (f"{kind}_server", f"small_{kind}"))
-    facts = ask(server, TEXT)["texts"][0]["facts"]
-    assert facts == file_facts(pretrained, TEXT)
+    text_run = run(TEXT, pretrained)
+    text_run.label_surface_forms()
+    page = build_page(text_run.recording, title=TEXT, model=pretrained.name)
+    assert ask(server, TEXT)["texts"][0]["facts"] == json.loads(json.dumps(page.facts))
 
 
 def test_numbers_give_the_queries_of_every_head(decoder_server, small_decoder):
@@ -104,44 +97,22 @@ def test_an_encoder_has_no_next_tokens(encoder_server):
 
 @pytest.mark.more
 def test_the_facts_of_the_model_say_what_it_can(minilm_server, smollm2_server):
-    encoder, decoder = (request(server, "GET", "model").json for server in (minilm_server, smollm2_server))
-    assert (encoder["kind"], encoder["has_vector"], encoder["generates"], encoder["max_tokens"]) == (
-        "encoder",
-        True,
-        False,
-        512,
-    )
-    assert encoder["metrics"] == ["cosine", "similarity"]
-    assert (decoder["kind"], decoder["has_vector"], decoder["generates"], decoder["max_tokens"]) == (
-        "decoder",
-        False,
-        True,
-        1024,
-    )
-    assert decoder["metrics"] == ["log_prob", "logit_difference", "kl"]
-    assert len(encoder["texts"]) == 2
-    assert len(decoder["texts"]) == 1
+    encoder = {"kind": "encoder", "has_vector": True, "generates": False, "max_tokens": 512}
+    encoder |= {"metrics": ["cosine", "similarity"]}
+    decoder = {"kind": "decoder", "has_vector": False, "generates": True, "max_tokens": 1024}
+    decoder |= {"metrics": ["log_prob", "logit_difference", "kl"]}
+    for server, expected, count in ((minilm_server, encoder, 2), (smollm2_server, decoder, 1)):
+        facts = request(server, "GET", "model").json
+        assert expected.items() <= facts.items()
+        assert len(facts["texts"]) == count
 
 
 @pytest.mark.parametrize("family", ["t5", "bart"])
-def test_an_encoder_decoder_shows_what_it_writes_for_the_text(tmp_path, serve, family):
-    random_checkpoint(tmp_path / family, family)
-    server = serve(regard.load(tmp_path / family))
-    answer = post(server, "ask", {"texts": [TEXT], "edits": []}).answer
-    assert {attention["group"] for attention in answer["texts"][0]["facts"]["attentions"]} == {
-        "encoder",
-        "decoder",
-        "cross",
-    }
-
-
-def test_an_edit_of_an_encoder_keeps_the_target_of_an_encoder_decoder(tmp_path, serve):
-    random_checkpoint(tmp_path / "t5", "t5")
-    server = serve(regard.load(tmp_path / "t5"))
-    moved = ask(server, TEXT, edits=[edit(0, 0, off=True)])["movement"]
-    assert len(moved["heads"]) == sum(
-        len(attention["heads"]) for attention in ask(server, TEXT)["texts"][0]["facts"]["attentions"]
-    )
+def test_an_encoder_decoder_shows_what_it_writes_and_an_edit_keeps_that(serve, family):
+    answer = ask(serve(pretrained(family)), TEXT, edits=[edit(0, 0, off=True)])
+    attentions = answer["texts"][0]["facts"]["attentions"]
+    assert {attention["group"] for attention in attentions} == {"encoder", "decoder", "cross"}
+    assert len(answer["movement"]["heads"]) == sum(len(attention["heads"]) for attention in attentions)
 
 
 # A module of a user.
@@ -195,26 +166,28 @@ def test_a_module_of_a_user_generates_and_has_effects(serve):
     assert [part["name"] for part in effects["parts"]] == ["0.0", "0.1", "1.0", "1.1"]
 
 
+@pytest.fixture
+def served_llama(serve):
+    """A server of a model of transformers, which computes attention by an implementation."""
+
+    def call(implementation):
+        folder, _ = checkpoint("llama")
+        load = transformers.AutoModelForCausalLM.from_pretrained
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        return serve(load(folder, attn_implementation=implementation).eval(), tokenizer)
+
+    return call
+
+
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_a_model_of_transformers_is_served_with_its_tokenizer(tmp_path, serve, implementation):
-    random_checkpoint(tmp_path / "llama", "llama")
-    module = transformers.AutoModelForCausalLM.from_pretrained(
-        tmp_path / "llama", attn_implementation=implementation
-    ).eval()
-    server = serve(module, transformers.AutoTokenizer.from_pretrained(tmp_path / "llama"))
-    ours = serve(regard.load(tmp_path / "llama"))
-    theirs, expected = (ask(each, TEXT)["texts"][0] for each in (server, ours))
+def test_a_model_of_transformers_is_served_with_its_tokenizer(decoder_server, served_llama, implementation):
+    theirs, expected = (ask(each, TEXT)["texts"][0] for each in (served_llama(implementation), decoder_server))
     assert [t["id"] for t in theirs["next"][:5]] == [t["id"] for t in expected["next"][:5]]
     assert len(theirs["facts"]["attentions"]) == 3
 
 
-def test_eager_attention_follows_what_needs_no_queries_and_names_the_rest(tmp_path, serve):
-    random_checkpoint(tmp_path / "llama", "llama")
-    load = transformers.AutoModelForCausalLM.from_pretrained
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "llama")
-    eager, fused = (
-        serve(load(tmp_path / "llama", attn_implementation=name).eval(), tokenizer) for name in ("eager", "sdpa")
-    )
+def test_eager_attention_follows_what_needs_no_queries_and_names_the_rest(served_llama):
+    eager, fused = served_llama("eager"), served_llama("sdpa")
     followed = [edit(1, 2, 3, temperature=2, mask={"1": False}), edit(0, 1, off=True)]
     after = [ask(server, TEXT, edits=followed)["movement"] for server in (eager, fused)]
     for one, other in zip(*(moved["next"]["after"][:5] for moved in after), strict=True):
@@ -222,6 +195,13 @@ def test_eager_attention_follows_what_needs_no_queries_and_names_the_rest(tmp_pa
     assert after[0]["notes"] == []
     (note,) = ask(eager, TEXT, edits=[edit(1, 2, 3, scores={"0": 1})])["movement"]["notes"]
     assert "scores and scale stay as they are" in note
+
+
+def test_a_text_that_the_tokenizer_of_a_user_cannot_read_is_refused(serve):
+    without_unknown = tokenizers.Tokenizer(tokenizers.models.WordLevel({"the": 0}, "[UNK]"))
+    server = serve(Tiny(17).eval(), without_unknown, texts="the")
+    error = post(server, "ask", {"texts": ["river"], "edits": []}).error
+    assert "the tokenizer cannot read this text: WordLevel" in error["message"]
 
 
 def test_a_module_that_went_back_to_training_is_refused(serve):

@@ -1,7 +1,6 @@
 """Clients that misbehave, and a server that ends: nothing else suffers, and nothing is left."""
 
-from __future__ import annotations
-
+import asyncio
 import os
 import signal
 import socket
@@ -19,13 +18,14 @@ import regard
 from regard import InputError
 from regard.server import Limits, LiveServer
 from regard.server.events import EventStream, encode_event
+from regard.server.http_server import HttpServer
 from server.live_client import (
     ask,
+    bytes_of_post,
     effect_question,
     generate_question,
     open_socket,
     parse_events,
-    post,
     raw_post,
     read_all,
     request,
@@ -69,6 +69,7 @@ def test_a_connection_that_sends_no_request_is_closed(small_decoder, serve, data
         assert read_all(connection) == b""
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("path", "headers", "then"),
     [
@@ -137,9 +138,7 @@ def test_more_connections_than_the_limit_are_refused_and_the_server_goes_on(smal
 
 
 def test_progress_that_a_slow_reader_missed_is_left_out():
-    import asyncio
-
-    async def read() -> list[bytes]:
+    async def read():
         stream = EventStream(asyncio.get_running_loop())
         for n in range(100):
             stream.put("progress", n)
@@ -164,7 +163,7 @@ def test_no_text_can_end_an_event(text):
 # The end.
 
 
-def live_threads() -> set[threading.Thread]:
+def live_threads():
     return {thread for thread in threading.enumerate() if thread.name.startswith("regard-live")}
 
 
@@ -180,19 +179,25 @@ def test_a_closed_server_leaves_no_thread_and_no_port(small_decoder):
     LiveServer(small_decoder, port=port).close()
 
 
-def test_closing_ends_what_is_being_computed(small_decoder):
+@pytest.mark.parametrize(
+    ("path", "question"),
+    [("effects", effect_question("the river bank " * 12, over="edges")), ("generate", generate_question(TEXT, 55))],
+)
+def test_closing_ends_what_is_being_computed(small_decoder, path, question):
     before = live_threads()
     server = LiveServer(small_decoder).start()
-    question = raw_post(server, "effects", effect_question("the river bank " * 12, over="edges"))
-    with open_socket(server, question) as connection:
-        wait_until(lambda: server._queue._running is not None, "the effects")
+    with open_socket(server, raw_post(server, path, question)) as connection:
+        wait_until(lambda: server._queue._running is not None, "the computing")
         server.close()
         assert b"event: answer" not in read_all(connection)
     assert live_threads() == before
 
 
-def test_a_server_that_never_started_can_be_closed_twice(small_decoder):
+@pytest.mark.parametrize("started", [False, True])
+def test_a_closed_server_may_be_closed_again_and_not_started(small_decoder, started):
     server = LiveServer(small_decoder)
+    if started:
+        server.start()
     server.close()
     server.close()
     with pytest.raises(RuntimeError, match="closed"):
@@ -206,31 +211,29 @@ def test_starting_twice_is_starting_once(small_decoder, serve):
     assert server._thread is thread
 
 
-def test_a_closed_server_is_not_started_again(small_decoder):
-    server = LiveServer(small_decoder).start()
-    server.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        server.start()
-
-
-@pytest.mark.parametrize("port", [-1, 65_536, 70_000])
-def test_a_port_out_of_range_is_refused_and_no_other_taken(small_decoder, port):
-    with pytest.raises(InputError, match="a whole number from 0 to 65535"):
-        LiveServer(small_decoder, port=port)
-
-
 @pytest.mark.parametrize(
-    ("options", "argument"),
+    ("options", "argument", "message"),
     [
-        ({"texts": ["a", " \n"]}, "texts[1]"),
-        ({"texts": "a \udce9"}, "texts[0]"),
-        ({"texts": ["the " * 100]}, "texts[0]"),
-        ({"name": "\udce9"}, "name"),
+        *(({"port": port}, "port", "a whole number from 0 to 65535") for port in (-1, 65_536, 70_000)),
+        ({"texts": ["a", " \n"]}, "texts[1]", "this one is empty"),
+        ({"texts": "a \udce9"}, "texts[0]", "not valid text"),
+        ({"texts": "the river " * 60}, "texts[0]", "182 tokens, and .* has positions for 64"),
+        ({"name": "\udce9"}, "name", "not valid text"),
+        *(
+            ({"host": host}, "host", f"host='{host}' .* nothing is encrypted, .* allow_remote=True")
+            for host in ("0.0.0.0", "::", "192.168.1.1", "example.org")
+        ),
+        *(({"host": host, "allow_remote": True}, "host", "is no address") for host in ("no such host", "127.0.0.1.1")),
+        *(
+            ({"allowed_hosts": [name]}, "allowed_hosts", "no name of a machine")
+            for name in ("", "http://lab.example", "lab.example:80", "lab.example/path")
+        ),
     ],
 )
-def test_what_the_page_could_not_open_with_is_refused_before_it_is_served(small_decoder, options, argument):
-    with pytest.raises(InputError) as refused:
-        LiveServer(small_decoder, **options)
+@pytest.mark.usefixtures("as_a_user_runs_it")
+def test_what_cannot_be_served_is_refused_by_name(small_decoder, options, argument, message):
+    with pytest.raises(InputError, match=message) as refused:
+        regard.live(small_decoder, **options)
     assert refused.value.argument == argument
 
 
@@ -238,12 +241,6 @@ def test_a_port_that_is_taken_is_refused_by_name(small_decoder, serve):
     port = serve(small_decoder).port
     with pytest.raises(InputError, match=f"port={port} of 127.0.0.1 cannot be used"):
         LiveServer(small_decoder, port=port)
-
-
-@pytest.mark.parametrize("host", ["no such host", "127.0.0.1.1"])
-def test_what_is_no_address_is_refused_by_name(small_decoder, host):
-    with pytest.raises(InputError, match="is no address"):
-        LiveServer(small_decoder, host=host, allow_remote=True)
 
 
 @pytest.mark.parametrize("library", ["starlette", "uvicorn"])
@@ -256,80 +253,85 @@ def test_a_library_that_is_missing_is_named_with_the_extra(small_decoder, monkey
 
 
 SCRIPT = """
-import sys
-import regard
-from regard.server import LiveServer
-server = LiveServer(regard.load(sys.argv[1]))
-server.serve_forever(on_start=lambda: print(server.url, server.port, flush=True))
-print("ended", flush=True)
-"""
-
-
-AT_ONCE = """
 import signal, sys, threading
 import regard
 from regard.server import LiveServer
 server = LiveServer(regard.load(sys.argv[1]))
-server.serve_forever(on_start=lambda: signal.raise_signal(signal.SIGINT))
+server.serve_forever(on_start=lambda: {on_start})
 print(server._socket.fileno(), [thread.name for thread in threading.enumerate()])
 """
+CLOSED = "-1 ['MainThread']\n"
+
+
+def served(small_decoder, on_start, **options):
+    """A process that serves in the foreground."""
+    command = [sys.executable, "-c", SCRIPT.format(on_start=on_start), small_decoder.name]
+    environment = {**os.environ, "PYTHONPATH": str(Path(regard.__file__).parents[1]), **options.pop("env", {})}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment, **pipes, **options)
 
 
 @pytest.mark.more
 def test_ctrl_c_as_soon_as_the_server_listens_ends_it(small_decoder):
-    environment = {**os.environ, "PYTHONPATH": str(Path(regard.__file__).parents[1])}
-    command = [sys.executable, "-c", AT_ONCE, small_decoder.name]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "-1 ['MainThread']\n", "")
+    process = served(small_decoder, "signal.raise_signal(signal.SIGINT)")
+    assert (process.communicate(timeout=60), process.returncode) == ((CLOSED, ""), 0)
 
 
 @pytest.mark.more
 @pytest.mark.parametrize("busy", [False, True])
 def test_ctrl_c_ends_the_process_and_leaves_nothing(small_decoder, tmp_path, busy):
-    environment = {**os.environ, "PYTHONPATH": str(Path(regard.__file__).parents[1]), "TMPDIR": str(tmp_path / "tmp")}
-    (tmp_path / "tmp").mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, small_decoder.name],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env=environment,
-    )
-    assert process.stdout is not None
-    url, port = process.stdout.readline().split()
-    connection = socket.create_connection(("127.0.0.1", int(port)), timeout=60)
-    if busy:
-        secret = url.split("/")[3]
-        body = (
-            b'{"texts": ["%s"], "over": "edges", "metric": "kl", "tokens": [], "ablation": "zero", "source": null}'
-            % (b"the river bank " * 12)
-        )
-        head = f"POST /{secret}/effects HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
-        connection.sendall(head.encode() + body)
-        connection.recv(100)
-    process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
-    connection.close()
-    assert (process.returncode, output, errors) == (0, "ended\n", "")
-    assert [path.name for path in tmp_path.rglob("*")] == [
-        "tmp"
-    ]  # nothing was written, here or where temporary files go
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    said = "print(server.rules.secret, server.port, flush=True)"
+    process = served(small_decoder, said, cwd=tmp_path, env={"TMPDIR": str(temporary)})
+    secret, port = process.stdout.readline().split()
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=60) as connection:
+        if busy:
+            question = effect_question("the river bank " * 12, over="edges")
+            connection.sendall(bytes_of_post(secret, int(port), "effects", question))
+            connection.recv(100)
+        process.send_signal(signal.SIGINT)
+        assert (process.communicate(timeout=60), process.returncode) == ((CLOSED, ""), 0)
+    assert list(tmp_path.rglob("*")) == [temporary]  # nothing was written, here or where temporary files go
+
+
+@pytest.mark.more
+def test_a_connection_that_comes_up_while_the_server_stops_holds_nothing_up():
+    async def application(scope, receive, send):
+        raise AssertionError("there is no request")
+
+    async def accepted_late():
+        """A connection that waited in the system's queue until every open one had been closed."""
+        while server.servers[0].is_serving():
+            await asyncio.sleep(0.001)
+        protocol = server.config.http_protocol_class
+        state = {"config": server.config, "server_state": server.server_state, "app_state": {}}
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol(**state), theirs)
+
+    def stop_soon():
+        server.should_exit = True
+        tasks.append(asyncio.ensure_future(accepted_late()))
+
+    tasks = []
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = HttpServer(application, Limits(), on_start=stop_soon, on_stop=lambda: None)
+    client, theirs = socket.socketpair()
+    with client:
+        asyncio.run(server.serve([listening]))
+        assert tasks[0].done()
+        assert not server.server_state.connections
+        assert client.recv(1) == b""
 
 
 @pytest.mark.slow
 def test_memory_stays_flat_over_a_thousand_requests(small_decoder, serve):
     server = serve(small_decoder)
 
-    def resident() -> int:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-
-    def round_of(count: int) -> None:
+    def resident_after(count):
+        """Bytes, after so many requests."""
         for n in range(count):
-            post(server, "ask", {"texts": ["the river " * (1 + n % 12)], "edits": []})
+            ask(server, "the river " * (1 + n % 12))
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-    round_of(100)
-    before = resident()
-    round_of(1_000)
-    assert resident() - before < 20e6
+    before = resident_after(100)
+    assert resident_after(1_000) - before < 20e6

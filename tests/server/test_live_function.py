@@ -23,26 +23,7 @@ def test_a_model_is_named_as_for_load(tmp_path):
     random_checkpoint(tmp_path / "gpt2", "gpt2")
     with regard.live(tmp_path / "gpt2") as server:
         assert ask(server, "a b")["texts"][0]["next"]
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-def test_a_module_needs_its_tokenizer(small_decoder):
-    with pytest.raises(regard.InputError, match="needs its tokenizer"):
-        regard.live(small_decoder.model)
-
-
-@pytest.mark.usefixtures("as_a_user_runs_it")
-@pytest.mark.parametrize(
-    ("text", "reason"), [(" ", "this one is empty"), ("the river " * 60, "182 tokens, and .* has positions for 64")]
-)
-def test_a_text_that_the_page_could_not_open_with_is_refused_at_the_start(small_decoder, text, reason):
-    with pytest.raises(regard.InputError, match=reason):
-        regard.live(small_decoder, texts=text)
-
-
-def test_another_host_needs_to_be_allowed(small_decoder):
-    with pytest.raises(regard.InputError, match=r"host='0\.0\.0\.0'.*allow_remote=True"):
-        regard.live(small_decoder, host="0.0.0.0")
+        assert request(server, "GET", "model").json["name"] == str(tmp_path / "gpt2")
 
 
 @pytest.fixture
@@ -58,9 +39,8 @@ def notebook(tmp_path):
         thread.start()
 
         def call(html):
-            (tmp_path / "notebook.html").write_text(
-                f"<!doctype html><link rel=icon href=data:,>{html}", encoding="utf-8"
-            )
+            page = f"<!doctype html><link rel=icon href=data:,>{html}"
+            (tmp_path / "notebook.html").write_text(page, encoding="utf-8")
             return f"http://localhost:{server.server_port}/notebook.html"
 
         yield call
@@ -68,6 +48,7 @@ def notebook(tmp_path):
         thread.join()
 
 
+@pytest.mark.more
 def test_a_notebook_shows_the_page_in_a_frame_and_its_plain_address(chromium, notebook, small_decoder):
     count = len(small_decoder.encode("b a b a").ids)
     with (
@@ -78,8 +59,3 @@ def test_a_notebook_shows_the_page_in_a_frame_and_its_plain_address(chromium, no
         page.frame_locator("iframe").locator(f".live-status .words:text-matches('^{count} tokens')").wait_for()
         assert page.locator("a").get_attribute("href") == server.url
     assert {line for line in log if not line.startswith(f"request: {server.url}")} == set()
-
-
-def test_a_title_that_is_markup_stays_text_in_the_frame(small_decoder):
-    with regard.live(small_decoder, name='"><script>alert(1)</script>') as server:
-        assert "<script" not in server._repr_html_()

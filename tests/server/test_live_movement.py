@@ -1,15 +1,15 @@
 """`Movement`: edits of rows go through the model, and what they change is told."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F
 
 import regard
+from regard.lens import AttentionMap
 from regard.lens.text.run import run
+from regard.server import Limits
 from regard.server.movement import edited_rows
-from regard.server.questions import RowEdits
+from regard.server.questions import RowEdits, read_question
 from server.live_client import ask, edit
 from weights import LOAN, RIVER, minilm
 
@@ -63,25 +63,17 @@ def test_edits_that_change_nothing_move_nothing(minilm_server):
 @torch.no_grad()
 def test_the_model_goes_on_with_the_rows_of_the_definition(decoder_server, small_decoder, edits, query):
     """The logits after an edit are those of a model whose head gives the edited rows of the definition @ v."""
-    row = RowEdits(
-        {int(k): v for k, v in edits.get("scores", {}).items()},
-        edits.get("scale"),
-        edits.get("temperature", 1.0),
-        {int(k): v for k, v in edits.get("mask", {}).items()},
-        tuple(edits.get("removedKeys", ())),
-    )
-    moved = movement(decoder_server, TEXT, edits=[edit(1, 3, query, **edits)])
+    asked = edit(1, 3, query, **edits)
+    (read,) = read_question({"texts": [TEXT], "edits": [asked]}, Limits()).edits
+    moved = movement(decoder_server, TEXT, edits=[asked])
     maps, paths = recorded(small_decoder)
     rows = range(maps[1].shape[2]) if query is None else [query]
-    weights = edited_rows(maps[1], 3, rows, row).float()
+    weights = edited_rows(maps[1], 3, rows, read.row).float()
     output = weights @ maps[1].v[0, 3 // 3]
 
     attention = small_decoder.model.get_submodule(paths[1])
-    hook = _put_in(attention, 3, list(rows), output)
-    try:
+    with _put_in(attention, 3, list(rows), output):
         logits = small_decoder.model(torch.tensor([small_decoder.encode(TEXT).ids]))[0, -1]
-    finally:
-        hook.remove()
     after = moved["next"]["after"]
     assert [token["logit"] for token in after] == pytest.approx([float(logits[t["id"]]) for t in after], abs=1e-4)
 
@@ -96,9 +88,8 @@ def _put_in(attention, head, rows, output):
         x[0, rows, head * width : (head + 1) * width] = output
         return (x,)
 
-    projection = next(
-        child for name, child in attention.named_modules() if name.endswith(("out_proj", "o_proj", "out"))
-    )
+    names = ("out_proj", "o_proj", "out")
+    projection = next(child for name, child in attention.named_modules() if name.endswith(names))
     return projection.register_forward_pre_hook(replaced)
 
 
@@ -126,9 +117,8 @@ def test_later_heads_change_as_a_recording_of_the_edited_model_says(decoder_serv
     for head in moved["heads"]:
         if head["attention"] == 0:
             continue
-        before_weights, after_weights = (
-            m[0, head["head"]] for m in (maps[head["attention"]], after[paths[head["attention"]]])
-        )
+        before_weights = maps[head["attention"]][0, head["head"]]
+        after_weights = after[paths[head["attention"]]][0, head["head"]]
         change = (after_weights - before_weights).abs()
         assert abs(head["after"] - head["before"]) == pytest.approx(float(change.max()), abs=1e-5)
         place = head["query"], head["key"]
@@ -149,29 +139,21 @@ def test_a_key_that_the_model_itself_masks_is_a_note(decoder_server):
     assert note.endswith("head 4: the model itself masks key 2, and no edit can lift that")
 
 
+def test_an_edit_changes_neither_the_facts_of_its_answer_nor_those_of_the_next(decoder_server):
+    edits = [edit(1, 1, 1, temperature=9), edit(0, 0, off=True)]
+    before, edited, after = (ask(decoder_server, TEXT, edits=each)["texts"] for each in ([], edits, []))
+    assert before == edited == after
+
+
 def test_one_row_switched_off_gives_zeros_in_that_row_alone(minilm_server):
-    one, every = (
-        movement(minilm_server, RIVER, edits=[edit(5, 0, query, off=True)])["distance"] for query in (4, None)
-    )
+    edits = (edit(5, 0, query, off=True) for query in (4, None))
+    one, every = (movement(minilm_server, RIVER, edits=[each])["distance"] for each in edits)
     assert 0 < one < every
-
-
-def test_an_answer_with_edits_still_has_the_facts_without_them(decoder_server):
-    plain = ask(decoder_server, TEXT)["texts"]
-    assert ask(decoder_server, TEXT, edits=[edit(0, 0, off=True)])["texts"] == plain
-
-
-def test_nothing_of_an_edit_is_left_for_the_next_question(decoder_server):
-    before = ask(decoder_server, TEXT)["texts"]
-    ask(decoder_server, TEXT, edits=[edit(1, 1, 1, temperature=9), edit(2, 0, off=True)])
-    assert ask(decoder_server, TEXT)["texts"] == before
 
 
 @pytest.mark.parametrize("name", ["softcap", "sinks", "bias"])
 def test_rows_of_the_definition_are_those_of_a_map(name):
     """Without edits a row is the map's own; what a model adds to scores is in it."""
-    from regard.lens.maps.map import AttentionMap
-
     options = {"softcap": {"softcap": 2.0}, "sinks": {"sinks": torch.randn(4)}, "bias": {"bias": torch.randn(4, 5, 5)}}
     q, k, v = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8)
     m = AttentionMap(q, k, v, regard.mask.causal(), **options[name])
@@ -180,8 +162,6 @@ def test_rows_of_the_definition_are_those_of_a_map(name):
 
 
 def test_a_row_without_any_key_has_zero_weights():
-    from regard.lens.maps.map import AttentionMap
-
     m = AttentionMap(torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 4))
     row = RowEdits({}, None, 1.0, {}, (0, 1, 2))
     assert edited_rows(m, 0, [1], row).tolist() == [[0.0, 0.0, 0.0]]

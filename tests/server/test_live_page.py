@@ -1,7 +1,6 @@
 """The page of `regard live` in Chromium, and its model behind a real server."""
 
 import json
-from contextlib import ExitStack
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -10,6 +9,7 @@ import torch
 
 import regard
 from regard.server import LiveServer
+from views.html import browsing
 from weights import smollm2
 
 FRANCE = "The capital of France is"
@@ -19,23 +19,8 @@ MARY = "When Mary and John went to the store, John gave a drink to"
 
 @pytest.fixture
 def open_live(chromium):
-    """A function that opens the page of a server in a tab of its own, in a state as a link to it says.
-
-    After the test every page has asked its own server only, said no error or warning, raised nothing and kept to its
-    policy.
-    """
-    logs = []
-    with ExitStack() as pages:
-
-        def call(server, state=None, **options):
-            url = server.url if state is None else f"{server.url}#{quote(json.dumps(state))}"
-            page, log = pages.enter_context(chromium.served(url, **options))
-            logs.append(log)
-            page.wait_for_selector("html[data-ready]")
-            return page
-
-        yield call
-    assert [line for log in logs for line in log] == []
+    """A function that opens the page of a server in a tab of its own, in a state as a link to it says."""
+    yield from browsing.sound_pages(lambda server, hash, **options: chromium.served(f"{server.url}#{hash}", **options))
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +37,14 @@ def france_server():
         yield server
 
 
-def likeliest(page):
-    """The first row of the table of next tokens: token, logit, probability."""
-    return page.locator("#view-next tbody tr").first.inner_text().split()
-
-
 def wait_for_next(page, token):
     page.wait_for_selector(f"#view-next tbody tr:first-child:has-text('{token}')")
+
+
+def start_writing(page, num_tokens):
+    """Begin to write that many tokens, in the view Writing."""
+    page.fill("#writing-max_new_tokens", str(num_tokens))
+    page.click("#writing-generate")
 
 
 def test_the_next_tokens_follow_while_one_types(open_live, france_server):
@@ -71,16 +57,7 @@ def test_the_next_tokens_follow_while_one_types(open_live, france_server):
         logits = smollm2().model(torch.tensor([smollm2().encode("The capital of Italy is").ids]))[0, -1]
     (rome,) = smollm2().encode(" Rome").ids
     expected = ["␣Rome", f"{logits[rome]:.2f}", f"{logits.softmax(-1)[rome]:.2%}".replace("%", ""), "%"]
-    assert likeliest(page) == expected
-
-
-@pytest.mark.more
-def test_every_view_shows_the_text_that_was_typed(open_live, france_server):
-    page = open_live(france_server, {"view": "map"})
-    page.fill("#text-1", "Rivers have banks")
-    for view in ("map", "sentence", "arithmetic", "whatif"):
-        page.click(f"#tab-{view}")
-        page.wait_for_selector(f"#view-{view} .token:text('banks'):visible")
+    assert page.locator("#view-next tbody tr").first.inner_text().split() == expected
 
 
 @pytest.mark.more
@@ -118,8 +95,7 @@ new MutationObserver(note).observe(document.body, { subtree: true, childList: tr
 def test_a_text_is_written_token_by_token_while_the_map_grows_and_then_all_views_show_it(open_live, france_server):
     page = open_live(france_server, {"view": "writing", "attention": 4, "head": 7})
     page.evaluate(OBSERVED)
-    page.fill("#writing-max_new_tokens", "12")
-    page.click("#writing-generate")
+    start_writing(page, 12)
     page.wait_for_selector("#view-writing .progress:has-text('Written: 12 tokens')")
     seen, prompt = page.evaluate("seen"), len(smollm2().encode(FRANCE).ids)
     assert seen["tokens"] == sorted(seen["tokens"])
@@ -136,8 +112,7 @@ def test_a_text_is_written_token_by_token_while_the_map_grows_and_then_all_views
 @pytest.mark.more
 def test_each_written_token_has_its_candidates_and_another_one_ends_the_text_there(open_live, river_server):
     page = open_live(river_server, {"view": "writing"})
-    page.fill("#writing-max_new_tokens", "4")
-    page.click("#writing-generate")
+    start_writing(page, 4)
     page.wait_for_selector("#view-writing .progress:has-text('Written')")
     written = page.locator("#view-writing .written button")
     names = written.all_inner_texts()
@@ -156,8 +131,7 @@ def test_each_written_token_has_its_candidates_and_another_one_ends_the_text_the
 @pytest.mark.more
 def test_stop_keeps_what_was_written(open_live, france_server):
     page = open_live(france_server, {"view": "writing"})
-    page.fill("#writing-max_new_tokens", "200")
-    page.click("#writing-generate")
+    start_writing(page, 200)
     page.wait_for_selector("#view-writing .written button:nth-of-type(3)")
     page.click("#writing-stop")
     page.wait_for_selector("#view-writing .progress:has-text('Stopped after')")
@@ -170,8 +144,7 @@ def test_stop_keeps_what_was_written(open_live, france_server):
 @pytest.mark.more
 def test_what_one_types_comes_before_what_is_being_written(open_live, france_server):
     page = open_live(france_server, {"view": "writing"})
-    page.fill("#writing-max_new_tokens", "250")
-    page.click("#writing-generate")
+    start_writing(page, 250)
     page.wait_for_selector("#view-writing .written button:nth-of-type(2)")
     page.fill("#text-1", "The capital of Italy is")
     page.click("#tab-next")
@@ -185,10 +158,9 @@ def test_the_same_seed_writes_the_same_text_and_a_temperature_another_one(open_l
     texts = []
     for temperature, seed in (("1.5", "3"), ("1.5", "3"), ("0", "3")):
         page.fill("#text-1", RIVER)
-        page.fill("#writing-max_new_tokens", "6")
         page.fill("#writing-temperature", temperature)
         page.fill("#writing-seed", seed)
-        page.click("#writing-generate")
+        start_writing(page, 6)
         page.wait_for_selector("#view-writing .progress:has-text('Written')")
         texts.append(page.input_value("#text-1"))
     assert texts[0] == texts[1] != texts[2]
@@ -245,20 +217,6 @@ def test_an_effect_ends_when_another_text_is_typed(open_live, france_server):
 
 
 @pytest.mark.more
-def test_two_tabs_with_two_texts_never_show_one_anothers(open_live, france_server):
-    texts = ["Rivers have banks", "Clouds bring rain"]
-    pages = [open_live(france_server, {"view": "next"}) for _ in texts]
-    for n in range(4):
-        for page, text in zip(pages, texts, strict=True):
-            page.fill("#text-1", text[: 8 + 3 * n] if n < 3 else text)
-    for page, own, other in zip(pages, texts, reversed(texts), strict=True):
-        page.wait_for_selector(f"#view-next .end .token:text-is('{own}')")
-        for view in ("sentence", "next", "map", "arithmetic", "whatif"):
-            page.click(f"#tab-{view}")
-            assert not set(other.split()) & set(page.locator("body").inner_text().split())
-
-
-@pytest.mark.more
 def test_a_hostile_text_stays_text(open_live, france_server):
     page = open_live(france_server, {"view": "next"})
     hostile = "</script><img src=x onerror=\"document.documentElement.dataset.hacked='yes'\">\u202e\x00<x-evil>"
@@ -271,6 +229,7 @@ def test_a_hostile_text_stays_text(open_live, france_server):
     assert page.locator("main img[src=x], main x-evil, main script").count() == 0
 
 
+@pytest.mark.more
 def test_a_request_that_is_refused_says_why_and_the_last_answer_stays(chromium, serve, small_decoder):
     server = serve(small_decoder)
     with chromium.served(f"{server.url}#{quote(json.dumps({'view': 'sentence'}))}") as (page, _):
@@ -281,6 +240,7 @@ def test_a_request_that_is_refused_says_why_and_the_last_answer_stays(chromium, 
         assert page.locator("#view-sentence .tokenlist").first.inner_text() == before
 
 
+@pytest.mark.more
 def test_a_server_that_is_gone_is_said_and_asked_again(chromium, serve, small_decoder):
     server = serve(small_decoder)
     with chromium.served(f"{server.url}#{quote(json.dumps({'view': 'next'}))}") as (page, _):
@@ -296,23 +256,11 @@ def test_a_server_that_is_gone_is_said_and_asked_again(chromium, serve, small_de
 
 
 @pytest.mark.more
-def test_a_server_that_was_started_anew_is_told_from_one_that_is_gone(chromium, serve, small_decoder):
-    server = serve(small_decoder)
-    with chromium.served(server.url) as (page, _):
-        page.wait_for_selector("html[data-ready]")
-        server.close()
-        with LiveServer(small_decoder, port=server.port):
-            page.fill("#text-1", "a b")
-            page.wait_for_selector(".live-status .words.error:has-text('started anew')")
-
-
-@pytest.mark.more
 @pytest.mark.parametrize("view", ["next", "writing"])
 def test_nothing_is_wider_than_a_small_dark_screen(open_live, river_server, view):
     page = open_live(river_server, {"view": view}, width=360, dark=True)
     if view == "writing":
-        page.fill("#writing-max_new_tokens", "12")
-        page.click("#writing-generate")
+        start_writing(page, 12)
         page.wait_for_selector("#view-writing .progress:has-text('Written')")
         page.click("#view-writing .written button:nth-of-type(1)")
     page.wait_for_selector(f"#view-{view} .candidates")

@@ -1,23 +1,12 @@
 """Requests of every other shape: refused by name, never an error of the server."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.live_client import (
-    edit,
-    effect_question,
-    generate_question,
-    open_socket,
-    post,
-    raw_post,
-    read_all,
-    request,
-)
+from server.live_client import edit, effect_question, generate_question, open_socket, post, raw_post, read_all, request
 
 TEXT = "the bank"
 GOOD_EDIT = edit(0, 0, 1, scores={"0": 1.5}, scale=0.5, temperature=2, mask={"1": False}, removedKeys=[0])

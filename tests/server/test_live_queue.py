@@ -1,7 +1,5 @@
 """The queue: one thread, first come first served, each request told its place."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -55,21 +53,15 @@ def queue():
     queue.close()
 
 
-def test_tasks_are_computed_in_the_order_in_which_they_came(queue):
-    order = []
-    first = Recorded(queue, "first", wait=True)
-    first.started.wait()
-    tasks = [Task(lambda task, n=n: order.append(n), lambda name, data: None, threading.Event().set) for n in range(3)]
-    for task in tasks:
-        queue.submit(task)
-    first.go.set()
-    wait_until(lambda: queue.length == 0, "the end of all tasks")
-    assert order == [0, 1, 2]
+@pytest.fixture
+def first(queue):
+    """A task that is computed until its `go` is set."""
+    task = Recorded(queue, "first", wait=True)
+    task.started.wait()
+    return task
 
 
-def test_each_is_told_how_many_come_first_and_when_it_moves_up(queue):
-    first = Recorded(queue, "first", wait=True)
-    first.started.wait()
+def test_each_is_told_how_many_come_first_and_when_it_moves_up(queue, first):
     second, third = Recorded(queue, "second", wait=True), Recorded(queue, "third")
     first.go.set()
     second.started.wait()
@@ -79,9 +71,7 @@ def test_each_is_told_how_many_come_first_and_when_it_moves_up(queue):
     assert third.events[-1] == ("answer", "third")
 
 
-def test_a_task_that_is_cancelled_while_it_waits_is_never_computed(queue):
-    first = Recorded(queue, "first", wait=True)
-    first.started.wait()
+def test_a_task_that_is_cancelled_while_it_waits_is_never_computed(queue, first):
     second, third = Recorded(queue, "second"), Recorded(queue, "third")
     queue.cancel(second.task)
     assert third.places == [2, 1]
@@ -90,9 +80,7 @@ def test_a_task_that_is_cancelled_while_it_waits_is_never_computed(queue):
     assert not second.started.is_set()
 
 
-def test_a_task_that_is_cancelled_while_it_is_computed_makes_room(queue):
-    first = Recorded(queue, "first", wait=True)
-    first.started.wait()
+def test_a_task_that_is_cancelled_while_it_is_computed_makes_room(queue, first):
     second = Recorded(queue, "second")
     queue.cancel(first.task)
     second.ended.wait()
@@ -100,9 +88,7 @@ def test_a_task_that_is_cancelled_while_it_is_computed_makes_room(queue):
     assert second.events[-1] == ("answer", "second")
 
 
-def test_more_than_may_wait_are_refused(queue):
-    first = Recorded(queue, "first", wait=True)
-    first.started.wait()
+def test_more_than_may_wait_are_refused(queue, first):
     for name in "abc":
         Recorded(queue, name)
     with pytest.raises(QueueFullError, match="more than 3"):
@@ -120,6 +106,20 @@ def test_a_task_that_takes_too_long_is_ended_and_says_so():
     queue.close()
 
 
+def told_of(queue, error):
+    """What the client of a task that raises an error is told of it."""
+    events, ended = [], threading.Event()
+
+    def fail(task):
+        raise error
+
+    queue.submit(Task(fail, lambda *event: events.append(event), ended.set))
+    ended.wait()
+    name, data = events[-1]
+    assert name == "error"
+    return data
+
+
 @pytest.mark.parametrize(
     ("error", "name"),
     [
@@ -132,34 +132,17 @@ def test_a_task_that_takes_too_long_is_ended_and_says_so():
     ],
 )
 def test_an_error_goes_to_its_own_client_and_the_next_task_is_computed(queue, error, name):
-    events, ended = [], threading.Event()
-
-    def fail(task: Task) -> None:
-        raise error
-
-    queue.submit(Task(fail, lambda *event: events.append(event), ended.set))
+    assert told_of(queue, error)["name"] == name
     after = Recorded(queue, "after")
     after.ended.wait()
-    assert events[-1][0] == "error"
-    assert events[-1][1]["name"] == name
     assert after.events[-1] == ("answer", "after")
 
 
 def test_of_a_long_error_the_beginning_is_told(queue):
-    events, ended = [], threading.Event()
-
-    def fail(task: Task) -> None:
-        raise RuntimeError("a" * 1_000_000)
-
-    queue.submit(Task(fail, lambda *event: events.append(event), ended.set))
-    ended.wait()
-    assert 100 < len(events[-1][1]["message"]) < 2_000
+    assert 100 < len(told_of(queue, RuntimeError("a" * 1_000_000))["message"]) < 2_000
 
 
-def test_a_closed_queue_ends_what_runs_and_what_waits_and_takes_no_more():
-    queue = ComputeQueue(3, 60)
-    first = Recorded(queue, "first", wait=True)
-    first.started.wait()
+def test_a_closed_queue_ends_what_runs_and_what_waits_and_takes_no_more(queue, first):
     second = Recorded(queue, "second")
     queue.close()
     assert first.ended.is_set()
@@ -185,10 +168,16 @@ def test_twenty_clients_at_once_are_all_answered_with_their_own_text_in_order(de
     wait_until(lambda: decoder_server._queue.length == 0, "the end of the queue")
 
 
+def ask_for_effects(server):
+    """The connection of a request that is being computed."""
+    connection = open_socket(server, raw_post(server, "effects", effect_question(*LONG["texts"], over="edges")))
+    wait_until(lambda: server._queue._running is not None, "the request")
+    return connection
+
+
 def test_a_request_beyond_the_queue_is_refused_and_the_others_are_answered(small_decoder, serve):
     server = serve(small_decoder, limits=Limits(waiting=1))
-    running = open_socket(server, raw_post(server, "effects", effect_question("the river bank " * 12, over="edges")))
-    wait_until(lambda: server._queue._running is not None, "the first request")
+    running = ask_for_effects(server)
     waiting = open_socket(server, raw_post(server, "ask", LONG))
     wait_until(lambda: server._queue.length == 2, "the second request")
     refused = post(server, "ask", LONG)
@@ -201,8 +190,7 @@ def test_a_request_beyond_the_queue_is_refused_and_the_others_are_answered(small
 
 def test_a_client_that_leaves_the_queue_frees_its_place(small_decoder, serve):
     server = serve(small_decoder)
-    running = open_socket(server, raw_post(server, "effects", effect_question("the river bank " * 12, over="edges")))
-    wait_until(lambda: server._queue._running is not None, "the first request")
+    running = ask_for_effects(server)
     waiting = [open_socket(server, raw_post(server, "ask", LONG)) for _ in range(4)]
     wait_until(lambda: server._queue.length == 5, "all requests")
     waiting[0].close()
@@ -210,13 +198,3 @@ def test_a_client_that_leaves_the_queue_frees_its_place(small_decoder, serve):
     for connection in (running, *waiting[1:]):
         connection.close()
     wait_until(lambda: server._queue.length == 0, "the end")
-
-
-@pytest.mark.more
-def test_a_client_that_leaves_during_effects_frees_the_model(smollm2_server):
-    text = "When Mary and John went to the store, John gave a drink to"
-    with open_socket(smollm2_server, raw_post(smollm2_server, "effects", effect_question(text, over="edges"))):
-        wait_until(lambda: smollm2_server._queue._running is not None, "the effects")
-    answered = post(smollm2_server, "ask", {"texts": [text], "edits": []})
-    assert answered.names[-1] == "answer"
-    wait_until(lambda: smollm2_server._queue.length == 0, "the end of the queue")

@@ -1,16 +1,12 @@
 """Who may ask the server of `regard live`, and what every response says to a browser."""
 
-from __future__ import annotations
-
 import http.client
 import json
 
 import pytest
 
-from regard import InputError
-from regard.server import LiveServer
 from regard.server.security import AccessRules
-from server.live_client import Answered, ask, post, request
+from server.live_client import ask, post, request
 
 QUESTION = {"texts": ["the bank"], "edits": []}
 HEADERS = {
@@ -21,7 +17,7 @@ HEADERS = {
 }
 
 
-def posted(server: LiveServer, headers: dict[str, str], *, secret: str | None = None) -> Answered:
+def posted(server, headers, *, secret=None):
     return request(server, "POST", "ask", json.dumps(QUESTION).encode(), headers, secret=secret)
 
 
@@ -33,15 +29,10 @@ def test_without_the_secret_every_address_is_404_and_says_nothing(decoder_server
     assert (answered.status, answered.body) == (404, b"")
 
 
-def test_a_secret_that_is_wrong_in_its_last_letter_is_404(decoder_server):
+def test_a_secret_that_is_nearly_right_is_404(decoder_server):
     secret = decoder_server.rules.secret
-    wrong = secret[:-1] + ("a" if secret[-1] != "a" else "b")
-    assert posted(decoder_server, {}, secret=wrong).status == 404
-
-
-def test_the_beginning_of_the_secret_and_more_than_it_are_404(decoder_server):
-    secret = decoder_server.rules.secret
-    assert [posted(decoder_server, {}, secret=wrong).status for wrong in (secret[:-1], secret + "a")] == [404, 404]
+    nearly = (secret[:-1], secret[:-1] + ("a" if secret[-1] != "a" else "b"), secret + "a")
+    assert [posted(decoder_server, {}, secret=wrong).status for wrong in nearly] == [404] * 3
 
 
 def test_every_server_has_a_secret_of_its_own_with_192_bits(small_decoder, serve):
@@ -102,34 +93,21 @@ def test_the_pages_own_origin_is_answered(decoder_server):
     assert posted(decoder_server, {"Origin": f"http://127.0.0.1:{decoder_server.port}"}).names[-1] == "answer"
 
 
-def all_kinds_of_response(server: LiveServer) -> list[Answered]:
-    return [
-        request(server, "GET", ""),
-        request(server, "GET", "model"),
-        request(server, "GET", "nothing"),
-        request(server, "OPTIONS", "ask", headers={"Access-Control-Request-Method": "POST"}),
-        request(server, "GET", "", secret="wrong"),
-        posted(server, {}),
-        posted(server, {"Origin": "https://evil.example"}),
-        post(server, "ask", {}),
-    ]
-
-
-def test_every_response_has_the_headers_that_keep_browsers_safe(decoder_server):
-    for answered in all_kinds_of_response(decoder_server):
+def test_every_response_keeps_browsers_safe_and_names_neither_another_site_nor_the_server(decoder_server):
+    for answered in (
+        request(decoder_server, "GET", ""),
+        request(decoder_server, "GET", "model"),
+        request(decoder_server, "GET", "nothing"),
+        request(decoder_server, "OPTIONS", "ask", headers={"Access-Control-Request-Method": "POST"}),
+        request(decoder_server, "GET", "", secret="wrong"),
+        posted(decoder_server, {}),
+        posted(decoder_server, {"Origin": "https://evil.example"}),
+        post(decoder_server, "ask", {}),
+    ):
         assert HEADERS.items() <= answered.headers.items(), answered
-        assert "default-src 'none'" in answered.headers["content-security-policy"]
-        assert "frame-ancestors 'none'" in answered.headers["content-security-policy"]
-
-
-def test_no_response_lets_another_site_read_it(decoder_server):
-    for answered in all_kinds_of_response(decoder_server):
-        assert not [name for name in answered.headers if name.startswith("access-control")]
-
-
-def test_no_response_names_the_server_or_its_version(decoder_server):
-    for answered in all_kinds_of_response(decoder_server):
-        assert "server" not in answered.headers
+        policy = answered.headers["content-security-policy"]
+        assert all(rule in policy for rule in ("default-src 'none'", "frame-ancestors 'none'"))
+        assert not [name for name in answered.headers if name.startswith("access-control") or name == "server"]
 
 
 def test_a_preflight_of_another_site_is_not_granted(decoder_server):
@@ -146,10 +124,11 @@ def test_the_page_runs_its_own_script_and_asks_this_server_alone(decoder_server)
     assert not [rule for rule in policy if "unsafe" in rule or "*" in rule]
 
 
-def test_a_model_name_cannot_become_markup_of_the_page(small_decoder, serve):
-    server = serve(small_decoder, name="</title><script>alert(1)</script>")
+def test_a_model_name_cannot_become_markup_of_the_page_or_of_its_frame(small_decoder, serve):
+    server = serve(small_decoder, name='"></title><script>alert(1)</script>')
     page = request(server, "GET", "")
     assert b"<script>alert" not in page.body
+    assert "<script" not in server._repr_html_()
     assert page.headers["content-type"].startswith("text/html; charset=utf-8")
 
 
@@ -176,12 +155,6 @@ def test_the_server_listens_on_this_machine_alone(decoder_server):
     assert decoder_server.url.startswith(f"http://127.0.0.1:{decoder_server.port}/")
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.org"])
-def test_an_address_of_other_machines_is_refused_unless_it_is_asked_for(small_decoder, host):
-    with pytest.raises(InputError, match="nothing is encrypted"):
-        LiveServer(small_decoder, host=host)
-
-
 def test_a_server_for_other_machines_is_called_by_its_address_and_by_no_name_of_others(small_decoder, serve):
     server = serve(small_decoder, host="0.0.0.0", allow_remote=True, allowed_hosts=["lab.example"])
     hosts = ["192.168.1.7:80", "lab.example", "evil.example"]
@@ -202,17 +175,6 @@ def test_the_letters_of_the_name_on_which_it_listens_may_be_large():
 @pytest.mark.parametrize("path", ["model/", "model%2f", "ask/"])
 def test_no_redirect_leads_out_of_the_secret(decoder_server, path):
     assert request(decoder_server, "GET", path).status == 404
-
-
-def test_a_name_is_allowed_whatever_its_letters(small_decoder, serve):
-    server = serve(small_decoder, allowed_hosts=["Teacher.Local"])
-    assert posted(server, {"Host": "teacher.local:80"}).status == 200
-
-
-@pytest.mark.parametrize("name", ["", "http://lab.example", "lab.example:80", "lab.example/path"])
-def test_what_is_no_name_of_a_machine_is_refused(small_decoder, name):
-    with pytest.raises(InputError, match="no name of a machine"):
-        LiveServer(small_decoder, allowed_hosts=[name])
 
 
 def test_a_server_on_an_ipv6_address_is_called_by_it():

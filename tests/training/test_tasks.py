@@ -166,6 +166,15 @@ class TestMaskedLM:
         assert sum(token == mask for _, token in chosen) / len(chosen) == pytest.approx(0.8, abs=0.04)
         assert sum(token == i for i, token in chosen) / len(chosen) == pytest.approx(0.1, abs=0.03)
 
+    def test_a_sample_of_a_long_text_is_as_long_as_the_model_reads(self, tmp_path):
+        task = build_task("mlm", d_model=16, num_layers=1, max_length=10)
+        data = task.load_data([write("mlm", tmp_path)], None)
+        pretrained = task.init_model(tmp_path / "model", data)
+        row = {"text": "the river saw " * 20, "location": "long"}
+        (sample,) = task.samples(pretrained, [row])
+        ids = pretrained.tokenizer.encode(row["text"], add_special_tokens=False).ids
+        assert sample.target == pretrained.decode(ids[:8])
+
     def test_each_epoch_has_other_masks_and_evaluation_the_same(self, trained_tasks):
         trained = trained_tasks("mlm")
         row = trained.data.eval_rows[0]

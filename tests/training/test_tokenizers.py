@@ -92,6 +92,11 @@ def test_a_small_vocabulary_has_the_frequent_letters():
     assert tokenizer.decode(tokenizer.encode("".join(letters)).ids) == "".join(letters)
 
 
+def test_a_letter_that_takes_all_space_for_letters_is_one_token():
+    """Half of the space is for letters: here one merge, which the two bytes of the letter need."""
+    assert len(train_bpe(["é b é b é"], vocab_size=NUM_BYTES + 2, special_tokens=()).encode("é").ids) == 1
+
+
 def test_a_month_is_one_token(dates_tokenizer):
     """In Hindi and Bengali too, where most vowels are marks."""
     for text in (" Dezember", " декабря", " दिसंबर", " ডিসেম্বর", " دسامبر"):

@@ -220,6 +220,7 @@ class TestProcesses:
             run("translate", pairs_file, out, resume=True, **LONGER)
         assert losses(out) == pytest.approx(losses(longer_run), abs=1e-4)
 
+    @pytest.mark.more
     def test_bad_input_ends_both_of_them(self, long_pairs, tmp_path, out):
         """The message is said once, and no process waits."""
         processes = start_processes("train", "translate", long_pairs, "--out", out, *options(), folder=tmp_path)

@@ -10,14 +10,9 @@ from regard.views.terminal.effects_table import BAR_WIDTH, draw
 from views.made_effects import head_effects, token_effects
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """A function from effects to the text."""
-
-    def call(effects, **options):
-        return terminals.drawn(draw, effects, monkeypatch, **options)
-
-    return call
+def drawn(effects, **options):
+    """The table of effects."""
+    return terminals.drawn(draw, effects, **options)
 
 
 def rows(text):
@@ -25,7 +20,7 @@ def rows(text):
     return [re.split(r" {2,}", line.strip()) for line in text.splitlines() if re.match(r"\d\.\d", line)]
 
 
-def test_the_strongest_come_first_with_their_attention_and_a_bar_each(drawn):
+def test_the_strongest_come_first_with_their_attention_and_a_bar_each():
     effects = head_effects()
     found = rows(drawn(effects, top=5))
     assert len(found) == 5
@@ -39,14 +34,14 @@ def test_the_strongest_come_first_with_their_attention_and_a_bar_each(drawn):
     assert found[0][-1] in ("█" * BAR_WIDTH, "░" * BAR_WIDTH)
 
 
-def test_a_bar_below_0_is_another_one(drawn):
+def test_a_bar_below_0_is_another_one():
     for row in rows(drawn(head_effects(), top=20)):
         effect, bar = next(cell for cell in row[1:] if cell[0] in "+-"), row[-1]
         assert set(bar) <= {"█" if effect.startswith("+") else "░"} | set(effect)
 
 
 @pytest.mark.parametrize(("encoding", "bars"), [("utf-8", "□▫"), ("ascii", "o.")])
-def test_estimates_have_bars_of_their_own(drawn, encoding, bars):
+def test_estimates_have_bars_of_their_own(encoding, bars):
     text = drawn(head_effects("both"), top=30, encoding=encoding)
     assert f"{bars[0]} raises the metric, {bars[1]} lowers it, estimated to first order" in text
     heading = next(line for line in text.splitlines() if line.startswith("head "))
@@ -54,18 +49,18 @@ def test_estimates_have_bars_of_their_own(drawn, encoding, bars):
     assert sum(" - " in line for line in text.splitlines() if re.match(r"\d\.\d", line)) == 10
 
 
-def test_metric_ablation_attention_and_notes_are_named_and_a_sentence_sums_it_up(drawn):
+def test_metric_ablation_attention_and_notes_are_named_and_a_sentence_sums_it_up():
     text = " ".join(drawn(head_effects(), columns=200).split())
     for part in ("cosine()", "Ablation: zero", "Looked at: attention from the last token.", "Note: a note."):
         assert part in text
     assert summary(head_effects()) in text
 
 
-def test_tokens_are_named(drawn):
+def test_tokens_are_named():
     assert "'bank'" in drawn(token_effects())
 
 
-def test_a_narrow_console_loses_no_number(drawn):
+def test_a_narrow_console_loses_no_number():
     text = drawn(head_effects("both"), top=3, columns=30)
     assert all(len(line) <= 30 for line in text.splitlines())
     for row in head_effects("both").top(3):

@@ -15,16 +15,11 @@ from regard.views.terminal.explanation import draw
 from weights import LOAN, RIVER, minilm
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """A function from an explanation, or from what is explained by the default model, to its text."""
-
-    def draw_text(explained, word="bank", **options):
-        if isinstance(explained, str):
-            explained = regard.explain(explained, word, minilm())
-        return terminals.drawn(draw, explained, monkeypatch, **options)
-
-    return draw_text
+def drawn(explained, word="bank", **options):
+    """An explanation, or one of a text by the default model."""
+    if isinstance(explained, str):
+        explained = regard.explain(explained, word, minilm())
+    return terminals.drawn(draw, explained, **options)
 
 
 @cache
@@ -37,7 +32,7 @@ def explained(family, word="bank", **options):
     return regard.explain(TEXT, word, pretrained(family), **options)
 
 
-def test_piped_it_is_plain_text_with_all_five_parts(drawn):
+def test_piped_it_is_plain_text_with_all_five_parts():
     text = drawn(river())
     assert "\x1b" not in text
     assert re.findall(r"^(\d)\. ", text, re.MULTILINE) == [*"12345"]
@@ -56,53 +51,53 @@ def test_piped_it_is_plain_text_with_all_five_parts(drawn):
     assert all(beginnings.count(token) >= 2 for token in river().queries.tokens)  # a bar, and a line of the arithmetic
 
 
-def test_a_habit_is_told_and_a_head_without_one(drawn):
+def test_a_habit_is_told_and_a_head_without_one():
     text = drawn(regard.explain(RIVER, "bank", minilm(), layer=0, head=2))
     assert "A habit: in this head 11 of the text's 12 tokens give most to the token just before them" in text
     assert "Among heads without one, 'bank' gives most to 'river', 0.8468: --layer 0 --head 4" in text
 
 
-def test_without_unicode_the_bars_are_plain(drawn):
+def test_without_unicode_the_bars_are_plain():
     assert re.search(r"^river[ |]+0\.8468[ |]+#{25}", drawn(river(), encoding="ascii"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("columns", ["0", "x"])
-def test_a_width_that_is_none_is_not_taken(drawn, columns):
+def test_a_width_that_is_none_is_not_taken(columns):
     assert drawn(river(), columns=columns) == drawn(river())
 
 
-def test_signs_that_could_change_the_terminal_are_shown_not_obeyed(drawn):
+def test_signs_that_could_change_the_terminal_are_shown_not_obeyed():
     text = drawn("bank \x1b[31mred [bold]x[/bold] :smile: \u202eevil\u2066 \x07bell")
     assert not set("\x1b\x07\u202e\u2066") & set(text)
     assert "\\x1b[31mred [bold]x[/bold] :smile: \\u202eevil\\u2066" in text
 
 
-def test_what_a_token_stands_for_is_shown(drawn):
+def test_what_a_token_stands_for_is_shown():
     text = drawn("café 🙂 bank")
     assert re.search(r"\[UNK\] +100 +for '🙂'", text)
     assert re.search(r"cafe +7668 +for 'café'", text)
 
 
-def test_a_word_of_several_pieces_has_one_table_for_each(drawn):
+def test_a_word_of_several_pieces_has_one_table_for_each():
     text = drawn("The embeddings rule", "embeddings")
     assert re.findall(r"^q of '(.*?)'", text, re.MULTILINE) == ["em", "##bed", "##ding", "##s"]
     assert "The mean over the 4 tokens of the word" in text
 
 
-def test_a_repeated_word_says_how_to_choose_and_parts_are_numbered_without_a_gap(drawn):
+def test_a_repeated_word_says_how_to_choose_and_parts_are_numbered_without_a_gap():
     text = drawn("bank and bank")
     assert "'bank' stands at 1, 3; this is the first. For another: --token POSITION." in text
     assert re.findall(r"^(\d)\. ", text, re.MULTILINE) == ["1", "2", "3", "4"]
 
 
-def test_a_text_of_one_word_says_so(drawn):
+def test_a_text_of_one_word_says_so():
     assert "The text has no other token of its own." in drawn("bank")
     text = drawn(regard.explain("bank of the river", "bank", pretrained("gpt2")))
     assert "'bank'" in text
     assert "The text has no other token of its own that it could see." in text
 
 
-def test_a_proof_that_fails_says_so(drawn):
+def test_a_proof_that_fails_says_so():
     failing = replace(river(), proof=replace(river().proof, max_error=0.5, verified=False))
     says = "THE PROOF FAILS, do not trust these numbers: the largest difference of all 32 numbers is 5.0e-01"
     assert says in drawn(failing)
@@ -113,7 +108,7 @@ def assert_says(text, *sentences):
     assert [sentence for sentence in sentences if sentence not in " ".join(text.split())] == []
 
 
-def test_a_decoder_says_what_a_token_sees(drawn):
+def test_a_decoder_says_what_a_token_sees():
     e = explained("gpt2", compare="a bank")
     text = drawn(e)
     hidden = len(e.queries.tokens) - e.word.token_index[0] - 1
@@ -132,7 +127,7 @@ def test_a_decoder_says_what_a_token_sees(drawn):
     )
 
 
-def test_a_window_says_how_far_a_token_sees(drawn):
+def test_a_window_says_how_far_a_token_sees():
     e = explained("mistral", "by", layer=1)
     text = drawn(e)
     assert len(re.findall(r"masked +out of the window *$", text, re.MULTILINE)) == e.word.token_index[0] - 3
@@ -161,7 +156,7 @@ BIASED = "Scaled is q . k times 1.0000; biased is scaled + T5's number for the d
         ("qwen3", {}, "softmax(q . k / sqrt(10)) @ v", "", "q and k are then normed. q and k are then turned"),
     ],
 )
-def test_every_step_of_the_arithmetic_has_its_column(drawn, family, options, formula, column, sentence):
+def test_every_step_of_the_arithmetic_has_its_column(family, options, formula, column, sentence):
     e = explained(family, **options)
     text = drawn(e)
     assert f". The arithmetic of that row: {formula}" in text
@@ -169,7 +164,7 @@ def test_every_step_of_the_arithmetic_has_its_column(drawn, family, options, for
     assert_says(text, sentence.format(e=e))
 
 
-def test_a_sink_is_shown_with_the_share_it_takes(drawn):
+def test_a_sink_is_shown_with_the_share_it_takes():
     config = Config(vocab_size=61, d_model=24, num_layers=2, num_heads=4, d_ff=30, sinks=True)
     model = Decoder(config).eval()
     with torch.no_grad():
@@ -182,7 +177,7 @@ def test_a_sink_is_shown_with_the_share_it_takes(drawn):
 
 
 @pytest.mark.parametrize("family", ["bart", "t5"])
-def test_cross_attention_shows_both_texts_and_says_which_row_it_is(family, drawn):
+def test_cross_attention_shows_both_texts_and_says_which_row_it_is(family):
     e = explained(family, target="the river is a bank")
     text, first = drawn(e), e.top_keys[0]
     (place,) = e.word.token_index
@@ -204,7 +199,7 @@ def test_cross_attention_shows_both_texts_and_says_which_row_it_is(family, drawn
     assert text.count("The proof holds") == 1
 
 
-def test_the_decoders_own_attention_begins_with_its_start_token(drawn):
+def test_the_decoders_own_attention_begins_with_its_start_token():
     e = explained("bart", target="the river is a bank", attention="decoder")
     text = drawn(e)
     assert f"{e.queries.tokens[0]} is what the decoder reads first." in text
@@ -214,13 +209,13 @@ def test_the_decoders_own_attention_begins_with_its_start_token(drawn):
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 200])
-def test_no_line_is_wider_than_the_terminal(columns, drawn):
+def test_no_line_is_wider_than_the_terminal(columns):
     t5 = explained("t5", target="the river", attention="decoder", word="river")
     for explanation in (river(), explained("gemma2"), t5, explained("bart", target="a bank")):
         assert max(len(line) for line in drawn(explanation, columns=columns).splitlines()) <= columns
 
 
-def test_at_80_columns_each_key_has_one_line(drawn):
+def test_at_80_columns_each_key_has_one_line():
     e = explained("t5", attention="encoder")
     table = drawn(e, columns=80).split("\nkey ")[1].split("\n4. ")[0].splitlines()
     assert len([line for line in table if line.strip()]) == len(e.keys.tokens) * len(e.word.token_index) + 3

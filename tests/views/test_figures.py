@@ -12,6 +12,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from cases import OperatorTrace
 from regard import mask
 from regard.lens import AttentionMap, AttentionSummary, Recording
 from regard.views.figures.cells import head_cells
@@ -59,6 +60,11 @@ def test_the_picture_holds_the_weights_in_per_cent_and_the_tokens():
     assert (axes.get_xlabel(), axes.get_ylabel(), bar.get_ylabel()) == ("key", "query", "weight, %")
     assert axes.get_title() == f"head 6, entropy {float(m.entropy()[0, 6].mean()):.2f} nats"
     assert m.plot(head=6, title="layer 5").axes[0].get_title() == "layer 5"
+
+
+def test_positions_are_whole_numbers():
+    axes = random_map(3, 3).plot().axes[0]
+    assert all(place == int(place) for axis in (axes.xaxis, axes.yaxis) for place in axis.get_ticklocs())
 
 
 def test_what_is_masked_is_grey_and_said():
@@ -204,7 +210,7 @@ def titles(figure):
     return [text.get_text() for text in figure.axes[0].texts]
 
 
-def test_every_head_has_its_picture_and_its_kind(tmp_path):
+def test_every_head_has_its_picture_and_its_kind():
     figure, kinds = river().plot_heads(), river().head_types()["blocks.5.attention"].names
     assert len(figure.axes[0].images) == 72
     assert titles(figure)[2] == "layer 0 head 2:\nprevious token"
@@ -256,6 +262,13 @@ def test_the_row_of_a_batch():
 
 
 # One head alone.
+
+
+def test_the_picture_of_one_head_reads_no_other():
+    q, k = torch.randn(2, 2, 16, 256, 8)
+    with OperatorTrace() as trace:
+        head_cells(AttentionMap(q, k, None), 0, 3, 64, 64)
+    assert trace.max_bytes <= 256 * 256 * 8
 
 
 def test_one_head_alone_is_what_it_is_among_the_others():

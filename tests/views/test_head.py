@@ -22,15 +22,10 @@ SHADES = " ░▒▓█"
 HOSTILE = ["\x1b[31mred", "\u202eabc", "a\nb", "[bold]", "😀", "中文字", "e\u0301", "👩\u200d👩\u200d👧", "x" * 99, ""]
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """A function that draws a head of a recording; of a map, the first layer's."""
-
-    def draw_text(source, head=0, path="layers.0", **options):
-        recording = source if hasattr(source, "entry") else recorded(source)
-        return terminals.drawn(draw, recording, monkeypatch, path=path, head=head, **options)
-
-    return draw_text
+def drawn(source, head=0, path="layers.0", **options):
+    """A head of a recording; of a map, the first layer's."""
+    recording = source if hasattr(source, "entry") else recorded(source)
+    return terminals.drawn(draw, recording, path=path, head=head, **options)
 
 
 def heatmap(text):
@@ -51,7 +46,7 @@ def test_a_small_weight_has_more_digits(weight, text):
     assert percent(weight) == text
 
 
-def test_what_it_is_and_each_token_with_its_strongest_keys(drawn):
+def test_what_it_is_and_each_token_with_its_strongest_keys():
     text = drawn(river(), 6, LAYER)
     lines, m = text.splitlines(), river()[LAYER]
     assert lines[0] == "regard see  layer 5, head 6: mixed"
@@ -63,7 +58,14 @@ def test_what_it_is_and_each_token_with_its_strongest_keys(drawn):
     assert [float(weight) for weight, _ in shown] == pytest.approx((100 * weights).tolist(), abs=0.051)
 
 
-def test_the_heatmap_shades_each_weight(drawn):
+@pytest.mark.parametrize("columns", [65, 90])
+def test_on_a_narrow_console_there_are_fewer_keys_with_their_whole_tokens(columns):
+    m, tokens = random_map(4, 4), [f"river_bank_{n}" for n in range(4)]
+    m.label([tokens])
+    assert set(re.findall(r"river\w*", drawn(m, columns=columns))) == {*tokens}
+
+
+def test_the_heatmap_shades_each_weight():
     text = drawn(river(), 6, LAYER)
     weights, rows = river()[LAYER][0, 6], heatmap(text)
     high = float(weights.max())
@@ -79,7 +81,7 @@ def test_the_heatmap_shades_each_weight(drawn):
     assert "".join(line[-28 + 2 * 7] for line in above).strip() == "fishing"
 
 
-def test_a_query_that_was_asked_for(drawn):
+def test_a_query_that_was_asked_for():
     text = drawn(river(), 6, LAYER, query=11)
     assert "What query 11 'bank' looks at" in text
     row = river()[LAYER][0, 6, 11]
@@ -88,14 +90,14 @@ def test_a_query_that_was_asked_for(drawn):
     assert text.count("fishing") == 2  # among its keys, and at its own row
 
 
-def test_masked_is_a_dot_and_said(drawn):
+def test_masked_is_a_dot_and_said():
     text = drawn(random_map(6, 6, mask=mask.causal()), 1)
     assert [line.count("·") for line in heatmap(text)] == [10, 8, 6, 4, 2, 0]
     assert "· no weight, masked" in text
     assert "mask causal()" in text
 
 
-def test_what_is_no_number_is_a_question_mark_and_what_nothing_proves_is_not_to_be_trusted(drawn):
+def test_what_is_no_number_is_a_question_mark_and_what_nothing_proves_is_not_to_be_trusted():
     m = random_map(4, 4)
     m.q[0, 0, 2] = torch.nan
     text = drawn(m)
@@ -104,7 +106,7 @@ def test_what_is_no_number_is_a_question_mark_and_what_nothing_proves_is_not_to_
     assert [line for line in says if line not in text] == []
 
 
-def test_at_length_the_heatmap_is_pooled_to_the_width(drawn):
+def test_at_length_the_heatmap_is_pooled_to_the_width():
     m = random_map(200, 200, mask=mask.causal())
     text = drawn(m, 1, query=150, columns=80)
     rows, cells = heatmap(text), head_cells(m, 0, 1, 37, 74)
@@ -118,7 +120,7 @@ def test_at_length_the_heatmap_is_pooled_to_the_width(drawn):
     assert cells.queries[marked] <= 150 < cells.queries[marked + 1]
 
 
-def test_in_colours_a_letter_is_two_cells(drawn, monkeypatch):
+def test_in_colours_a_letter_is_two_cells(monkeypatch):
     m = random_map(150, 150)
     monkeypatch.setenv("COLORTERM", "truecolor")
     text = drawn(m, terminal=True, columns=80)
@@ -133,8 +135,17 @@ def test_in_colours_a_letter_is_two_cells(drawn, monkeypatch):
     assert "\x1b[36m█" in text  # the bars
 
 
+def test_in_colours_what_is_no_number_is_red(monkeypatch):
+    m = random_map(30, 30)
+    m.q[0, 0, 4] = torch.nan
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    lines = [line for line in drawn(m, terminal=True, columns=50).splitlines() if "▀" in line]
+    red = re.compile(r"\x1b\[38;2;214;39;40;48;2;[\d;]+m(▀+)")
+    assert [sum(map(len, red.findall(line))) for line in lines] == [0, 0, 30, *[0] * 12]
+
+
 @pytest.mark.parametrize("terminal", [False, True])
-def test_hostile_tokens_are_escapes_and_fill_their_columns(drawn, terminal):
+def test_hostile_tokens_are_escapes_and_fill_their_columns(terminal):
     m = random_map(len(HOSTILE), len(HOSTILE))
     m.label(HOSTILE)
     plain = re.sub(r"\x1b\[[\d;]*m", "", drawn(m, terminal=terminal, columns=100))
@@ -145,7 +156,7 @@ def test_hostile_tokens_are_escapes_and_fill_their_columns(drawn, terminal):
     assert all(cell_len(line.rstrip(SHADES + "▀")) <= 20 for line in rows)
 
 
-def test_without_unicode_everything_is_plain(drawn):
+def test_without_unicode_everything_is_plain():
     text = drawn(random_map(5, 5, mask=mask.causal()), encoding="ascii")
     assert "\\" not in text
     assert text.count("----") >= 3
@@ -154,29 +165,28 @@ def test_without_unicode_everything_is_plain(drawn):
 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 90), (200, 7)])
 @pytest.mark.parametrize("columns", [40, 60, 200])
-def test_no_line_is_wider_than_the_terminal(queries, keys, columns, drawn):
+def test_no_line_is_wider_than_the_terminal(queries, keys, columns):
     m = random_map(queries, keys)
     m.label(["internationalization"] * queries, ["incomprehensibilities"] * keys)
     assert max(map(len, drawn(m, columns=columns).splitlines())) <= columns
 
 
-def test_summaries_show_what_they_kept(drawn):
+def test_summaries_show_what_they_kept():
     m = random_map(100, 100, mask=mask.causal())
     text = drawn(AttentionSummary.from_map(m), 1, query=50, columns=80)
     shown = re.findall(r"^ *(\d+) +([\d.]+) %", text, re.MULTILINE)
     exact = zip(*(t.tolist() for t in m[0, 1, 50].topk(8)), strict=True)
-    assert [(int(key), float(weight)) for key, weight in shown] == [
-        (key, pytest.approx(100 * weight, abs=0.051)) for weight, key in exact
-    ]
+    found = {int(key): float(weight) for key, weight in shown}
+    assert list(found.items()) == [(key, pytest.approx(100 * weight, abs=0.051)) for weight, key in exact]
     assert "Pooled to 32 x 64 cells" in text
     assert "Pooled" not in drawn(AttentionSummary.from_map(random_map(9, 9)), 1)
 
 
-def test_a_longer_text_shows_its_beginning(drawn):
+def test_a_longer_text_shows_its_beginning():
     assert "The first 40 of 60 queries. For another one: --token WORD." in drawn(random_map(60, 60))
 
 
-def test_heads_have_the_model_s_own_numbers(drawn):
+def test_heads_have_the_model_s_own_numbers():
     recording = recorded(random_map(5, 5), layer=2, heads=[3, 6])
     assert drawn(recording, 1).startswith("regard see  layer 2, head 6")
 
@@ -190,7 +200,7 @@ def test_heads_have_the_model_s_own_numbers(drawn):
         ({"path": "b"}, KeyError, "no attention was recorded at 'b'"),
     ],
 )
-def test_what_is_not_there_is_refused(place, error, says, drawn):
+def test_what_is_not_there_is_refused(place, error, says):
     with pytest.raises(error, match=says):
         drawn(random_map(5, 5), **place)
 

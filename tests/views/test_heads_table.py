@@ -33,15 +33,10 @@ MOST = [MostAttended("blocks", "self", WORDS)]
 OVERVIEW = Overview("a/model", "river bank", None, ["[CLS]", "river", "bank"], None, [LAYER], MOST)
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """A function from layers, and what else is not as in OVERVIEW, to the text."""
-
-    def draw_text(*layers, terminal=False, columns=None, encoding="utf-8", **changes):
-        overview = replace(OVERVIEW, layers=list(layers) or [LAYER], **changes)
-        return terminals.drawn(draw, overview, monkeypatch, terminal=terminal, columns=columns, encoding=encoding)
-
-    return draw_text
+def drawn(*layers, terminal=False, columns=None, encoding="utf-8", **changes):
+    """Layers, and what else is not as in OVERVIEW."""
+    overview = replace(OVERVIEW, layers=list(layers) or [LAYER], **changes)
+    return terminals.drawn(draw, overview, terminal=terminal, columns=columns, encoding=encoding)
 
 
 def a_layer(layer, **changes):
@@ -53,7 +48,7 @@ def row(text, cells):
     return next(line for line in text.splitlines() if f"{' '.join(line.split())} ".startswith(f"{cells} "))
 
 
-def test_a_row_for_each_head(drawn):
+def test_a_row_for_each_head():
     previous = replace(HEAD, head=1, head_type="previous token", distance=1.0, spread=0.0)
     uniform = replace(HEAD, head=2, head_type="uniform", distance=-61.9)
     text = drawn(replace(LAYER, heads=[HEAD, previous, uniform]), a_layer(1), columns=80)
@@ -68,7 +63,7 @@ def test_a_row_for_each_head(drawn):
     assert "induction:" not in text
 
 
-def test_what_is_not_to_be_trusted_is_red_and_said(drawn):
+def test_what_is_not_to_be_trusted_is_red_and_said():
     layers = [LAYER, a_layer(1, error=0.3, verified=False), a_layer(2, error=float("nan"), verified=False)]
     text = drawn(*layers)
     assert row(text, "blocks.1.attention").endswith(" 3.0e-01")
@@ -78,7 +73,7 @@ def test_what_is_not_to_be_trusted_is_red_and_said(drawn):
     assert "DO NOT TRUST" not in drawn()
 
 
-def test_what_cannot_be_known_is_left_out(drawn):
+def test_what_cannot_be_known_is_left_out():
     blank = replace(HEAD, scores={"attention sink": None}, distance=None, spread=None)
     missing = replace(HEAD, head=1, scores={"attention sink": float("nan")})
     text = drawn(replace(LAYER, heads=[blank, missing]))
@@ -86,7 +81,7 @@ def test_what_cannot_be_known_is_left_out(drawn):
     assert row(text, "1 mixed").split()[2:5] == ["2.03", "+0.4", "±"]
 
 
-def test_stacks_of_an_encoder_decoder_stand_together(drawn):
+def test_stacks_of_an_encoder_decoder_stand_together():
     layers = [a_layer(0, path="encoder.blocks.0.attention")]
     for n in (0, 1):
         layers.append(a_layer(n, path=f"decoder.blocks.{n}.attention"))
@@ -100,7 +95,7 @@ def test_stacks_of_an_encoder_decoder_stand_together(drawn):
     assert "3 tokens; 2 of what the decoder reads" in text
 
 
-def test_what_a_word_looks_at_has_bars_of_30_columns_and_fewer_where_the_console_is_narrow(drawn):
+def test_what_a_word_looks_at_has_bars_of_30_columns_and_fewer_where_the_console_is_narrow():
     keys = [AttendedKey("river", 1, 1.0), AttendedKey("[CLS]", 0, 0.5)]
     word = WordAttention("bank", [2], "blocks.0.attention", "self", 0, 1, None, keys, 0.25)
     for columns, width in ((36, 8), (38, 8), (50, 20), (60, 30), (200, 30)):
@@ -118,7 +113,7 @@ def test_what_a_word_looks_at_has_bars_of_30_columns_and_fewer_where_the_console
     assert "all others" not in text
 
 
-def test_a_short_text_has_no_report_and_a_long_one_has(drawn):
+def test_a_short_text_has_no_report_and_a_long_one_has():
     assert "looked at most" not in drawn()
     text = drawn(tokens=LONG)
     assert "it gave 50.0 % to words, 50.0 % to [CLS]." in text
@@ -127,7 +122,7 @@ def test_a_short_text_has_no_report_and_a_long_one_has(drawn):
     assert "Evenly spread, each token would have 33.3 %." in text
 
 
-def test_hostile_tokens_and_names_are_escapes(drawn):
+def test_hostile_tokens_and_names_are_escapes():
     layer = a_layer(0, path=BAD, mask=BAD, heads=[replace(HEAD, pair=TokenPair(BAD, 0, BAD, 1, 0.5))])
     most = [MostAttended("blocks", "self", [ReceivedWord(BAD, [0], True, 1.0, 0, 0, 1.0)])]
     text = drawn(layer, tokens=[BAD] * 70, text=f"{BAD} [bold] x", model=BAD, most_attended=most, columns=200)
@@ -135,7 +130,7 @@ def test_hostile_tokens_and_names_are_escapes(drawn):
     assert "\\x1b[31mred\\u202e [bold] x" in text
 
 
-def test_signs_inside_tokens_are_explained_and_a_long_text_is_cut(drawn):
+def test_signs_inside_tokens_are_explained_and_a_long_text_is_cut():
     text = drawn(tokens=["Ġthe", "▁a", "##s"])
     for meaning in ("## marks a piece that continues a word.", "Ġ stands for a space.", "▁ stands for a space."):
         assert meaning in text
@@ -145,11 +140,11 @@ def test_signs_inside_tokens_are_explained_and_a_long_text_is_cut(drawn):
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
-def test_no_line_is_wider_than_the_terminal(drawn, columns):
+def test_no_line_is_wider_than_the_terminal(columns):
     pair = TokenPair("internationalization", 100, "incomprehensibilities", 1000, 0.5)
     layer = replace(LAYER, heads=[replace(HEAD, pair=pair, distance=-1234.5)] * 3)
     assert max(map(len, drawn(layer, tokens=["x"] * 70, columns=columns).splitlines())) <= columns
 
 
-def test_without_unicode_the_bars_are_plain(drawn):
+def test_without_unicode_the_bars_are_plain():
     assert "#" * 12 in drawn(tokens=LONG, encoding="ascii")

@@ -90,19 +90,36 @@ def test_at_a_prompt_every_object_is_short(name):
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_the_html_of_an_object_is_small_and_has_no_script(name):
+def test_the_html_of_an_object_is_small_and_has_neither_a_script_nor_a_background(name):
+    """So that dark notebooks can show it."""
     html = objects()[name]._repr_html_()
     markup = Markup(html)
     assert len(html) < MAX_HTML_BYTES
     assert markup.tags <= {"pre", "span", "b", "div", "table", "thead", "tbody", "tr", "th", "td", "img"}
     assert markup.attributes <= {"style", "src", "alt"}
+    assert [word for word in ("background", "#000000") if word in html.replace("background: none", "")] == []
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_the_html_of_an_object_names_no_background_so_that_dark_notebooks_can_show_it(name):
-    html = objects()[name]._repr_html_().replace("background: none", "")
-    assert "background" not in html
-    assert "#000000" not in html
+PROOF = ("1. The tokens, and what goes in", "river     0.8468", "4. The proof", "The proof holds")
+
+
+@pytest.mark.parametrize(
+    ("make", "parts"),
+    [
+        (explanation, PROOF),
+        (lambda: objects()["Steps"], ["masked", "1 x 2 x 30 x 30", "-inf to"]),
+        (lambda: mask.documents([0, 0, 1]), ["3 queries (down) x 3 keys (across)"]),
+        (mask.causal, ["8 queries (down) x 8 keys (across)"]),
+        (lambda: mask.padding([20, 3]), ["20 keys (across)"]),
+    ],
+)
+def test_the_html_of_an_object_says_what_its_text_does(make, parts):
+    text = Markup(make()._repr_html_()).text
+    assert [part for part in parts if part not in text] == []
+
+
+def test_the_html_of_a_report_is_its_text():
+    assert Markup(objects()["Report"]._repr_html_()).text == str(objects()["Report"])
 
 
 def test_what_print_shows_of_an_explanation_is_one_sentence():
@@ -133,9 +150,8 @@ def test_a_model_of_each_kind_shows_its_sizes(family, layers, positions):
     assert cells[cells.index("parameters") + 1] == f"{sum(p.numel() for p in model.model.parameters()):,}"
 
 
-def test_show_is_what_regard_explain_prints(monkeypatch):
-    printed = terminals.drawn(draw, explanation(), monkeypatch, max_keys=20)
-    assert explanation().show() == printed.rstrip("\n")
+def test_show_is_what_regard_explain_prints():
+    assert explanation().show() == terminals.drawn(draw, explanation(), max_keys=20).rstrip("\n")
 
 
 def test_show_lists_as_many_keys_as_wanted():
@@ -154,29 +170,11 @@ def test_show_refuses_a_width_that_no_console_has(width):
         explanation().show(width=width)
 
 
-def test_the_html_of_an_explanation_is_the_view_of_the_terminal():
-    text = Markup(explanation()._repr_html_()).text
-    for line in ("1. The tokens, and what goes in", "river     0.8468", "4. The proof", "The proof holds"):
-        assert line in text
-
-
 def test_the_html_of_effects_has_the_strongest_and_the_sentence_that_sums_them_up():
     effects = head_effects()
     text = " ".join(Markup(effects._repr_html_()).text.split())
     assert all(each.name in text for each in effects.top(10))
     assert " ".join(effects_table(effects, 10, None).split("\n")[-2].split()) in text
-
-
-def test_the_html_of_a_report_is_its_text():
-    report = objects()["Report"]
-    assert Markup(report._repr_html_()).text == str(report)
-
-
-def test_the_html_of_steps_has_each_step_with_its_shape():
-    text = Markup(objects()["Steps"]._repr_html_()).text
-    assert "masked" in text
-    assert "1 x 2 x 30 x 30" in text
-    assert "-inf to" in text
 
 
 def test_a_picture_of_a_mask_is_shown_as_it_prints():
@@ -190,12 +188,6 @@ def test_a_picture_of_a_mask_is_an_ordinary_text():
     assert picture == str.__str__(picture)
     assert hash(picture) == hash(str(picture))
     assert picture.splitlines()[0] == "causal()   2 queries (down) x 2 keys (across)"
-
-
-def test_a_mask_shows_the_tokens_that_it_is_made_for():
-    assert "3 queries (down) x 3 keys (across)" in mask.documents([0, 0, 1])._repr_html_()
-    assert "8 queries (down) x 8 keys (across)" in mask.causal()._repr_html_()
-    assert "20 keys (across)" in mask.padding([20, 3])._repr_html_()
 
 
 def test_a_map_without_weights_to_show_has_no_html():
@@ -224,19 +216,14 @@ def test_hostile_tokens_stay_text_in_every_object():
 def test_see_writes_no_file_unless_one_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = regard.see(RIVER, model=minilm(), layer=0)
-    assert page.path is None
-    assert list(tmp_path.iterdir()) == []
-    assert page.to_dict()["path"] is None
+    assert (page.path, page.to_dict()["path"], list(tmp_path.iterdir())) == (None, None, [])
+    with pytest.raises(regard.InputError, match=r"this page is in no file: page\.to_html"):
+        os.fspath(page)
 
 
 def test_a_page_that_see_returns_can_be_written(tmp_path):
     page = objects()["AttentionPage"]
     assert page.to_html(tmp_path / "page.html") == (tmp_path / "page.html").read_text("utf-8") == page.text
-
-
-def test_a_page_in_no_file_is_no_path():
-    with pytest.raises(regard.InputError, match=r"this page is in no file: page\.to_html"):
-        os.fspath(objects()["AttentionPage"])
 
 
 def test_a_page_that_see_returns_shows_itself_in_a_frame():

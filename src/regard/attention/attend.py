@@ -1,12 +1,12 @@
 """`attend`: the output of the definition, by a fast kernel and without its matrices."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard._shapes import Float
@@ -16,10 +16,8 @@ from regard.attention.kernels import band, chunked, flash, flex, fused
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.schedule import single_block, tiles
 from regard.attention.mask import Mask
-from regard.attention.plan import KernelChoice, choose, is_plain
+from regard.attention.plan import HALF_PRECISION, KernelChoice, choose, is_plain
 from regard.attention.validation import validate
-
-HALF_PRECISION = (torch.bfloat16, torch.float16)
 
 
 def attend(
@@ -113,9 +111,12 @@ def _compute_plain(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, *options:
     """The output of the most common calls, with as little as possible around the kernel; None for any other call."""
     if not is_plain(q, k, v, mask, *options):
         return None
-    output: Tensor
     # The queries are the last positions: a single one attends to every key.
-    output, lse = flash.forward(q, k, v, 0.0, mask is not None and q.shape[2] > 1)
+    causal = mask is not None and q.shape[2] > 1
+    if not q.is_cpu:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
+    output: Tensor
+    output, lse = flash.forward(q, k, v, 0.0, causal)
     return output if _is_sound(lse) else None
 
 
@@ -186,8 +187,9 @@ def _run(call: AttentionCall, choice: KernelChoice, *, in_graph: bool) -> Tensor
 def _is_sound(lse: Tensor) -> bool:
     """Whether every lse is finite and not 0; the kernel gives 0 for a row whose largest score it took for -inf."""
     lse = lse.detach() if lse.requires_grad else lse
-    # 0 / 0 and inf / inf are NaN, which passes through the sum. On short sequences every operation counts.
-    return not math.isnan(lse.div(lse).sum().item())
+    # 0 / 0 and inf / inf are NaN, which equals nothing, not even itself. On short sequences every operation counts.
+    ones = lse.div(lse)
+    return torch.equal(ones, ones)
 
 
 def _is_sound_row(lse: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from regard._shapes import Float
 from regard.attention.bias import PositionBias
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.chunked import chunk_height, split_stack
+from regard.attention.kernels.flex import varlen_options
 from regard.attention.kernels.schedule import (
     TILE_ROWS,
     BandLimits,
@@ -32,6 +33,9 @@ from regard.notebook import preformatted
 
 MAX_DENSE_PAIRS = 2**20
 """Up to this many pairs of a query and a key, a mask or bias of every pair may be in memory."""
+
+HALF_PRECISION = (torch.bfloat16, torch.float16)
+"""Dtypes that GPU kernels multiply as they are; on a CPU they are widened to float32."""
 
 MIN_SCALE = torch.finfo(torch.float32).tiny
 """The smallest scale that the fused kernel takes. With its causal flag, PyTorch 2.13's CPU kernel multiplies its own
@@ -134,8 +138,8 @@ def is_plain(
 ) -> bool:
     """Whether a call outside a graph and autocast is the most common one: it needs neither validation nor `choose`.
 
-    It is a full or causal attention on the CPU without options and transforms, of float32 or float64 tensors that fit
-    the fused kernel as they are. On short sequences, validation takes as long as the attention.
+    It is a full or causal attention without options and transforms, of tensors that fit the fused kernel as they are:
+    float32 or float64, on a GPU also half precision. On short sequences, validation takes as long as the attention.
     """
     if not (scale is None and bias is None and softcap is None and sinks is None and dropout == 0):
         return False
@@ -145,7 +149,7 @@ def is_plain(
     try:
         shape, key_shape, dtype = q.shape, k.shape, q.dtype
         return (
-            (dtype is torch.float32 or dtype is torch.float64)
+            (dtype is torch.float32 or dtype is torch.float64 or (q.is_cuda and dtype in HALF_PRECISION))
             and k.dtype is dtype
             and v.dtype is dtype
             and key_shape == v.shape
@@ -153,9 +157,7 @@ def is_plain(
             and (key_shape == shape or _key_shape_fits(shape, key_shape, causal))
             and 0 not in shape
             and 0 not in key_shape
-            and q.is_cpu
-            and k.is_cpu
-            and v.is_cpu
+            and ((q.is_cpu and k.is_cpu and v.is_cpu) or (q.is_cuda and q.device == k.device == v.device))
             and q.stride(3) == k.stride(3) == v.stride(3) == 1
             and not torch._C._are_functorch_transforms_active()
         )
@@ -270,20 +272,28 @@ def _needs_gradient(bias: Tensor | PositionBias | None) -> bool:
 def _on_a_gpu(call: AttentionCall, by_mask: KernelChoice) -> KernelChoice:
     has_kernel_options = call.softcap is None and call.sinks is None
     square = call.queries * call.keys
+    fits = square <= MAX_DENSE_PAIRS
     # PyTorch's public function takes the causal flag or a mask, not both: together they become a mask of every pair.
     flag_and_mask = isinstance(call.mask, And) and by_mask.kernel == "fused"
-    if has_kernel_options and by_mask.kernel in ("fused", "dense") and not (flag_and_mask and square > MAX_DENSE_PAIRS):
+    if has_kernel_options and by_mask.kernel in ("fused", "dense") and (fits or not flag_and_mask):
         return by_mask
     if call.bias is not None or call.dropout or call.q.dtype == torch.float64:
         return KernelChoice("chunked", f"no GPU kernel has these options: {by_mask.reason}", by_mask.schedule)
-    half = call.q.dtype in (torch.float16, torch.bfloat16)
+    half = call.q.dtype in HALF_PRECISION
     if has_kernel_options and half and by_mask.kernel == "packed" and _fits_varlen(call):
         return KernelChoice("varlen", by_mask.reason, by_mask.schedule)
-    return KernelChoice("flex", by_mask.reason, by_mask.schedule)
+    if not fits:
+        return KernelChoice("flex", by_mask.reason, by_mask.schedule)
+    # FlexAttention is compiled, for seconds, and reads the mask tile by tile: more than few pairs take.
+    if has_kernel_options:
+        return KernelChoice("dense", f"a mask of {square:,} pairs is small", partial(single_block, keys=call.mask))
+    return KernelChoice("chunked", f"softcap or sinks, and {square:,} pairs are few", by_mask.schedule)
 
 
 def _fits_varlen(call: AttentionCall) -> bool:
     """Whether each document is in one piece, and each token may attend to itself."""
+    if not {"scale", "window_size"} <= varlen_options():
+        return False
     (packed,) = (mask for mask in conjuncts(call.mask) if isinstance(mask, Documents))
     band_masks = [mask for mask in conjuncts(call.mask) if mask is not packed]
     nearest, farthest = band_limits(band_masks, call.queries, call.keys)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +14,7 @@ from regard.check.diagnosis.verdict import findings_of
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.catalog import PROPERTIES
+from regard.check.properties.finding import Finding
 from regard.check.properties.smallest_input import smallest_input
 from regard.check.report import FoundMistake
 from regard.check.report.findings import Findings, Measurement
@@ -19,10 +22,12 @@ from regard.check.report.steps import attention_results, merged_steps, report_st
 from regard.check.sandbox.answer import error_text, wants_memory
 from regard.check.sandbox.faults import fault_reason
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.search.deadline import Deadline
+from regard.check.search.budget import SearchBudget
+from regard.check.search.construction import UnknownArgument
 from regard.check.search.subject import subject_of
 from regard.check.target import NotCallable, invocations
 from regard.check.target.invocation import EXAMPLE, from_factory
+from regard.check.target.names import constructor_meaning
 from regard.check.target.parse import InputFactory, parse_inputs
 from regard.errors import InputError
 
@@ -30,25 +35,34 @@ __all__ = ["analyses_of", "conclude"]
 
 MAX_CALLS = 4
 """Calls of other sizes or arguments that are analyzed."""
-FIRST_CPU_SECONDS = 3.0
-"""For the search for a recipe."""
-FURTHER_CPU_SECONDS, NAMING_CPU_SECONDS = 6.0, 3.5
-"""For a second one, where the first did not end and the properties leave something to be found, or a name alone."""
+FIRST_RECIPES = 6_000
+"""In the search for a recipe."""
+FURTHER_RECIPES, NAMING_RECIPES = 60_000, 25_000
+"""In a second one, where the first did not end and the properties leave something to be found, or a name alone."""
 MAX_WALL_SECONDS = 30.0
+"""For either."""
 NAMED_BY_NO_RECIPE = frozenset(
     {
         "keys-over-the-tokens",
         "keys-seen",
+        "largest-kept",
+        "later-tokens-hidden",
+        "logits-of-the-query",
         "masks-of-both-softmaxes",
+        "norm-over-channels",
         "norm-used",
+        "parameters-kept",
+        "parts-merged",
         "sink-score",
         "softmax-maximum",
         "softmaxes-subtracted",
+        "stays-in-eval",
         "value-residual",
+        "vector-of-each-distance",
     }
 )
 """Properties that say all there is where nothing else is violated, as those of caches: no recipe has them."""
-WITH_ANY = frozenset({"softmax-over-keys"})
+WITH_ANY = frozenset({"parameters-kept", "softmax-over-keys", "stays-in-eval"})
 """Properties that no argument excuses, whatever it means."""
 SPECIFIC = frozenset({"mask", "bias", "positions"})
 """Steps whose properties say by themselves what is wrong."""
@@ -56,10 +70,22 @@ AROUND = frozenset({"residual-missing"})
 """A mistake of a block: an attention that norms its input leaves the residual to the code that calls it."""
 MIXED = frozenset({"batch-mixed", "batch-as-tokens", "absolute-axes"})
 """Mistakes that a property shows by itself: where it holds, the recipe took other axes for the samples."""
+SAMPLES = frozenset({"samples-apart"})
+"""Properties that take the axis of the tokens for that of the samples where the other order runs as well."""
+TOKENS_FIRST = "tokens first"
+WITHOUT_THE_ROOT = frozenset({"no-scale", "scale-multiplied"})
+"""Mistakes of a scale that is not 1/sqrt(width) for any sizes; others are where other widths are the same."""
+NOTHING_READ = "output-v"
+"""A mistake of an output that nothing is read for: where a property saw it, the recipe took values for the output."""
 MASKING = frozenset({"mask-dropped", "mask-not-passed"})
 """Mistakes that are none where a mask in another form does hide keys."""
 SCALES = frozenset(name for name, each in MISTAKES.items() if each.step == "scaled")
 """Mistakes that are none where something says that the scale is meant."""
+REMEMBERING = frozenset({"stateful"})
+"""Mistakes that are none where a call goes on from the one before, and that is right and can be cleared."""
+DECODING = frozenset({"cache-always", "cache-equals-whole"})
+UNSEEN = frozenset({"keys-seen"})
+"""A property that code for as many keys as queries need not have for other numbers."""
 CONTEXT = frozenset({"context-ignored"})
 """Mistakes that are none where a context need not be given: it is for another configuration, as a decoder's."""
 
@@ -81,15 +107,39 @@ def conclude(
     Raises:
         InputError: it is nothing that can be called, or cannot be constructed.
     """
+    with _rare_collections():
+        return _concluded(implementation, args, settings, inputs)
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Inside, Python seldom looks for cycles: among hundreds of thousands of operations that are kept there are few."""
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, 50, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _concluded(
+    implementation: Any,
+    args: Mapping[str, Any],
+    settings: UserSettings,
+    inputs: Mapping[str, Any] | str | None,
+) -> Findings:
     implementation, made = from_factory(implementation, settings)
     given = parse_inputs(inputs) if isinstance(inputs, str) else {**made, **(inputs or {})}
     # The search comes first: code that counts its calls is not what it was after the many calls of the properties.
-    searched, ended = _searched(implementation, args, settings, FIRST_CPU_SECONDS)
-    analyses, refused = analyses_of(implementation, args, given, settings)
+    searched, ended = _searched(implementation, args, settings, FIRST_RECIPES)
+    analyses, failure = analyses_of(implementation, args, given, settings)
     if not analyses and isinstance(searched, InputError):
-        raise searched
+        raise _to_tell(searched, failure)
+    if _takes_other_axes(searched, analyses):
+        analyses = []
+    refused = _refusal(failure)
     if not ended and _said(analyses) != "right" and not _is_told(analyses):
-        more = NAMING_CPU_SECONDS if _said(analyses) == "wrong" else FURTHER_CPU_SECONDS
+        more = NAMING_RECIPES if _said(analyses) == "wrong" else FURTHER_RECIPES
         searched, _ = _searched(implementation, args, settings, more)
     if isinstance(searched, InputError):
         searched = Findings(_name(implementation), unexplained=(str(searched),))
@@ -98,10 +148,14 @@ def conclude(
     is_seen = any(each.num_attentions for each in analyses) and not any(each.violations for each in analyses)
     if is_seen and (given or any(each.has_batch for each in analyses)):  # else it may not be meant for a batch
         searched = _without(searched, MIXED)
+    if is_seen and _is_refuted(searched, analyses):
+        searched = _without(searched, {each.id for each in searched.mistakes})
     if _said(analyses) != "right":
         return _explained(_joined(searched, analyses, refused), analyses)
     if any(each.step == "scale" for one in analyses for each in one.designs):
         searched = _without(searched, SCALES)
+    if {each.property for one in analyses for each in one.findings} >= DECODING:
+        searched = _without(searched, REMEMBERING)
     held = {each.property for one in analyses for each in one.findings if each.kind in ("holds", "open")}
     if held & {"mask-form", "mask-flag", "mask-pattern", "mask-given"}:
         searched = _without(searched, MASKING)
@@ -110,20 +164,26 @@ def conclude(
     return _explained(_joined(searched, analyses, refused), analyses)
 
 
+def _to_tell(searched: InputError, failure: Exception | None) -> InputError:
+    """Of two errors the one that says what to hand over: the search knows fewer names of arguments."""
+    is_known = isinstance(searched, UnknownArgument) and constructor_meaning(searched.name) is not None
+    return failure if isinstance(failure, NotCallable) or (is_known and isinstance(failure, InputError)) else searched
+
+
 def _searched(
-    implementation: Any, args: Mapping[str, Any], settings: UserSettings, cpu_seconds: float
+    implementation: Any, args: Mapping[str, Any], settings: UserSettings, recipes: int
 ) -> tuple[Findings | InputError, bool]:
     """What the recipes say, and whether they were searched to the end."""
-    deadline = Deadline(cpu_seconds, MAX_WALL_SECONDS)
+    budget = SearchBudget(recipes, MAX_WALL_SECONDS)
     try:
-        found = findings_of(judge(subject_of(implementation, args, settings), deadline=deadline))
+        found = findings_of(judge(subject_of(implementation, args, settings), budget=budget))
     except InputError as error:
         return error, True
     except Exception as error:
         if wants_memory(error):
             raise
-        found = Findings(_name(implementation), undetermined=(fault_reason(error) or f"raised {error_text(error)}",))
-    return found, not (found.reasons and deadline.passed)
+        found = Findings(_name(implementation), undetermined=(_refusal(error),))
+    return found, not (found.reasons and budget.spent)
 
 
 def _name(implementation: Any) -> str:
@@ -135,9 +195,10 @@ def analyses_of(
     args: Mapping[str, Any],
     inputs: Mapping[str, Any] | InputFactory,
     settings: UserSettings,
-) -> tuple[list[Analysis], str]:
-    """What the properties say of some calls; why there is none."""
+) -> tuple[list[Analysis], Exception | None]:
+    """What the properties say of some calls; why there are no more."""
     found: list[Analysis] = []
+    unseen: Analysis | None = None
     first: dict[str, object] = {}
     try:
         for invocation in invocations(implementation, args=args, inputs=inputs, settings=settings):
@@ -149,17 +210,39 @@ def analyses_of(
             analysis = analyze(invocation, masks=not found or is_other, is_first=not found or is_other)
             if is_other and not analysis.has_scores:
                 continue
+            violated = {each.property for each in analysis.violations}
+            if (invocation.two_widths and violated != {"scale"}) or (invocation.switched_on and not violated):
+                continue
+            if violated == UNSEEN and unseen is None and not found:  # it may be meant for as many keys as queries
+                unseen, first = analysis, {**layout}
+                continue
             if is_other:  # what was taken for channels are tokens
                 found, first = [], {}
             first = {**layout, **first}
             found.append(analysis)
             if len(found) == MAX_CALLS or found[-1].violations:
                 break
-    except (NotCallable, InputError) as error:
-        return found, str(error)
     except Exception as error:
-        return found, fault_reason(error) or error_text(error)
-    return found, ""
+        return _with_unseen_keys(found, unseen), error
+    return _with_unseen_keys(found, unseen), None
+
+
+def _with_unseen_keys(found: list[Analysis], unseen: Analysis | None) -> list[Analysis]:
+    """The analyses, and that of a call with other numbers of keys than queries: a note where others are right."""
+    if unseen is None or (found and any(each.violations for each in found)):
+        return found
+    if not found:
+        return [unseen]
+    told = (f"with another number of keys than queries {each.message}" for each in unseen.violations)
+    found[0].findings += [Finding("note", "keys-seen", "scores", each) for each in told]
+    return found
+
+
+def _refusal(error: Exception | None) -> str:
+    """Why a target was not searched, or not judged by its properties, or by fewer calls; empty where it was."""
+    if error is None or isinstance(error, InputError):
+        return str(error or "")
+    return fault_reason(error) or f"raised {error_text(error)}"
 
 
 def _without(searched: Findings, mistakes: AbstractSet[str]) -> Findings:
@@ -167,6 +250,23 @@ def _without(searched: Findings, mistakes: AbstractSet[str]) -> Findings:
     if not searched.mistakes or not all(each.id in mistakes for each in searched.mistakes):
         return searched
     return replace(searched, mistakes=(), measurements=(), example=None, steps=())
+
+
+def _is_refuted(searched: Findings, analyses: Sequence[Analysis]) -> bool:
+    """Whether a property holds that one of the recipe's mistakes violates: it explains another output then."""
+    held = {each.property for one in analyses for each in one.findings if each.kind == "holds"}
+    refuted = {NOTHING_READ} if "output-of-the-token" in held else set()
+    if "scale" in held:
+        refuted |= WITHOUT_THE_ROOT
+    return any(each.id in refuted for each in searched.mistakes)
+
+
+def _takes_other_axes(searched: Findings | InputError, analyses: Sequence[Analysis]) -> bool:
+    """Whether the samples that a property calls mixed are tokens: with tokens first it is the definition, exactly."""
+    if isinstance(searched, InputError) or not searched.verdict.startswith("right"):
+        return False
+    violated = {each.property for one in analyses for each in one.violations}
+    return violated == SAMPLES and any(each.startswith(TOKENS_FIRST) for each in searched.conventions)
 
 
 def _said(analyses: Sequence[Analysis]) -> str:
@@ -193,6 +293,7 @@ def _explained(found: Findings, analyses: Sequence[Analysis]) -> Findings:
     several = [] if guessed and not found.mistakes else [each for one in analyses for each in one.findings]
     told = (each.message for each in several if each.kind == "note")
     violated = [each for each in several if each.kind == "violation"]
+    shown = next((each for each in (*(one for one in analyses if one.violations), *analyses)), None)
     lines = {report_step(PROPERTIES[each.property].step): each.location for each in reversed(violated)}
     return replace(
         found,
@@ -202,7 +303,7 @@ def _explained(found: Findings, analyses: Sequence[Analysis]) -> Findings:
         steps=merged_steps(step_results(several) if several else (), found.steps),
         attentions=attention_results(analyses) if several else (),
         notes=tuple(dict.fromkeys((*told, *found.notes))),
-        assumptions=found.assumptions or tuple(dict.fromkeys(analyses[0].assumptions if analyses else ())),
+        assumptions=found.assumptions or tuple(dict.fromkeys(shown.assumptions if shown is not None else ())),
     )
 
 
@@ -224,7 +325,7 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
             mistakes = sorted((*searched.mistakes, *others), key=lambda each: step_order(each.step))
             return replace(searched, mistakes=tuple(mistakes))
         found = replace(searched, undetermined=(), unexplained=(), notes=(*searched.notes, *searched.undetermined))
-        return replace(found, mistakes=tuple(_mistakes(analyses)))
+        return replace(found, mistakes=tuple(_mistakes(analyses)), assumptions=())  # those of the call that shows them
     if searched.is_random:
         return searched
     if _said(analyses) == "right" and verdict == "undetermined":
@@ -234,7 +335,7 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
         found = replace(searched, undetermined=(), unexplained=(), measurements=(held,), conventions=(), notes=notes)
         return replace(found, designs=designs)
     if verdict == "undetermined":
-        more = (refused,) if refused else ()
+        more = (refused,) if refused and refused not in searched.reasons else ()
         return replace(searched, unexplained=(*searched.unexplained, *missing, *more))
     return searched
 

@@ -17,7 +17,8 @@ _INPUTS = {
     "input_tensor emb data token_embeddings sequence z u xs decoder_input",
     "ids": "idx ids input_ids token_ids indices",
     "context": "context memory encoder_output encoder_outputs enc_out enc_output encoder_hidden_states enc y kv ctx "
-    "encoder_out cross_attention_states key_value_states kv_input x_kv xkv enc_outputs mem encoded other source",
+    "encoder_out cross_attention_states key_value_states key_value key_values kv_input x_kv xkv enc_outputs mem "
+    "encoded other source",
     "mask": "mask attn_mask attention_mask src_mask tgt_mask m attn_bias_mask may allowed keep causal_mask "
     "look_ahead_mask "
     "x_mask self_mask self_attn_mask decoder_mask target_mask trg_mask additive_mask valid visible permitted "

@@ -55,7 +55,7 @@ def _assert_ok(
         else:
             report = check(implementation, args=args, timeout=seconds)
     except InputError as error:
-        pytest.fail(f"regard check: {error}", pytrace=False)
+        raise pytest.fail.Exception(f"regard check: {error}", pytrace=False) from None
     if report.verdict == "undetermined" and undetermined == "skip":
         pytest.skip(str(report))
     if not report.ok:

@@ -54,7 +54,7 @@ def main() -> None:
             if stream is sys.stdout and not message and not isinstance(error, BrokenPipeError):
                 code = 2
                 with suppress(OSError):
-                    print(f"regard: cannot write the output: {error.strerror}", file=sys.stderr, flush=True)
+                    print(f"regard: cannot write the output: {error.strerror}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -196,7 +196,7 @@ def _check_class(folder: Path, limits: dict[str, Any], csv_path: Path | None, js
     import_torch()
     from regard.progress_bar import progress_bar
 
-    with progress_bar(f"checking {len(several)} submissions", len(several)) as on_progress:
+    with progress_bar(f"checking {len(several)} submission{'s' * (len(several) != 1)}", len(several)) as on_progress:
         table = check_class(folder, on_progress=lambda done, _total: on_progress(done), **limits)
     if csv_path is not None and csv_path != Path("-"):
         files.write_text(table.to_csv(), csv_path)

@@ -23,6 +23,11 @@ from regard.transformer import SpecialTokens
 TOPK_GROUP = 32
 """The group size of the two-step top-k over a large vocabulary."""
 
+CHUNK_LOGITS = 2**18
+"""On a CPU log-probabilities are computed for the rows of at most this many logits (1 MB) at a time. Those of 64 rows
+of a large vocabulary are 15 MB: memory that the system maps anew in each step, which takes as long as the logarithms.
+"""
+
 EXTRA_CANDIDATES = 16
 """More tokens of each beam are candidates where banned words will refuse some."""
 
@@ -118,9 +123,8 @@ def search_beams(session: DecodeSession, num_prompts: int, rules: BeamRules) -> 
     logits = session.prefill()
     # The prefill has one row for each prompt; from here each beam is a row.
     session.reorder([n for n in range(num_prompts) for _ in range(num_beams)])
-    logits = logits.repeat_interleave(num_beams, dim=0)
+    continuations = _continuations(logits.repeat_interleave(num_beams, dim=0), active, rules, 1)
     for length in range(1, rules.max_new_tokens + 1):
-        continuations = _continuations(logits, active, rules, length)
         before = [text for prompt in active for text in prompt.texts]
         parents: list[int] = []
         remaining: list[int] = []
@@ -137,7 +141,9 @@ def search_beams(session: DecodeSession, num_prompts: int, rules: BeamRules) -> 
             active = [active[n] for n in remaining]
         else:
             session.reorder(parents, common_prefix=_common_prefix(before, parents))
-        logits = session.decode([text[-1] for prompt in active for text in prompt.texts])
+        # The logits have no name here: they are freed before the next step, which then uses their memory again.
+        new = [text[-1] for prompt in active for text in prompt.texts]
+        continuations = _continuations(session.decode(new), active, rules, length + 1)
     hypotheses = []
     for prompt in prompts:
         best = sorted((h for group in prompt.finished for h in group), key=lambda h: -h.score)[:num_beams]
@@ -165,16 +171,21 @@ def _continuations(
     )
     if forced is not None:
         return [{forced: 0.0} for _ in logits]
-    log_probs = logits.log_softmax(dim=-1)
     texts = [text for prompt in active for text in prompt.texts]
-    if constraints:
-        for beam, text in zip(log_probs, texts, strict=True):
-            beam[constraints.banned_tokens(text)] = -torch.inf
-    top, tokens = _topk(log_probs, rules.num_tokens)
-    continuations = [dict(zip(*pair, strict=True)) for pair in zip(tokens.tolist(), top.tolist(), strict=True)]
-    if constraints:
-        for n, text in enumerate(texts):
-            continuations[n] |= {token: float(log_probs[n, token]) for token in constraints.forced_tokens(text)}
+    num_rows = max(1, CHUNK_LOGITS // logits.shape[-1]) if logits.is_cpu else len(logits)
+    continuations: list[dict[int, float]] = []
+    for first in range(0, len(logits), num_rows):
+        log_probs = logits[first : first + num_rows].log_softmax(dim=-1)
+        chunk = texts[first : first + num_rows]
+        if constraints:
+            for beam, text in zip(log_probs, chunk, strict=True):
+                beam[constraints.banned_tokens(text)] = -torch.inf
+        top, tokens = _topk(log_probs, rules.num_tokens)
+        rows = [dict(zip(*pair, strict=True)) for pair in zip(tokens.tolist(), top.tolist(), strict=True)]
+        if constraints:
+            for row, beam, text in zip(rows, log_probs, chunk, strict=True):
+                row |= {token: float(beam[token]) for token in constraints.forced_tokens(text)}
+        continuations += rows
     return continuations
 
 
@@ -186,12 +197,12 @@ def _topk(log_probs: Float[Tensor, "beams vocab_size"], k: int) -> tuple[Tensor,
     size = log_probs.shape[-1]
     grouped = size // TOPK_GROUP * TOPK_GROUP
     if grouped // TOPK_GROUP < 4 * k:
-        return log_probs.topk(min(k, size), dim=-1)
-    groups = log_probs[:, :grouped].view(len(log_probs), -1, TOPK_GROUP).amax(-1).topk(k, dim=-1).indices
+        return log_probs.topk(min(k, size))
+    groups = log_probs[:, :grouped].view(len(log_probs), -1, TOPK_GROUP).amax(-1).topk(k).indices
     offsets = torch.arange(TOPK_GROUP, device=log_probs.device)
     rest = torch.arange(grouped, size, device=log_probs.device).expand(len(log_probs), -1)
     tokens = torch.cat([(groups[..., None] * TOPK_GROUP + offsets).flatten(1), rest], dim=-1)
-    top, index = log_probs.gather(-1, tokens).topk(k, dim=-1)
+    top, index = log_probs.gather(-1, tokens).topk(k)
     return top, tokens.gather(-1, index)
 
 

@@ -13,8 +13,11 @@ from regard._shapes import Float, Int
 from regard.attention import mask
 from regard.attention.hooks import hook_state
 from regard.attention.mask import Mask
-from regard.transformer import Decoder, EncoderDecoder
-from regard.transformer.decode_step import FastDecodeStep
+from regard.transformer import Decoder, Encoder, EncoderDecoder, ImageEncoder
+from regard.transformer.decode_step import FastDecodeStep, is_unmodified
+
+MIN_PADDED_SHARE = 1.1
+"""Prompts of an encoder are packed into one row where padding them would make this many times as many tokens."""
 
 
 class DecodeSession:
@@ -59,10 +62,9 @@ class DecodeSession:
                 self._fast_step = FastDecodeStep(self.decoder, batch_size=batch_size, max_steps=max_steps)
             if isinstance(self.model, EncoderDecoder):
                 self._prompt_tokens = 1
-                ids = pad_sequence(self._prompts, batch_first=True)  # images are of one size
                 self._context_mask = mask.padding(self._lengths) if self._ragged else None
-                context = self.model.encoder(ids, mask=self._context_mask)
-                start = torch.full((len(ids), 1), self._decoder_start or 0, device=self.device)
+                context = self._encode(self.model.encoder)
+                start = torch.full((len(context), 1), self._decoder_start or 0, device=self.device)
                 return self._logits(start, context=context)
             # Left padding, so that all prompts end at the same position.
             ids = pad_sequence(self._prompts, batch_first=True, padding_side="left")
@@ -97,6 +99,25 @@ class DecodeSession:
         self._lengths = self._lengths[remaining]
         if self._context_mask is not None:
             self._context_mask = mask.padding(self._lengths)
+
+    def _encode(self, encoder: Encoder | ImageEncoder) -> Float[Tensor, "prompts tokens d_model"]:
+        """The encoder's output, with any numbers behind the tokens of a shorter prompt."""
+        lengths = self._lengths.tolist()
+        num_padded = len(lengths) * max(lengths)
+        packs = self.device.type == "cpu" and num_padded > MIN_PADDED_SHARE * sum(lengths)
+        if not packs or isinstance(encoder, ImageEncoder) or hook_state.hooks or not is_unmodified(encoder):
+            ids = pad_sequence(self._prompts, batch_first=True)  # images are of one size
+            padded: Tensor = encoder(ids, mask=self._context_mask)
+            return padded
+        # As documents in one row, without padding; sorted, because neighbours of one length are computed together.
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)
+        sizes = [lengths[n] for n in order]
+        documents = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+        positions = torch.cat([torch.arange(size) for size in sizes])
+        ids = torch.cat([self._prompts[n] for n in order])
+        context: Tensor = encoder(ids[None], mask=mask.documents(documents), positions=positions)
+        rows = dict(zip(order, context[0].split_with_sizes(sizes), strict=True))
+        return pad_sequence([rows[n] for n in range(len(rows))], batch_first=True)
 
     def _logits(
         self, ids: Int[Tensor, "rows tokens"], *, left_padding: Tensor | None = None, context: Tensor | None = None

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from regard.errors import InputError, errors_of_argument
 from regard.lens.effects import metrics
 from regard.lens.effects.effect import prepare_run
-from regard.lens.effects.effect_run import EffectRun
+from regard.lens.effects.effect_run import EffectRequest, EffectRun
 from regard.lens.effects.metrics import Metric
 from regard.server.limits import Limits
 from regard.server.live_model import LiveModel
@@ -54,10 +54,9 @@ def answer_effects(model: LiveModel, question: EffectQuestion, limits: Limits, t
             examined,
             inputs,
             metric,
-            question.over,
+            EffectRequest(question.over, "exact"),
             ablation=question.ablation,
             source=source,
-            method="exact",
             tokenizer=tokenizer,
         )
         progress = _Progress(run, heads, task)

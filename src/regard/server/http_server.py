@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import Any
 
 import uvicorn
 
@@ -58,4 +59,17 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop."""
         await asyncio.get_running_loop().run_in_executor(None, self._on_stop)
-        await super().shutdown(sockets)
+        late = asyncio.create_task(self._close_late_connections())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            late.cancel()
+
+    async def _close_late_connections(self) -> None:
+        """Close what the system had accepted and the loop takes up now: uvicorn closes once, and waits for the rest."""
+        closed: set[Any] = set()  # uvicorn protocols
+        while True:
+            for connection in self.server_state.connections - closed:
+                connection.shutdown()
+                closed.add(connection)
+            await asyncio.sleep(0.01)

@@ -7,6 +7,7 @@
 - `dataloader`: the batches of a run, over all processes
 - `shuffling`: the order of the examples
 - `loss`: the cross-entropy, computed together with the logits
+- `linear`: the products of an update by oneDNN
 - `loss_module`: a model with its loss as one module; its optimizer
 - `distributed`: one process or many
 - `checkpoint`: checkpoints on disk

@@ -18,12 +18,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard._shapes import Float, Int
+from regard.training.linear import is_supported, multiply
 from regard.transformer import Decoder
 
 IGNORE_INDEX = -100
 """The target where nothing is predicted, as in PyTorch's cross-entropy."""
 MAX_CHUNK_LOGITS = 2**24, 2**27
 """Logits that are in memory at once, at most, on the CPU and elsewhere."""
+FLOATS_PER_CACHE_LINE = 16
+"""Of float32."""
 MAX_SAFE_NATS = 60.0
 """Above this loss a float32 probability is close to the smallest float32, and its logarithm would be wrong."""
 
@@ -139,7 +142,9 @@ def _loss_and_grads(
     num_rows, vocab_size = len(hidden_states), len(weight)
     num_chunks = max(1, -(-num_rows * vocab_size // max_chunk_logits))
     chunk_size = max(1, -(-num_rows // num_chunks))
-    buffer = torch.empty(min(chunk_size, num_rows), vocab_size, dtype=wide, device=hidden_states.device)
+    # MKL writes rows slowly that do not begin on a cache line; there the product by oneDNN pays its new memory.
+    by_onednn = vocab_size % FLOATS_PER_CACHE_LINE != 0 and is_supported(hidden_states[:chunk_size], weight)
+    buffer = hidden_states.new_empty(0 if by_onednn else min(chunk_size, num_rows), vocab_size, dtype=wide)
     losses = torch.empty(num_rows, dtype=wide, device=hidden_states.device)
     hidden_grad = torch.empty_like(hidden_states) if needs_grad[0] else None
     weight_grad = torch.empty_like(weight, dtype=wide) if needs_grad[1] else None
@@ -150,7 +155,9 @@ def _loss_and_grads(
         rows = slice(start, start + chunk_size)
         chunk, target = hidden_states[rows], targets[rows]
         at_target = torch.arange(len(chunk), device=hidden_states.device), target
-        logits = _multiply_into(buffer[: len(chunk)], chunk, weight, bias)
+        logits = (
+            multiply(chunk, weight, bias) if by_onednn else _multiply_into(buffer[: len(chunk)], chunk, weight, bias)
+        )
         smoothing_loss = None
         if label_smoothing:
             # The mean loss of all tokens, less that of the target.
@@ -175,6 +182,7 @@ def _loss_and_grads(
             _add_weight_grad(weight_grad, narrow_grad, chunk * scale, is_first=start == 0)
         if bias_grad is not None:
             bias_grad.add_(logits_grad.sum(0), alpha=scale)
+        del logits, probabilities, logits_grad, narrow_grad  # the next chunk takes their memory
     return losses.sum() * scale, [hidden_grad, weight_grad, bias_grad]
 
 

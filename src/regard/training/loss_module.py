@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from regard._shapes import Float
+from regard.training.linear import OneDNNLinear
 from regard.training.loss import linear_cross_entropy
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ class LossModule(nn.Module):
             tensors: of `Batch`.
             scale: a factor of the sum. A factor here, where gradients are computed, costs less than one after it.
         """
-        logits, targets = self.task.predict(self.model, tensors)
+        with OneDNNLinear() if self.training else nullcontext():
+            logits, targets = self.task.predict(self.model, tensors)
         return linear_cross_entropy(logits, targets, self.label_smoothing if self.training else 0.0, scale)
 
 

@@ -18,16 +18,17 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from regard._shapes import Float, Int
 from regard.attention import MultiHeadAttention, attend
-from regard.attention.attend import HALF_PRECISION
 from regard.attention.mask import Mask
 from regard.attention.mask.kinds import Padding
-from regard.attention.plan import MIN_SCALE
+from regard.attention.plan import HALF_PRECISION, MIN_SCALE
 from regard.attention.positions import ALiBi, Learned, Rotary, T5Relative
 from regard.transformer.block import Block, BlockInputs, PlusOneRMSNorm
 from regard.transformer.decoder import Decoder
 from regard.transformer.embeddings import Embeddings
+from regard.transformer.encoder import Encoder
 from regard.transformer.feed_forward import ACTIVATIONS, FeedForward
 from regard.transformer.kv_caches import KVCaches
+from regard.transformer.stack import Stack
 
 MIN_PACKED_STEPS = 24
 """With at least as many steps weights are copied into oneDNN's own layout, which a product reads up to twice as fast;
@@ -44,6 +45,7 @@ SUPPORTED_MODULES = {
     Block,
     Decoder,
     Embeddings,
+    Encoder,
     FeedForward,
     Learned,
     MultiHeadAttention,
@@ -57,7 +59,7 @@ SUPPORTED_MODULES = {
     nn.ModuleList,
     nn.RMSNorm,
 }
-"""The modules that this file computes by itself."""
+"""The modules whose computation is known here: all that `Decoder` and `Encoder` are made of."""
 
 TensorFunction = Callable[[Tensor], Tensor]
 MakeLinear = Callable[[Tensor, Tensor | None], TensorFunction]
@@ -102,16 +104,7 @@ class FastDecodeStep:
     @staticmethod
     def supports(decoder: Decoder) -> bool:
         """Whether the step computes the decoder's forward: only known modules, no hooks, no training, no autocast."""
-        device = decoder.embeddings.token.weight.device.type
-        if _has_any_global_hook() or torch.is_autocast_enabled(device):  # type: ignore[no-untyped-call]
-            return False
-        return all(
-            type(module) in SUPPORTED_MODULES
-            and not (module.training or module._forward_hooks or module._forward_pre_hooks)
-            and "forward" not in vars(module)  # set on the module itself, as accelerate does
-            and not (isinstance(module, Rotary) and (module.interleaved or module.rotary_dim < module.width))
-            for module in decoder.modules()
-        ) and all(type(parameter) is nn.Parameter for parameter in decoder.parameters())
+        return is_unmodified(decoder)
 
     def __call__(
         self, ids: Int[Tensor, "rows 1"], caches: KVCaches, context_mask: Mask | None = None
@@ -135,6 +128,23 @@ class FastDecodeStep:
         if self.norm is not None:
             x = self.norm(x)
         return self.decoder.logits_with(self.lm_head, x)
+
+
+def is_unmodified(stack: Stack) -> bool:
+    """Whether a stack computes what this package's classes say: only known modules, no hooks, no training, no autocast.
+
+    Its calls may then be made otherwise, and nobody sees the difference.
+    """
+    device = stack.embeddings.token.weight.device.type
+    if _has_any_global_hook() or torch.is_autocast_enabled(device):  # type: ignore[no-untyped-call]
+        return False
+    return all(
+        type(module) in SUPPORTED_MODULES
+        and not (module.training or module._forward_hooks or module._forward_pre_hooks)
+        and "forward" not in vars(module)  # set on the module itself, as accelerate does
+        and not (isinstance(module, Rotary) and (module.interleaved or module.rotary_dim < module.width))
+        for module in stack.modules()
+    ) and all(type(parameter) is nn.Parameter for parameter in stack.parameters())
 
 
 def _layer(block: Block, make_linear: MakeLinear) -> Callable[[Tensor, BlockInputs, SharedInputs], Tensor]:

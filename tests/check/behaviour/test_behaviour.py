@@ -13,8 +13,8 @@ import bank
 from bank import right_functions
 from regard.check.behaviour.dropout import without_dropout
 from regard.check.behaviour.questions import QUESTIONS, examine
+from regard.check.search.budget import SearchBudget
 from regard.check.search.call_configs import call_configs
-from regard.check.search.deadline import Deadline
 from regard.check.search.diagnose import diagnose
 from regard.check.search.recipe_search import RecipeSearch
 from regard.check.search.stage import Diagnosis, Stage
@@ -31,7 +31,7 @@ def examined(what, args=None):
         settings, _ = call_configs(subject)
         for most, setting, built_in in itertools.product((0, 1), settings, (False, True)):
             observed = setting.observed(built_in)
-            search = RecipeSearch(Deadline(math.inf), functions=setting.functions, packed=setting.packed)
+            search = RecipeSearch(SearchBudget(), packed=setting.packed)
             found = search.match_convention(observed, most=most) if observed else None
             if found is not None:
                 diagnosis.setting = setting
@@ -40,7 +40,7 @@ def examined(what, args=None):
     if diagnosis.setting is None and settings:
         diagnosis.setting = settings[0]
         diagnosis.stages.append(Stage("none", "", settings[0].observed(False)))
-    examine(diagnosis, Deadline(60.0))
+    examine(diagnosis, seconds=math.inf)
     return diagnosis
 
 
@@ -150,6 +150,16 @@ def test_the_future_is_told_where_no_recipe_says_how(what, by, query):
     assert (numbers["named"], numbers["query"], numbers["key"]) == (by, query, 5)
 
 
+def test_a_flag_is_judged_where_it_is_set():
+    def causal_by_flag(q, k, v, is_causal=False):
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        scores = scores + scores.sin()  # that no recipe has
+        future = torch.ones(q.shape[-2], k.shape[-2]).triu(1).bool()
+        return (scores.masked_fill(future, -math.inf) if is_causal else scores).softmax(-1) @ v
+
+    assert "future-leak" not in named(examined(causal_by_flag))
+
+
 def test_a_prefix_that_all_tokens_see_is_no_leak():
     def prefix_decoder(q, k, v):
         allowed = torch.ones(q.shape[-2], k.shape[-2]).tril().bool()
@@ -190,10 +200,10 @@ def test_an_error_of_the_users_in_train_does_not_escape():
 
 
 @pytest.mark.parametrize("called", [False, True])
-def test_nothing_is_asked_of_what_could_not_be_called_nor_after_the_deadline_which_a_note_tells(called):
+def test_nothing_is_asked_of_what_could_not_be_called_nor_after_its_time_which_a_note_tells(called):
     subject = subject_of(in_single_precision, {})
     diagnosis = Diagnosis(subject, setting=call_configs(subject)[0][0] if called else None)
-    examine(diagnosis, Deadline(-1.0))
+    examine(diagnosis, seconds=0.0)
     assert not diagnosis.behaviour
     assert [note.partition(":")[0] for note in diagnosis.notes] == ["not examined for lack of time"] * called
     assert all(subject in "".join(diagnosis.notes) for _, subject in QUESTIONS if called)
@@ -212,7 +222,7 @@ def test_what_could_not_be_asked_is_a_note_with_the_reason():
     setting = call_configs(subject)[0][0]
     subject.function = twice_only
     diagnosis = Diagnosis(subject, setting=setting)
-    examine(diagnosis, Deadline(60.0))
+    examine(diagnosis, seconds=math.inf)
     says = "not examined: whether two calls give the same output; a call raises RuntimeError: only twice"
     assert says in diagnosis.notes
 
@@ -234,23 +244,27 @@ def test_what_could_not_be_asked_is_a_note_with_the_reason():
 )
 def test_what_is_noted_of_a_mask(name, says, says_not):
     with without_dropout():
-        diagnosis = diagnose(subject_of(ENTRIES[f"right_function_masks.{name}"].what, {}), deadline=Deadline(20.0))
-    examine(diagnosis, Deadline(60.0))
+        diagnosis = diagnose(subject_of(ENTRIES[f"right_function_masks.{name}"].what, {}), budget=SearchBudget())
+    examine(diagnosis, seconds=math.inf)
     notes = "\n".join(diagnosis.notes)
     assert [words for words in says if words not in notes] == []
     assert [words for words in says_not if words in notes] == []
 
 
-def weak_causal(q, k, v):
-    future = torch.ones(q.shape[-2], k.shape[-2], dtype=q.dtype).triu(k.shape[-2] - q.shape[-2] + 1)
-    return (q @ k.mT / q.shape[-1] ** 0.5 - 1e4 * future).softmax(-1) @ v
+def weak_causal(fill):
+    def causal(q, k, v):
+        future = torch.ones(q.shape[-2], k.shape[-2], dtype=q.dtype).triu(k.shape[-2] - q.shape[-2] + 1)
+        return (q @ k.mT / q.shape[-1] ** 0.5 + fill * future).softmax(-1) @ v
+
+    return causal
 
 
 @pytest.mark.parametrize(
     ("attention", "words"),
     [
         (right_functions.broadcast_and_sum, ["overflow"]),
-        (weak_causal, ["blocked scores become about -10000"]),
+        (weak_causal(-1e4), ["blocked scores become about -10000,"]),
+        (weak_causal(-1e5), ["blocked scores become about -100000,"]),
         (in_single_precision, ["float32", "softmax"]),
     ],
 )

@@ -8,7 +8,7 @@ import bank
 from bank import modules_blocks
 from regard.check.blocks.attentions import is_block
 from regard.check.blocks.judgement import judge_block
-from regard.check.search.deadline import Deadline
+from regard.check.search.budget import SearchBudget
 from regard.check.search.stage import Diagnosis, Stage
 from regard.check.search.subject import subject_of
 
@@ -21,10 +21,10 @@ ARGS = {"modules_blocks.TransformerEncoderLayer": {"ffn_embed_dim": 120}}
 def wiring(what, args=None):
     """What is found around the attentions, which stay unjudged."""
 
-    def unjudged(subject, deadline):
+    def unjudged(subject, budget):
         return Diagnosis(subject, stages=[Stage("none", "", [])])
 
-    return judge_block(subject_of(what, args or {}), deadline=Deadline(20.0), judge=unjudged)
+    return judge_block(subject_of(what, args or {}), budget=SearchBudget(), judge=unjudged)
 
 
 @pytest.mark.parametrize("entry", BLOCKS, ids=lambda entry: entry.name)
@@ -86,6 +86,40 @@ def test_a_batch_that_mixes_is_told_with_its_size():
     assert numbers["number"] > 1e-3
 
 
+class OfTokenIds(Block):
+    def __init__(self, vocab_size, d_model, num_heads):
+        super().__init__(d_model, num_heads)
+        self.embed = nn.Embedding(vocab_size, d_model)
+
+    def forward(self, ids):
+        x = self.norm(self.embed(ids))
+        return self.attn(x, x, x)[0]
+
+
+def test_a_residual_that_is_missing_is_shown_by_other_token_ids_as_well():
+    assert [(mistake.id, numbers["what"]) for mistake, numbers in wiring(OfTokenIds).behaviour] == [
+        ("residual-missing", "attention")
+    ]
+
+
+class MappedTwice(Block):
+    """Two linear maps follow its attention, as if it had two output projections, and then it reads the context."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__(d_model, num_heads)
+        self.inner, self.outer = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.cross = nn.MultiheadAttention(d_model, num_heads, batch_first=True)
+
+    def forward(self, x, context):
+        normed = self.norm(x)
+        x = x + self.outer(self.inner(self.attn(normed, normed, normed)[0]))
+        return x + self.cross(x, context, context)[0]
+
+
+def test_maps_of_what_an_attention_returned_are_no_feed_forward_network():
+    assert wiring(MappedTwice).notes == ["pre-norm: attention, cross-attention, each added to its input"]
+
+
 class Raising(Block):
     def forward(self, x):
         raise ValueError("no GPU")
@@ -96,8 +130,31 @@ class Random(Block):
         return self.norm(torch.dropout(x, 0.5, True) + self.attn(x, x, x)[0])
 
 
-@pytest.mark.parametrize(("kind", "word"), [(Raising, "no GPU"), (Random, "differ")])
-def test_one_that_raises_or_is_random_stays_undetermined_and_says_why(kind, word):
+class HidingNothing(Block):
+    def forward(self, x, attn_mask=None):
+        biases = None if attn_mask is None else attn_mask.to(x.dtype).clamp(-1, 1)
+        return self.norm(x + self.attn(x, x, x, attn_mask=biases)[0])
+
+
+class Scored(Block):
+    def __init__(self, d_model, num_heads):
+        super().__init__(d_model, num_heads)
+        self.head = nn.Linear(d_model, 7)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.norm(x + self.attn(x, x, x)[0])))
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        (Raising, "no GPU"),
+        (Random, "differ"),
+        (HidingNothing, "attn_mask has an effect"),
+        (Scored, "its output is not the last sum"),
+    ],
+)
+def test_one_that_cannot_be_followed_stays_undetermined_and_says_why(kind, word):
     found = wiring(kind)
     assert not found.behaviour
     assert any(word in why for why in (*found.why, *found.unexplained))
@@ -116,6 +173,27 @@ class DecoderBlockOfPadding(Block):
 @pytest.mark.parametrize(("kind", "causes"), [(DecoderBlock, []), (DecoderBlockOfPadding, ["future-leak"])])
 def test_a_decoder_whose_causal_mask_is_handed_over_does_not_leak(kind, causes):
     assert [mistake.id for mistake, _ in wiring(kind).behaviour] == causes
+
+
+class CausalWhereTold(Block):
+    def forward(self, x, is_causal=False):
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1) if is_causal else None
+        return self.norm(x + self.attn(x, x, x, attn_mask=later)[0])
+
+
+class AloneWhereTold(Block):
+    """Nothing that comes later is seen, and nothing that came before either."""
+
+    def forward(self, x, is_causal=False):
+        others = ~torch.eye(x.shape[1], dtype=torch.bool) if is_causal else None
+        return self.norm(x + self.attn(x, x, x, attn_mask=others)[0])
+
+
+def test_a_causal_flag_hides_what_comes_later_and_nothing_else():
+    assert wiring(CausalWhereTold).why == []
+    assert wiring(AloneWhereTold).why == [
+        "its is_causal has an effect, but no mask format blocks later tokens or padding"
+    ]
 
 
 class NormedQueries(nn.Module):

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from property_cases import drawn, of_q_k_v
+from property_cases import drawn, of_q_k_v, of_x
 from regard.check.properties.analysis import Analysis, analyze
-from regard.check.target import Invocation, Stream
+from regard.check.target import Invocation, Stream, invocations
 
 VECTOR = drawn(4, seed=5)
 
@@ -50,6 +50,79 @@ def test_mistakes_of_additive_attention_are_seen(attend: Callable[..., Tensor], 
     assert property in [each.property for each in violations]
 
 
+class OfAState(nn.Module):
+    """One vector of each sample asks the states of an encoder (Bahdanau et al. 2015)."""
+
+    axis = 1
+
+    def __init__(self, hidden_dim: int) -> None:
+        super().__init__()
+        self.of_state, self.of_keys = nn.Linear(hidden_dim, hidden_dim), nn.Linear(hidden_dim, hidden_dim)
+        self.vector = nn.Linear(hidden_dim, 1, bias=False)
+
+    def forward(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        pairs = self.of_state(hidden)[:, None] + self.of_keys(encoder_outputs)
+        weights = self.vector(pairs.tanh()).squeeze(2).softmax(self.axis)
+        return torch.bmm(weights[:, None], encoder_outputs).squeeze(1)
+
+
+class OfSamples(OfAState):
+    axis = 0
+
+
+def test_a_state_without_a_token_axis_asks_a_sequence() -> None:
+    call = next(invocations(OfAState, args={}))
+    assert [(each.batch_axis, each.token_axes) for each in call.streams] == [(0, ()), (0, (1,))]
+    analysis = analyze(call, masks=True)
+    assert analysis.complete
+    assert (analysis.violations, designs(analysis)) == ([], ["additive-scores"])
+
+
+class OfAnnotations(OfAState):
+    """The annotations are (tokens, batch, width), as in the paper, and padded."""
+
+    def forward(self, state: Tensor, annotations: Tensor, lengths: Tensor) -> Tensor:
+        scores = self.vector((self.of_state(state) + self.of_keys(annotations)).tanh()).squeeze(2).mT
+        hidden = torch.arange(len(annotations)) >= lengths[:, None]
+        return torch.bmm(scores.masked_fill(hidden, -torch.inf).softmax(1)[:, None], annotations.transpose(0, 1))
+
+
+def test_a_state_asks_a_sequence_whose_tokens_come_first() -> None:
+    call = next(invocations(OfAnnotations, args={}))
+    assert [(each.role, each.batch_axis, each.token_axes) for each in call.streams] == [
+        ("x", 0, ()),
+        ("context", 1, (0,)),
+    ]
+    assert (analyze(call).violations, designs(analyze(call))) == ([], ["additive-scores"])
+
+
+class OfOneQuery(OfAState):
+    """The query is (batch, 1, width): it meets every key."""
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        return torch.bmm(self.vector(self.pairs(query, keys)).mT.softmax(2), keys)
+
+    def pairs(self, query: Tensor, keys: Tensor) -> Tensor:
+        return (self.of_state(query) + self.of_keys(keys)).tanh()
+
+
+class OfNoQuery(OfOneQuery):
+    def pairs(self, query: Tensor, keys: Tensor) -> Tensor:
+        return self.of_state(query) + self.of_keys(keys).tanh()
+
+
+@pytest.mark.parametrize(("kind", "violations"), [(OfOneQuery, []), (OfNoQuery, ["query-in-the-weights"])])
+def test_one_query_asks_where_several_would_meet_one_key_each(kind: type[nn.Module], violations: list[str]) -> None:
+    call = next(invocations(kind, args={}))
+    assert [call.arguments[name].shape[1] for name in ("query", "keys")] == [1, 7]
+    assert [each.property for each in analyze(call).violations] == violations
+
+
+def test_a_softmax_over_the_samples_that_ask_is_seen() -> None:
+    found = analyze(next(invocations(OfSamples, args={}))).violations
+    assert "softmax-over-keys" in [each.property for each in found]
+
+
 def test_weights_that_are_returned_are_a_design() -> None:
     analysis = analyze(of_q_k_v(lambda q, k, v: (q @ k.mT / 2).softmax(-1)))
     assert analysis.complete
@@ -64,3 +137,19 @@ def test_the_axis_of_weights_that_are_returned_is_judged(axis: int) -> None:
 
 def test_scores_that_are_returned_are_no_attention() -> None:
     assert analyze(of_q_k_v(lambda q, k, v: q @ k.mT / 2)).num_attentions == 0
+
+
+def pooled_by_hand(x: Tensor, axis: int) -> Tensor:
+    """A learned query's weights of the tokens, by a softmax that is written by hand."""
+    scores = torch.tanh(x @ drawn(8, 4, seed=7)) @ VECTOR[:, None]
+    exponentials = (scores - scores.amax(axis, keepdim=True)).exp()
+    return (exponentials / exponentials.sum(axis, keepdim=True) * x).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("axis", "violations"), [(1, []), (0, ["softmax-over-keys", "samples-apart"])], ids=["tokens", "samples"]
+)
+def test_what_a_learned_query_reads_by_a_softmax_by_hand_is_judged(axis: int, violations: list[str]) -> None:
+    analysis = analyze(of_x(lambda x: pooled_by_hand(x, axis)))
+    assert analysis.num_attentions == 1
+    assert [each.property for each in analysis.violations] == violations

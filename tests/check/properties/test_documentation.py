@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from regard.check.properties.documentation import is_inclusive, mask_meaning, promises_causality
+from regard.check.properties.documentation import (
+    index_direction,
+    is_inclusive,
+    is_two_sided,
+    mask_meaning,
+    promises_causality,
+    rotates_queries_and_keys,
+)
 
 MEANINGS = {
     "A boolean mask with True = take part.": "allowed",
@@ -35,6 +42,12 @@ def test_of_several_masks_each_has_its_own_sentence() -> None:
     assert mask_meaning(text, "causal_mask", is_only=False) is None
 
 
+def test_what_is_said_of_zero_alone_leaves_open_what_one_does() -> None:
+    text = "mask: 0 for allowed keys, a very small number for the others"
+    assert mask_meaning(text, "mask", is_only=True) == "blocked"
+    assert mask_meaning(text, "mask", is_only=True, of_one=True) is None
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -46,6 +59,7 @@ def test_of_several_masks_each_has_its_own_sentence() -> None:
         ("Attention that is causal across frames.", False),
         ("Bidirectional blocks of an autoregressive model.", False),
         ("Blocks.", False),
+        ("Causal; all tokens see the prefix.", False),
     ],
 )
 def test_whether_it_is_causal_without_a_condition(text: str, said: bool) -> None:
@@ -57,9 +71,68 @@ def test_whether_it_is_causal_without_a_condition(text: str, said: bool) -> None
     [
         ("Token i sees the `window` most recent tokens, itself included.", True),
         ("The last window_size keys, including the current one.", True),
+        ("A query sees itself and the `window` - 1 keys before it.", True),
+        ("Token i sees the tokens i - sliding_window + 1 .. i.", True),
         ("A window of 4 tokens and itself.", False),
+        ("Token i sees the tokens i - window .. i.", False),
+        ("Token i sees no token before i - window - 1.", False),
         ("Causal, the own position included.", False),
     ],
 )
 def test_whether_a_window_has_the_token_itself(text: str, said: bool) -> None:
     assert is_inclusive(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Rotary embeddings on queries and keys; values stay as they are.", True),
+        ("RoPE rotates q, k.", True),
+        ("Rotary position encoding as in RoFormer.", True),
+        ("Rotary embeddings as in Llama 3, of values too.", False),
+        ("Rotary embeddings of queries, keys and values.", False),
+        ("Rotary embeddings.", False),
+        ("Scores of queries and keys.", False),
+    ],
+)
+def test_whether_rotary_positions_are_of_queries_and_keys(text: str, said: bool) -> None:
+    assert rotates_queries_and_keys(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Each position sees those with |i - j| <= radius.", True),
+        ("Local attention: abs(j - i) < reach", True),
+        ("A window of `radius` tokens on either side.", True),
+        ("Keys are read to both sides, `radius` of them.", True),
+        ("A window of past tokens, |i - j| < size.", False),
+        ("Causal: a query attends to keys with |i - j| < size.", False),
+        ("A bias of its own for keys with |i - j| <= 8.", False),
+        ("Sees `left` tokens before and `right` tokens after itself.", False),
+        ("Padding on both sides.", False),
+        ("A window on both sides if `causal` is off.", False),
+    ],
+)
+def test_whether_a_window_reaches_as_far_ahead_as_back(text: str, said: bool) -> None:
+    assert is_two_sided(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "direction"),
+    [
+        ("Row far + step of the table belongs to a key that stands `step` positions after the query.", 1),
+        ("table[far - 1 - lag]: of keys lag tokens back.", 1),
+        ("Index lag + far is of the key lag tokens before.", -1),
+        ("Entry `far - d` is for keys d places later.", -1),
+        ("Row far + step is of a query that stands step tokens after the key.", 0),
+        ("Row far + step of the table is of a key at a distance of step.", 0),
+        ("A key that stands step tokens after the query has a bias.", 0),
+        ("Entry far + step is a key other tokens after the query.", 0),
+        ("Row far + d is of a key d tokens after, row far - d of a key d tokens before.", 1),
+        ("Row far + d is of a key d tokens after.\n\nRow far - e is of a key e tokens after.", 0),
+        ("A table of biases, one for each distance.", 0),
+    ],
+)
+def test_in_which_order_the_entries_of_a_table_are(text: str, direction: int) -> None:
+    assert index_direction(text) == direction

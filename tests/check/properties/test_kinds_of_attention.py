@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from attention_styles import tokens_call
 from property_cases import drawn, of_q_k_v, of_x
+from property_cases.position_cases import rotary, rotated
 from property_cases.relation_cases import agents_read_tokens, agents_with_talking_heads
 from regard.check.properties.analysis import analyze
 from regard.check.target import Invocation, Stream
@@ -61,6 +65,13 @@ def test_rotary_positions_of_a_grid_are_a_design() -> None:
     assert names(call) == [("design", "rotary")]
 
 
+def test_values_that_are_rotated_as_well_are_a_design() -> None:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return rotary(q, k, rotated(v))
+
+    assert names(of_q_k_v(attend)) == [("design", "rotary-values")]
+
+
 def grid_call(rows_apart: int) -> Invocation:
     """Of (samples, rows, columns, width)."""
 
@@ -93,6 +104,31 @@ def test_a_mask_may_change_which_keys_are_the_largest() -> None:
     assert names(of_q_k_v(largest_two, masks=("mask",))) == [("design", "sparse-by-content")]
 
 
+def of_the_largest_scores(q: Tensor, k: Tensor, v: Tensor, *, flipped: bool = False) -> Tensor:
+    """The softmax takes two scores of each query, and their values are looked up."""
+    best, places = (q @ k.mT / 2).topk(2, -1)
+    places = places.flip(-1) if flipped else places
+    values = v[:, :, None].expand(*q.shape[:3], *v.shape[-2:]).gather(3, places[..., None].expand(*places.shape, 4))
+    return torch.einsum("bhqk,bhqkd->bhqd", best.softmax(-1), values)
+
+
+def written_back(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The same with all other scores -inf."""
+    scores = q @ k.mT / 2
+    best, places = scores.topk(2, -1)
+    return torch.full_like(scores, -torch.inf).scatter(-1, places, best).softmax(-1) @ v
+
+
+def test_the_largest_scores_alone_may_be_taken() -> None:
+    for function in (of_the_largest_scores, written_back):
+        assert names(of_q_k_v(function)) == [("design", "sparse-by-content")]
+
+
+def test_the_values_of_the_largest_scores_are_those_of_their_keys() -> None:
+    found = names(of_q_k_v(lambda q, k, v: of_the_largest_scores(q, k, v, flipped=True)))
+    assert found == [("violation", "value-of-the-key")]
+
+
 def test_a_query_may_see_every_key_but_its_own() -> None:
     def others(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return (q @ k.mT / 2).masked_fill(torch.eye(3).bool(), -torch.inf).softmax(-1) @ v
@@ -120,6 +156,21 @@ def test_who_is_chosen_by_the_numbers_is_no_mixture_of_tokens() -> None:
     assert analyze(of_q_k_v(of_the_largest_queries)).violations == []
 
 
+def with_an_indexer(x: Tensor, *, flipped: bool = False) -> Tensor:
+    """DeepSeek-V3.2: keys are chosen by ReLU scores of narrow heads, times weights of the query."""
+    narrow = (x @ drawn(8, 4, seed=1)).unflatten(-1, (2, 2))
+    scores = (narrow @ (x @ drawn(8, 2, seed=2)).mT[:, None]).relu()  # (batch, queries, heads, keys)
+    chosen = ((x @ drawn(8, 2, seed=3))[:, :, None] @ scores)[:, :, 0].topk(2).indices
+    blocked = torch.full((*x.shape[:2], x.shape[1]), -torch.inf, dtype=x.dtype).scatter(-1, chosen, 0.0)
+    weights = (x @ x.mT / 8**0.5 + blocked).softmax(-1)
+    return weights @ (x.flip(1) if flipped else x)
+
+
+def test_an_indexer_is_no_attention_of_its_own() -> None:
+    assert "violation" not in {kind for kind, _ in names(of_x(with_an_indexer))}
+    assert ("violation", "value-of-the-key") in names(of_x(partial(with_an_indexer, flipped=True)))
+
+
 def decaying(x: Tensor, decay: float = 0.7) -> Tensor:
     q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
     distance = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
@@ -130,22 +181,53 @@ def test_products_that_decay_with_the_distance_are_retention() -> None:
     assert names(of_x(decaying)) == [("design", "retention")]
 
 
+def decaying_without_some_values(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Lightning attention: keys are hidden by values of zero, and no row of weights has a sum of its own."""
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    distance = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
+    weights = q @ k.mT * (0.7 ** distance.clamp(min=0)).tril()
+    return (weights if mask is None else weights.masked_fill(~mask[:, None], 0)) @ v
+
+
+def test_weights_without_a_sum_of_their_own_may_be_hidden_by_zeros() -> None:
+    assert names(of_x(decaying_without_some_values, masks=("mask",))) == [("design", "retention")]
+
+
 def test_products_that_do_not_decay_lack_a_softmax() -> None:
     assert ("violation", "weights-not-negative") in names(of_x(lambda x: decaying(x, 1.0)))
 
 
-def over_summaries(x: Tensor, num_keys: int) -> Tensor:
+def over_summaries(x: Tensor, num_keys: int, axis: int = -1) -> Tensor:
     q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
     k, v = (drawn(num_keys, 4, seed=seed) @ each for seed, each in ((3, k), (4, v)))
-    return (q @ k.mT / 8**0.5).softmax(-1) @ v
+    return (q @ k.mT / 8**0.5).softmax(axis) @ v
 
 
 def test_fewer_keys_than_tokens_may_be_of_several_tokens_each() -> None:
     assert names(of_x(lambda x: over_summaries(x, 2))) == [("design", "summarized-keys")]
 
 
+def test_a_softmax_over_the_queries_of_fewer_keys_is_wrong() -> None:
+    assert names(of_x(lambda x: over_summaries(x, 2, axis=1))) == [("violation", "softmax-over-keys")]
+
+
 def test_as_many_keys_as_tokens_are_of_one_token_each() -> None:
     assert ("violation", "key-of-one-token") in names(of_x(lambda x: over_summaries(x, 4)))
+
+
+def over_a_convolution(x: Tensor, *, flipped: bool = False) -> Tensor:
+    """Every two projected tokens make one key and one value (memory-compressed attention)."""
+    q, k, v = (x @ drawn(8, 24, seed=0)).chunk(3, -1)
+    k, v = (F.conv1d(each.mT, drawn(8, 8, 2, seed=1) / 8, stride=2).mT for each in (k, v))
+    return (q @ k.mT / 8**0.5).softmax(-1) @ (v.flip(1) if flipped else v)
+
+
+def test_a_convolution_may_make_fewer_keys_of_projected_tokens() -> None:
+    assert names(of_x(over_a_convolution)) == [("design", "summarized-keys")]
+
+
+def test_the_values_of_a_convolution_are_those_of_its_keys() -> None:
+    assert ("violation", "value-of-the-key") in names(of_x(lambda x: over_a_convolution(x, flipped=True)))
 
 
 def external(x: Tensor) -> Tensor:
@@ -182,14 +264,19 @@ def test_weights_may_be_summed_to_pool_tokens() -> None:
     assert analysis.violations == []
 
 
-def competing(x: Tensor) -> Tensor:
+def competing(x: Tensor, epsilon: float = 0.0) -> Tensor:
     """Slot attention, Locatello et al. 2020, algorithm 1."""
     weights = (x @ x.mT / 8**0.5).softmax(-2)
-    return weights / weights.sum(-1, keepdim=True) @ x
+    return weights / (weights.sum(-1, keepdim=True) + epsilon) @ x
 
 
-def test_queries_that_compete_for_keys_are_a_design() -> None:
-    assert ("design", "slot-attention") in names(of_x(competing))
+@pytest.mark.parametrize("epsilon", [0.0, 1e-5])
+def test_queries_that_compete_for_keys_are_a_design(epsilon: float) -> None:
+    assert ("design", "slot-attention") in names(of_x(partial(competing, epsilon=epsilon)))
+
+
+def test_queries_that_compete_and_are_divided_by_another_sum_are_wrong() -> None:
+    assert ("violation", "softmax-over-keys") in names(of_x(partial(competing, epsilon=0.1)))
 
 
 def test_queries_that_compete_and_are_not_normalized_are_wrong() -> None:
@@ -237,3 +324,32 @@ def values_in_two_parts(x: Tensor) -> Tensor:
 
 def test_a_head_whose_values_are_summed_in_two_parts_is_no_group_of_heads() -> None:
     assert names(of_x(values_in_two_parts)) == []
+
+
+def then_a_convolution(x: Tensor) -> Tensor:
+    """Of three neighbours and each channel apart, as after attention in windows."""
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    read = (q @ k.mT / 8**0.5).softmax(-1) @ v
+    return F.conv1d(read.mT, drawn(8, 1, 3, seed=4), padding=1, groups=8).mT
+
+
+def test_a_convolution_of_what_was_attended_to_is_a_design() -> None:
+    assert names(of_x(then_a_convolution)) == [("design", "output-of-the-token")]
+
+
+def test_weights_that_edges_are_added_to_are_a_design_where_some_tokens_have_no_edge() -> None:
+    def mixed(x: Tensor, adj: Tensor) -> Tensor:
+        q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+        return ((q @ k.mT / 8**0.5).softmax(-1) / 2 + adj) @ v
+
+    call = of_x(mixed)
+    call.arguments["adj"] = torch.eye(4).roll(1, 0).double() / 2
+    assert names(call) == [("design", "weights-mixed-in")]
+
+
+def test_weights_that_sum_to_less_than_one_without_a_sink_are_wrong() -> None:
+    def over_twice_their_sum(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        squares = (q @ k.mT).square()
+        return squares / (2 * squares.sum(-1, keepdim=True)) @ v
+
+    assert names(of_q_k_v(over_twice_their_sum)) == [("violation", "weights-sum-to-one")]

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from property_cases import of_q_k_v, of_x
+from attention_styles import tokens_call
+from property_cases import drawn, of_q_k_v, of_x
 from property_cases.mask_cases import as_many_as_its_window, more_than_its_window, square_call
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.finding import Finding
@@ -32,6 +33,47 @@ def test_a_mask_of_queries_hides_no_key_and_stays_open() -> None:
     assert {each.kind for each in found} == {"absent", "open", "holds"}
     (message,) = [each.message for each in found if each.kind == "open"]
     assert message == "query_mask says of no key that it is hidden: not judged"
+
+
+def may_read_inputs(
+    hidden: Tensor, inputs: Tensor | None = None, inputs_mask: Tensor | None = None, mask: Tensor | None = None
+) -> Tensor:
+    """Perceiver's: the mask of inputs is for those that come from elsewhere."""
+    source, of_keys = (hidden, mask) if inputs is None else (inputs, inputs_mask)
+    return nn.functional.scaled_dot_product_attention(hidden, source, source, of_keys)
+
+
+def test_a_mask_of_inputs_that_are_not_given_is_not_judged() -> None:
+    found = masks_of(analyze(of_x(may_read_inputs, masks=("inputs_mask", "mask")), masks=True))
+    assert [each.message for each in found if "inputs_mask" in each.message] == []
+    assert "holds" in {each.kind for each in found}
+
+
+def reads_context_and_itself(latents: Tensor, context: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Perceiver's resampler."""
+    source = torch.cat((context, latents), 1)
+    return nn.functional.scaled_dot_product_attention(latents, source, source, mask)
+
+
+def test_the_columns_of_a_mask_are_in_the_order_of_the_keys() -> None:
+    call = next(invocations(reads_context_and_itself, args={}, inputs=None))
+    (found,) = [each for each in masks_of(analyze(call, masks=True)) if each.property == "mask-form"]
+    assert found.message == "mask hides exactly the keys that it blocks; True in mask means allowed"
+
+
+def by_the_number_of_axes(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Canine's: of three axes the mask is 1 where a key is allowed, of four it is added to the scores."""
+    scores = q @ k.mT / 2
+    if mask is not None:
+        scores = scores + ((1.0 - mask[:, None].float()) * -1e9 if mask.ndim == 3 else mask)
+    return scores.softmax(-1) @ v
+
+
+def test_a_mask_is_tried_with_each_number_of_axes_that_the_code_tells_apart() -> None:
+    found = masks_of(analyze(of_q_k_v(by_the_number_of_axes, masks=("mask",)), masks=True))
+    assert [each.message for each in found if each.property == "mask-form"] == [
+        "mask hides exactly the keys that it blocks; 1 in mask means allowed"
+    ]
 
 
 def without_documentation(q: Tensor, k: Tensor, v: Tensor, window: int = 4) -> Tensor:
@@ -104,6 +146,30 @@ def test_a_mask_that_has_its_heads_last_is_found_and_judged() -> None:
     assert "mask hides exactly the keys that it blocks; True in mask means blocked" in [each.message for each in found]
 
 
+def sees_what_came_before(x: Tensor) -> Tensor:
+    later = torch.ones(x.shape[1], x.shape[1]).triu() == 1
+    return (x @ x.mT / 8**0.5).masked_fill(later, -1e9).softmax(-1) @ x
+
+
+@pytest.mark.parametrize("tokens", [2, 4])
+def test_a_query_whose_keys_are_all_blocked_by_a_large_number_sees_none(tokens: int) -> None:
+    call = tokens_call(sees_what_came_before, drawn(2, tokens, 8, seed=0))
+    (found,) = [each for each in masks_of(analyze(call)) if each.kind == "violation"]
+    assert found.message.endswith("a query does not see itself: it sees what is 1 or more positions before it")
+
+
+def largest_score_taken_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The largest comes with its place, which nothing reads."""
+    earlier = torch.ones(q.shape[-2], k.shape[-2]).tril(-1) == 1
+    scores = (q @ k.mT / 2).masked_fill(earlier, -torch.inf)
+    return (scores - scores.max(-1, keepdim=True).values).softmax(-1) @ v
+
+
+def test_a_mask_is_judged_where_the_place_of_the_largest_score_is_known_and_not_read() -> None:
+    (found,) = analyze(of_q_k_v(largest_score_taken_out)).violations
+    assert found.property == "mask-pattern"
+
+
 def all_but_the_last_are_keys(x: Tensor) -> Tensor:
     return (x @ x[:, :-1].mT / 8**0.5).softmax(-1) @ x[:, :-1]
 
@@ -111,3 +177,87 @@ def all_but_the_last_are_keys(x: Tensor) -> Tensor:
 def test_a_last_token_that_is_no_key_is_no_mask() -> None:
     (found,) = [each for each in masks_of(analyze(of_x(all_but_the_last_are_keys))) if each.property == "mask-pattern"]
     assert (found.kind, found.message) == ("absent", "none of its own: every query sees every key")
+
+
+def below_all_scores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """As BERT's mask is where it hides every key."""
+    return (q @ k.mT / 2 - 10_000).softmax(-1) @ v
+
+
+def test_a_large_number_that_is_added_to_every_score_blocks_none() -> None:
+    assert not analyze(of_q_k_v(below_all_scores)).violations
+
+
+def itself_where_it_sees_no_other(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """As in Reformer: the number that hides a token from itself is not the one that hides what comes later."""
+    scores = (q @ k.mT / 2).masked_fill(torch.eye(q.shape[-2]) == 1, -5e4)
+    return scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1) == 1, -torch.inf).softmax(-1) @ v
+
+
+def test_a_key_that_is_blocked_may_be_read_where_no_other_is_left() -> None:
+    found = {each.property: each.kind for each in masks_of(analyze(of_q_k_v(itself_where_it_sees_no_other)))}
+    assert "violation" not in found.values()
+    assert found["mask-pattern"] == "design"
+
+
+def test_a_mask_beside_which_a_token_always_sees_itself_hides_all_others() -> None:
+    def of_nodes(x: Tensor, adj: Tensor | None = None, *, loops: bool = True) -> Tensor:
+        scores = x @ x.mT / x.shape[-1] ** 0.5
+        if adj is not None:
+            edges = adj | torch.eye(x.shape[1], dtype=torch.bool) if loops else adj | adj.roll(1, -1)
+            scores = scores.masked_fill(~edges, -torch.inf)
+        return scores.softmax(-1) @ x
+
+    found = masks_of(analyze(of_x(of_nodes, masks=("adj",)), masks=True))
+    assert "violation" not in {each.kind for each in found}
+    assert any(each.message.endswith("a token sees itself all the same") for each in found)
+    found = masks_of(analyze(of_x(functools.partial(of_nodes, loops=False), masks=("adj",)), masks=True))
+    assert "violation" in {each.kind for each in found}
+
+
+def test_scores_less_their_maximum_are_not_replaced_by_zero() -> None:
+    """Of tokens that are their own queries and keys, each is most like itself, whatever the tokens are."""
+
+    def less_their_maximum(x: Tensor) -> Tensor:
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        scores = (x @ x.mT / x.shape[-1] ** 0.5).masked_fill(later, -torch.inf)
+        return (scores - scores.amax(-1, keepdim=True)).softmax(-1) @ x
+
+    assert analyze(of_x(less_their_maximum)).violations == []
+
+
+def pooled(x: Tensor, mask: Tensor | None = None, *, is_read: bool = True, before: bool = True) -> Tensor:
+    """One learned query; values are multiplied by weights and summed, without a product of matrices."""
+    scores = x @ drawn(8, 1, seed=3) / 8**0.5
+    if mask is not None and before and is_read:
+        scores = scores.masked_fill(~mask[..., None], -torch.inf)
+    weights = scores.softmax(1)
+    if mask is not None and not is_read:
+        weights[mask] == 0  # noqa: B015
+    elif mask is not None and not before:
+        weights = weights * mask[..., None]
+    return (x * weights).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("how", "found"),
+    [
+        ({}, ("holds", "mask-form")),
+        ({"is_read": False}, ("violation", "mask-argument")),
+        ({"before": False}, ("violation", "weights-sum-to-one")),
+    ],
+    ids=["before the softmax", "compared with", "after the softmax"],
+)
+def test_the_mask_of_a_pooling_is_judged(how: dict[str, bool], found: tuple[str, str]) -> None:
+    analysis = analyze(of_x(functools.partial(pooled, **how), masks=("mask",)), masks=True)
+    assert found in [(each.kind, each.property) for each in analysis.findings]
+    assert [each.property for each in analysis.violations] == [found[1]] * (found[0] == "violation")
+
+
+def test_a_mask_that_sets_values_to_zero_is_not_judged() -> None:
+    def of_real_tokens(x: Tensor, mask: Tensor | None = None) -> Tensor:
+        weights = (x @ drawn(8, 1, seed=3) / 8**0.5).softmax(1)
+        return ((x if mask is None else x * mask[..., None]) * weights).sum(1)
+
+    found = masks_of(analyze(of_x(of_real_tokens, masks=("mask",)), masks=True))
+    assert "violation" not in {each.kind for each in found}

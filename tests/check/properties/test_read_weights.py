@@ -123,18 +123,48 @@ def test_the_largest_score_may_be_taken_out_of_a_softmax_by_hand() -> None:
     assert "scale" in said(analysis, "holds")
 
 
-def divided_later(x: Tensor, axis: int) -> Tensor:
-    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+def test_where_the_sums_of_a_softmax_by_hand_go_is_judged() -> None:
+    def by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        exponentials = (q @ k.mT / 2).exp()
+        return exponentials @ v / exponentials.sum(-1, keepdim=True)
+
+    kept, turned = (analyze(of_q_k_v(each)) for each in (by_hand, lambda q, k, v: by_hand(q, k, v).flip(1)))
+    assert said(kept, "violation") == {}
+    assert "output-of-the-token" in said(kept, "holds")
+    assert list(said(turned, "violation")) == ["output-of-the-head"]
+
+
+def divided_later(x: Tensor, axis: int, parts: int = 1) -> Tensor:
+    """With values that are projected in parts."""
+    q, k = (x @ drawn(8, 8, seed=seed) for seed in range(2))
+    v = torch.cat([x @ each for each in drawn(8, 8, seed=2).chunk(parts, 1)], -1)
     exponentials = (q @ k.mT / 8**0.5).exp()
     heads = exponentials @ v / exponentials.sum(axis)[..., None]
     return heads @ drawn(8, 8, seed=3)
 
 
-def test_projected_sums_may_be_divided_after_they_are_made() -> None:
-    analysis = analyze(of_x(lambda x: divided_later(x, -1)))
+@pytest.mark.parametrize("parts", [1, 2])
+def test_projected_sums_may_be_divided_after_they_are_made(parts: int) -> None:
+    analysis = analyze(of_x(lambda x: divided_later(x, -1, parts)))
     assert analysis.complete
     assert {"weights-sum-later", "scale"} <= set(said(analysis, "holds"))
 
 
 def test_a_division_of_projected_sums_by_anything_else_leaves_the_weights_open() -> None:
     assert not analyze(of_x(lambda x: divided_later(x, -2))).complete
+
+
+def recurrent(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Exponentials of queries and keys, one token after the other."""
+    state, total, rows = q.new_zeros(*q.shape[:2], 4, 4), q.new_zeros(*q.shape[:2], 4), []
+    for query, key, value in zip(q.exp().unbind(2), k.exp().unbind(2), v.unbind(2), strict=True):
+        state = state + key[..., None] * value[..., None, :]
+        total = total + key
+        rows.append((query[..., None] * state).sum(-2) / (query * total).sum(-1, keepdim=True))
+    return torch.stack(rows, 2)
+
+
+def test_exponentials_of_queries_and_of_keys_are_features_of_linear_attention() -> None:
+    analysis = analyze(of_q_k_v(recurrent))
+    assert (analysis.missing, said(analysis, "violation")) == ([], {})
+    assert {"linear-attention", "mask-pattern"} <= set(said(analysis, "design")) | set(said(analysis, "holds"))

@@ -62,3 +62,17 @@ def test_what_is_written_into_the_scores_is_added_as_well() -> None:
         return (scores / 2).softmax(-1) @ v
 
     assert [each.property for each in analyze(of_q_k_v(in_place)).designs] == ["relative-logits"]
+
+
+def before_a_query(q: Tensor, k: Tensor, v: Tensor, vectors: Tensor) -> Tensor:
+    """The distances before a query alone have vectors: its own token has none, on purpose."""
+    tokens = torch.arange(3)
+    place = (tokens[:, None] - tokens - 1).clamp(0).expand(2, 2, 3, 3)
+    logits = (q @ vectors.T).gather(-1, place).masked_fill(DISTANCES < 1, 0.0)
+    return ((q @ k.mT + logits) / 2).masked_fill(DISTANCES < 0, -torch.inf).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_token_itself_may_have_no_vector(count: int) -> None:
+    analysis = analyze(of_q_k_v(lambda q, k, v: before_a_query(q, k, v, PLACES[:count])))
+    assert [each.property for each in analysis.findings if each.kind in ("violation", "design")] == ["relative-logits"]

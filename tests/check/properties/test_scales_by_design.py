@@ -99,6 +99,22 @@ class OfLaterLayers(Scaled):
         self.has_relative_attention_bias = False
 
 
+class SwitchedOff(Scaled):
+    """The first GPT's, whose constructor takes `scale=False`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = False
+
+
+class TimesOne(Scaled):
+    """Pix2Struct's of pictures: it is handed on to the function that multiplies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scaling = 1.0
+
+
 class GrowingWithThePlace(Scaled):
     """Log n: later queries have more keys, and are sharpened."""
 
@@ -167,6 +183,8 @@ def scale_of(call: Invocation) -> Finding:
         (Scaled(), "violation", "scale"),
         (DotProduct(), "design", "no-scale"),
         (OfLaterLayers(), "design", "no-scale"),
+        (SwitchedOff(), "design", "no-scale"),
+        (TimesOne(), "design", "no-scale"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, nn.Module) else "",
 )
@@ -199,8 +217,16 @@ def test_the_message_names_the_argument() -> None:
     assert scale_of(tokens_call(OfAnArgument(0.1).double(), X)).message == "scores are times 0.1, as scale = 0.1 says"
 
 
-@pytest.mark.parametrize(("gamma", "kind"), [(nn.Parameter(torch.tensor(0.5)), "design"), (0.5, "violation")])
-def test_a_learned_gate_makes_up_for_the_scale_of_pictures(gamma: Any, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("gamma", "kind"),
+    [
+        (nn.Parameter(torch.tensor(0.5)), "design"),
+        (nn.Parameter(torch.tensor([[0.5], [0.25]])), "violation"),
+        (0.5, "violation"),
+    ],
+    ids=["learned", "learned for each row", "fixed"],
+)
+def test_one_learned_gate_makes_up_for_the_scale_of_pictures(gamma: Any, kind: str) -> None:
     call = tokens_call(NonLocal(gamma).double(), drawn(2, 8, 2, 3, seed=1))
     call.streams = [Stream("x", "x", 0, (2, 3))]
     assert scale_of(call).kind == kind

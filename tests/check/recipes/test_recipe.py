@@ -56,9 +56,36 @@ def test_what_is_computed_anew_is_what_is_kept():
 
 def test_a_choice_that_the_call_does_not_offer_gives_nothing():
     function = RecipeCache(Case(*qkv()))
+    assert function.state({"sources": "k-x"}) is None, "nothing is made of a sequence"
     assert function.state({"split": "view"}) is None, "there are no heads to split"
     assert function.state({"seen": "inverted"}) is None, "there is no mask"
     assert function.state({"softmax": "sinks"}) is None, "there are no sinks"
+
+
+def test_the_columns_of_a_view_are_cut_into_heads_with_the_tokens_last():
+    case = example_settings()["heads"].case
+    projected = case.x @ case.weights.q.T
+    wanted = projected.mT.flatten(1).unflatten(1, (case.weights.heads, projected.shape[1], -1))
+    torch.testing.assert_close(RecipeCache(case).state({"split": "columns"}).q, wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("choice", "partners"), [("rotary-pairs", [1, 0, 3, 2]), ("rotary-halves", [2, 3, 0, 1])])
+def test_a_query_is_turned_by_pairs_or_by_halves(choice, partners):
+    case = Case(*qkv())
+    turned = RecipeCache(case).state({"rounds": choice}).q
+    rate = torch.tensor([1.0 if 0 in pair else 0.01 for pair in enumerate(partners)], dtype=torch.float64)
+    sign = torch.tensor([-1.0 if channel < partner else 1.0 for channel, partner in enumerate(partners)])
+    angle = torch.arange(5)[:, None] * rate
+    wanted = case.q * angle.cos() + sign * case.q[..., partners] * angle.sin()
+    torch.testing.assert_close(turned, wanted, rtol=0, atol=1e-12)
+
+
+def test_each_head_has_a_sink_of_its_own():
+    sinks = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
+    state = RecipeCache(Case(*qkv(), extra={"sinks": sinks})).state({"softmax": "sinks"})
+    exponentials = state.masked.exp()
+    wanted = exponentials / (exponentials.sum(-1, keepdim=True) + sinks.exp()[:, None, None])
+    torch.testing.assert_close(state.weights, wanted, rtol=0, atol=1e-12)
 
 
 def test_every_choice_is_of_a_slot():

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_styles import attentions, heads_call, tables, tokens_call
+from property_cases import of_x_and_context
 from regard.check.target import Invocation
 
 X = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -163,6 +164,19 @@ def test_scores_that_nothing_uses_are_left_out() -> None:
 
     (table,) = tables(heads_call(attend, Q, K, V))
     assert sorted(set(table.key.token.tolist())) == [1, 2, 3, 4]
+
+
+def test_keys_of_two_sequences_are_numbered_one_sequence_after_the_other() -> None:
+    def attend(x: Tensor, context: Tensor) -> Tensor:
+        both = torch.cat([x, context], 1)
+        return (x @ both.mT / math.sqrt(8)).softmax(-1) @ both
+
+    call = of_x_and_context(attend)
+    (table,) = tables(call)
+    x, context = call.arguments["x"], call.arguments["context"]
+    wanted = (x @ torch.cat([x, context], 1).mT / math.sqrt(8)).softmax(-1)
+    torch.testing.assert_close(table.dense(table.weight)[:, 0], wanted)
+    assert torch.equal(table.values.token, table.key.token[table.values.score])
 
 
 def test_heads_that_are_flattened_with_the_batch_heads_first() -> None:

@@ -39,20 +39,15 @@ def talking(before: Mix, after: Mix, axis: int = -1) -> Callable[[Tensor, Tensor
     return attend
 
 
-@pytest.mark.parametrize(
-    "mix", [by_einsum, *(pytest.param(each, marks=pytest.mark.more) for each in (by_linear_layer, by_convolution))]
-)
-def test_heads_that_are_mixed_are_a_design(mix: Mix) -> None:
-    for before, after, sides in (
-        (mix, unmixed, "before"),
-        (unmixed, mix, "after"),
-        (mix, mix, "before and after"),
-    ):
-        analysis = analyze(of_q_k_v(talking(before, after)))
-        assert analysis.complete
-        assert analysis.violations == []
-        (design,) = analysis.designs
-        assert design.message == f"heads are mixed {sides} the softmax (talking heads)"
+@pytest.mark.parametrize("mix", [by_einsum, by_linear_layer, by_convolution])
+@pytest.mark.parametrize("sides", ["before", "after", "before and after"])
+def test_heads_that_are_mixed_are_a_design(mix: Mix, sides: str) -> None:
+    before, after = (mix if side in sides else unmixed for side in ("before", "after"))
+    analysis = analyze(of_q_k_v(talking(before, after)))
+    assert analysis.complete
+    assert analysis.violations == []
+    (design,) = analysis.designs
+    assert design.message == f"heads are mixed {sides} the softmax (talking heads)"
 
 
 def test_the_scale_is_judged_where_heads_are_mixed_after_the_softmax() -> None:
@@ -71,9 +66,17 @@ def test_the_axis_of_the_softmax_is_judged() -> None:
     )
 
 
-def test_keys_that_are_mixed_are_no_heads() -> None:
-    keys = drawn(3, 3, seed=8)
-    analysis = analyze(of_q_k_v(talking(unmixed, lambda weights: weights @ keys)))
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda weights: weights @ drawn(3, 3, seed=8),
+        lambda weights: F.conv2d(weights, drawn(HEADS, HEADS, 3, 3, seed=8), padding=1),
+    ],
+    ids=["a matrix over the keys", "a convolution over its neighbours"],
+)
+def test_keys_that_are_mixed_are_no_heads(mix: Mix) -> None:
+    analysis = analyze(of_q_k_v(talking(unmixed, mix)))
+    assert analysis.num_attentions == 1
     assert not any(each.property == "talking-heads" for each in analysis.designs)
 
 

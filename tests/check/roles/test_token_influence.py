@@ -39,6 +39,14 @@ def test_owners_are_single_or_several_or_none() -> None:
     assert found.stream.reshape(2, 3, 4)[..., 0].tolist() == [[0, 0, NONE]] * 2
 
 
+def test_numbers_of_two_streams_have_the_sample_of_both() -> None:
+    call = heads_call(lambda q, k, v: v + k, *[X[:, None]] * 3)
+    influence = influence_of(call, record_invocation(call))
+    found = owners(influence.returned(0).flatten(1), influence, ["q", "k", "v"])
+    assert found.sample.reshape(2, -1).tolist() == [[0] * 12, [1] * 12]
+    assert found.stream.unique().tolist() == [SEVERAL]
+
+
 def test_streams_are_told_apart_where_they_have_the_same_shape() -> None:
     call = heads_call(lambda q, k, v: torch.cat([v, q], -1), *[X[:, None]] * 3)
     influence = influence_of(call, record_invocation(call))

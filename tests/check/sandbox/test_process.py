@@ -221,6 +221,7 @@ def grow():
         grown.append(bytearray(2**20))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("work", "options", "reason"),
     [
@@ -250,6 +251,17 @@ def test_it_leaves_no_process_of_its_own(written, tmp_path, end):
     with suppress(Stopped):
         do(written(source)[1], timeout=2 if "sleep" in end else SECONDS)
     assert gone(int((tmp_path / "process").read_text()))
+
+
+def test_a_process_that_left_the_group_and_holds_the_pipes_is_not_waited_for(tmp_path):
+    ended = tmp_path / "ended"
+
+    def work():
+        return subprocess.Popen(["sh", "-c", f"sleep 15; echo > '{ended}'"], start_new_session=True).pid
+
+    group = do(work)
+    assert not ended.exists()
+    os.killpg(group, signal.SIGKILL)
 
 
 def test_it_leaves_no_file_open_here():

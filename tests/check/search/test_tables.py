@@ -146,6 +146,12 @@ class OtherBase(Positions):
     table = staticmethod(made(base=100.0))
 
 
+class OddBase(Positions):
+    """Of one width alone, another exponent would do as well."""
+
+    table = staticmethod(made(base=12345.0))
+
+
 class Alone(Positions):
     """For the caller to add."""
 
@@ -161,22 +167,24 @@ class Grows(Positions):
 
 
 @pytest.mark.parametrize(
-    ("module", "verdict", "causes"),
+    ("module", "verdict", "causes", "base"),
     [
-        (lambda: Positions, "right", set()),
-        (lambda: Alone, "right", set()),
-        (lambda: TokensFirst, "convention", set()),
-        (lambda: Swapped, "wrong", {"pe-swapped"}),
-        (lambda: Swapped(24), "wrong", {"pe-swapped"}),
-        (lambda: OtherBase, "wrong", {"pe-base"}),
-        (lambda: Grows, "undetermined", None),
+        (lambda: Positions, "right", set(), None),
+        (lambda: Alone, "right", set(), None),
+        (lambda: TokensFirst, "convention", set(), None),
+        (lambda: Swapped, "wrong", {"pe-swapped"}, None),
+        (lambda: Swapped(24), "wrong", {"pe-swapped"}, None),
+        (lambda: OtherBase, "wrong", {"pe-base"}, 100),
+        (lambda: OddBase, "wrong", {"pe-base"}, 12345),
+        (lambda: OddBase(24), "undetermined", None, None),
+        (lambda: Grows, "undetermined", None, None),
     ],
 )
-def test_modules(module, verdict, causes):
+def test_modules(module, verdict, causes, base):
     ended, found, diagnosis = judged(module())
     assert ended == verdict
     assert causes in (None, found)
-    assert causes != {"pe-base"} or diagnosis.numbers["number"] == pytest.approx(100, rel=1e-5)
+    assert diagnosis.numbers == ({} if base is None else {"number": pytest.approx(base, rel=1e-5)})
 
 
 def test_learned_positions_are_no_table():

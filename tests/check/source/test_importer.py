@@ -138,6 +138,11 @@ def test_names_may_be_dotted_or_given_to_an_object(folder, name, kind):
     assert type(loaded(f"mine.py:{name}")).__name__ == kind
 
 
+def test_of_a_package_with_many_names_those_like_the_wanted_one_are_listed():
+    with pytest.raises(InputError, match=r"regard has no MultiheadAttention; it has MultiHeadAttention, .*others$"):
+        loaded("regard:MultiheadAttention")
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -160,3 +165,9 @@ def test_a_package_that_is_needed_and_fails_is_told_with_its_line(folder):
         loaded("pk/a.py:attention")
     says = "pk/a.py: importing it raises ModuleNotFoundError: No module named 'no_such', at "
     assert str(caught.value) == f"{says}{root / 'pk/__init__.py'}:2"
+
+
+def test_a_file_that_fails_is_told_with_its_line_once(folder):
+    folder({"mine.py": "import math\n\nmath.sqrt(-1)\n"})
+    with pytest.raises(InputError, match=r"^mine.py:3: importing it raises ValueError: [^:]*$"):
+        loaded("mine.py:attention")

@@ -162,3 +162,9 @@ def test_what_stops_in_a_notebook_is_told_with_the_cell_and_its_line(notebook):
     report = regard.check.check_file(f"{path}:attention", {}, timeout=200.0)
     assert report.verdict == "undetermined"
     assert report.reasons == ("raised SystemExit: 3; it was at lesson.ipynb cell 2, line 2: sys.exit(3)",)
+
+
+def test_what_was_left_out_of_a_notebook_is_told_in_the_report(notebook):
+    path = notebook("!ls", "def attention(q, k, v):\n    return None")
+    report = regard.check.check_file(f"{path}:attention", {}, timeout=200.0)
+    assert report.notes == ("left out of the notebook: '!ls'",)

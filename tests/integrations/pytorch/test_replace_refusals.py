@@ -53,12 +53,20 @@ def quantized():
     return attention
 
 
+def quantized_queries():
+    attention = nn.MultiheadAttention(8, 2, kdim=4)
+    del attention.q_proj_weight
+    attention.q_proj_weight = nn.Identity()
+    return attention
+
+
 REFUSED = {
     "has a forward of its own class": lambda: OwnForward(8, 2),
     "has a forward that was set on this object": own_forward_on_the_object,
     r"is parametrized \(torch.nn.utils.parametrize\)": parametrized,
     "is compiled: give the model as it was before torch.compile": compiled,
     "has a projection whose weight is no tensor": quantized,
+    r"has a projection whose weight is no tensor \(a quantized module\?\)": quantized_queries,
     "is on the meta device": lambda: nn.MultiheadAttention(8, 2, device="meta"),
 }
 

@@ -6,37 +6,28 @@ import torch
 import regard
 from lens.effects.toy_decoder import HEADS, LAYERS, TOKENS, ToyDecoder, by_hand, texts
 from regard import metrics
-from regard.lens.effects import effect_run, gradient
 
 METRIC = metrics.logit_difference(3, 5)
 
 
-def small_changes(over, **options):
-    """The estimates of a model whose attention changes so little that the metric is nearly linear in it."""
+@pytest.mark.parametrize(
+    ("over", "options"),
+    [
+        *((over, {}) for over in ("heads", "layers", "tokens", "edges")),
+        *(("heads", {"ablation": ablation}) for ablation in ("mean", "resample")),
+        ("edges", {"keys": [[0, 2], [1, 3, 4], list(range(TOKENS))], "window": None}),
+    ],
+)
+def test_small_changes_are_estimated_exactly(over, options):
+    """Of a model whose attention changes so little that the metric is nearly linear in it."""
     model = ToyDecoder()
     with torch.no_grad():
         for layer in model.layers:
             layer.out.weight.mul_(1e-4)
     effects = regard.effect(model, texts(), METRIC, over, method="both", top=1000, **options)
-    return effects.estimates, effects.values
-
-
-@pytest.mark.parametrize("over", ["heads", "layers", "tokens", "edges"])
-def test_small_changes_are_estimated_exactly(over):
-    estimates, values = small_changes(over)
-    assert not values.isnan().any()
-    torch.testing.assert_close(estimates, values, rtol=1e-2, atol=1e-3 * float(values.abs().max()))
-
-
-@pytest.mark.parametrize("ablation", ["mean", "resample"])
-def test_so_are_other_ablations(ablation):
-    estimates, values = small_changes("heads", ablation=ablation)
-    torch.testing.assert_close(estimates, values, rtol=1e-2, atol=1e-3 * float(values.abs().max()))
-
-
-def test_so_are_groups_of_keys_in_all_layers():
-    estimates, values = small_changes("edges", keys=[[0, 2], [1, 3, 4], list(range(TOKENS))], window=None)
-    torch.testing.assert_close(estimates, values, rtol=1e-2, atol=1e-3 * float(values.abs().max()))
+    assert not effects.values.isnan().any()
+    largest = float(effects.values.abs().max())
+    torch.testing.assert_close(effects.estimates, effects.values, rtol=1e-2, atol=1e-3 * largest)
 
 
 def test_a_head_s_estimate_is_gradient_times_output():
@@ -51,34 +42,26 @@ def test_a_head_s_estimate_is_gradient_times_output():
     assert effects.values.isnan().all()
 
 
-def test_long_texts_are_estimated_by_one_sum(monkeypatch):
+def test_long_texts_are_estimated_by_one_sum():
     """Which differs by the factors 1 / (1 - weight) alone: it is the gradient of the scores of a key."""
-    model, ids = ToyDecoder(), texts(1)
-    monkeypatch.setattr(gradient, "MAX_EXACT_ROWS", 1)
+    tokens = 1025
+    model, ids = ToyDecoder(positions=tokens), texts(1, tokens)
     effects = regard.effect(model, ids, METRIC, "tokens", method="gradient")
-    expected = []
-    for key in range(TOKENS):
-        others = torch.ones(TOKENS, TOKENS, dtype=torch.float64)[:, 0].scatter(0, torch.tensor(key), 0.0)
-
-        def logits(scale, key=key, others=others):
-            """With a number subtracted from the scores of the key, of all queries but its own."""
-            return score_shift(model, ids[0], key, others * scale)
-
-        scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
-        with torch.enable_grad():
-            out = logits(scale)
-            (grad,) = torch.autograd.grad(out[-1, 3] - out[-1, 5], scale)
-        expected.append(grad)
-    torch.testing.assert_close(effects.estimates[0], torch.stack(expected), rtol=0, atol=1e-6)
+    shifts = torch.zeros(tokens, dtype=torch.float64, requires_grad=True)
+    with torch.enable_grad():
+        # A number is subtracted from the scores of each key, of all queries but its own.
+        out = with_scores_shifted(model, ids[0], shifts * (1 - torch.eye(tokens)))
+        (expected,) = torch.autograd.grad(out[-1, 3] - out[-1, 5], shifts)
+    torch.testing.assert_close(effects.estimates[0], expected, rtol=0, atol=1e-6)
+    assert expected.abs().max() > 1e-3
 
 
-def score_shift(model, ids, key, shift):
-    """The logits with numbers (queries,) added to the scores of a key, in every layer."""
+def with_scores_shifted(model, ids, shifts):
+    """The logits with numbers (queries, keys) added to the scores, in every layer."""
     x = model.token(ids) + model.position(torch.arange(len(ids)))
     for layer in model.layers:
         q, k, v = layer.split(x)
-        scores = q @ k.mT / 2.0  # the square root of the width, 4
-        scores = scores + shift[:, None] * torch.nn.functional.one_hot(torch.tensor(key), len(ids))
+        scores = q @ k.mT / 2.0 + shifts  # the square root of the width, 4
         scores = scores.masked_fill(~torch.ones(len(ids), len(ids)).tril().bool(), -torch.inf)
         heads = scores.softmax(-1) @ v
         x = x + torch.tanh(layer.out(heads.transpose(0, 1).flatten(1)))
@@ -98,10 +81,13 @@ def test_both_computes_the_strongest_exactly():
     assert "rank correlation" in str(effects)
 
 
-@pytest.mark.parametrize(("limit", "method"), [(11, "both"), (12, "exact")])
-def test_the_default_depends_on_the_number_of_parts_of_all_texts(limit, method, monkeypatch):
-    monkeypatch.setattr(effect_run, "DEFAULT_EXACT", limit)
-    assert regard.effect(ToyDecoder(), texts(), METRIC).method == method
+MANY = 300 // (LAYERS * HEADS) + 1
+"""Texts with more parts than are computed exactly by default."""
+
+
+@pytest.mark.parametrize(("count", "method"), [(MANY, "both"), (MANY - 1, "exact")])
+def test_the_default_depends_on_the_number_of_parts_of_all_texts(count, method):
+    assert regard.effect(ToyDecoder(), texts(count), METRIC).method == method
 
 
 def test_where_softmax_saturates_the_reader_is_told():
@@ -115,25 +101,23 @@ def test_where_softmax_saturates_the_reader_is_told():
         assert any("the softmax is saturated" in note and "unreliable" in note for note in notes)
 
 
-def test_a_metric_without_gradient_is_computed_exactly_unless_the_gradient_was_asked_for(monkeypatch):
+def test_a_metric_without_gradient_is_computed_exactly_unless_the_gradient_was_asked_for():
     def likeliest(output):
         return int(output["logits"][0, -1].argmax())
 
     with pytest.raises(TypeError, match=r"likeliest has no gradient: .* or take method=\"exact\""):
         regard.effect(ToyDecoder(), texts(), likeliest, method="gradient")
-    monkeypatch.setattr(effect_run, "DEFAULT_EXACT", 1)
-    effects = regard.effect(ToyDecoder(), texts(), likeliest)
+    effects = regard.effect(ToyDecoder(), texts(MANY), likeliest)
     assert effects.method == "exact"
     assert not effects.values.isnan().any()
     assert effects.notes == ("likeliest has no gradient: every effect is computed exactly",)
 
 
 @pytest.mark.parametrize("metric", [metrics.kl(), metrics.kl(None)])
-def test_a_metric_at_its_minimum_has_no_estimate(metric, monkeypatch):
+def test_a_metric_at_its_minimum_has_no_estimate(metric):
     with pytest.raises(ValueError, match=r'its gradient is 0 there and estimates nothing: use method="exact"'):
         regard.effect(ToyDecoder(), texts(), metric, method="both")
-    monkeypatch.setattr(effect_run, "DEFAULT_EXACT", 1)
-    assert regard.effect(ToyDecoder(), texts(), metric).method == "exact"
+    assert regard.effect(ToyDecoder(), texts(MANY), metric).method == "exact"
 
 
 def test_gradients_flow_in_inference_mode_too():

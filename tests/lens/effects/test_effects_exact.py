@@ -8,10 +8,21 @@ import torch
 from torch import nn
 
 import regard
-from lens.effects.toy_decoder import HEADS, LAYERS, PATHS, TOKENS, ToyDecoder, by_hand, difference, replaced, texts
+from lens.effects.toy_decoder import (
+    HEADS,
+    LAYERS,
+    PATHS,
+    TOKENS,
+    ToyDecoder,
+    by_hand,
+    difference,
+    replaced,
+    texts,
+    without_head,
+)
 from lens.model_cases import MODEL_CASES
+from lens.watching import FunctionModule
 from regard import metrics
-from regard.lens.effects import ablate
 
 METRIC = metrics.logit_difference(3, 5)
 
@@ -26,6 +37,11 @@ def fall(ids, **changes):
     """How far the metric falls with these changes, by hand."""
     with torch.no_grad():
         return difference(by_hand(toy(), ids)) - difference(by_hand(toy(), ids, **changes))
+
+
+def of_each_head(ids, value=lambda layer, head: 0.0):
+    """How far the metric falls with each head's output replaced by a value."""
+    return [[fall(ids, replace=replaced(n, h, value(n, h))) for h in range(HEADS)] for n in range(LAYERS)]
 
 
 def pairs(*cells):
@@ -43,10 +59,7 @@ def test_every_head_is_ablated_alone():
     effects = regard.effect(toy(), texts(), METRIC)
     assert effects.paths == tuple(PATHS)
     assert (effects.over, effects.ablation, effects.method, effects.notes) == ("heads", "zero", "exact", ())
-    expected = [
-        [[fall(ids, replace=replaced(n, head, 0.0)) for head in range(HEADS)] for n in range(LAYERS)] for ids in texts()
-    ]
-    assert_same(effects.values, expected)
+    assert_same(effects.values, [of_each_head(ids) for ids in texts()])
     assert_same(effects.baseline, [difference(by_hand(toy(), ids)) for ids in texts()])
 
 
@@ -115,11 +128,7 @@ def heads_outputs(ids, at):
 def test_the_mean_is_over_the_texts_and_their_tokens_where_no_source_is_given():
     effects = regard.effect(toy(), texts(), METRIC, ablation="mean")
     means = [torch.stack([heads_outputs(ids, n) for ids in texts()]).mean((0, 2)) for n in range(LAYERS)]
-    expected = [
-        [[fall(ids, replace=replaced(n, h, means[n][h])) for h in range(HEADS)] for n in range(LAYERS)]
-        for ids in texts()
-    ]
-    assert_same(effects.values, expected)
+    assert_same(effects.values, [of_each_head(ids, lambda n, h: means[n][h]) for ids in texts()])
 
 
 def test_the_mean_of_a_source_is_that_of_its_texts():
@@ -148,45 +157,39 @@ def test_a_source_is_resampled_by_the_seed():
 def test_resampling_takes_the_output_of_the_other_text():
     effects = regard.effect(toy(), texts(), METRIC, ablation="resample")
     for ids, other, own in zip(texts(), texts().flip(0), effects.values, strict=True):
-        expected = [
-            [fall(ids, replace=replaced(n, h, heads_outputs(other, n)[h])) for h in range(HEADS)] for n in range(LAYERS)
-        ]
-        assert_same(own, expected)
+        assert_same(own, of_each_head(ids, lambda n, h, other=other: heads_outputs(other, n)[h]))
+
+
+def around(change, model=None):
+    """A model whose output is made of the toy's logits, or that of another model."""
+    wrapped = FunctionModule(lambda ids: change(wrapped.inner(ids)["logits"]))
+    wrapped.inner = model or toy()
+    return wrapped.eval()
+
+
+def one_text_only(logits):
+    if len(logits) > 1:
+        raise RuntimeError("one text only")
+    return logits
 
 
 @pytest.mark.parametrize("over", ["heads", "layers", "tokens", "edges"])
-def test_one_part_a_pass_gives_the_same_numbers(over, monkeypatch):
-    """With rows of 1 and 2, and where a text cannot be repeated."""
+def test_where_a_text_cannot_be_repeated_one_part_a_pass_gives_the_same_numbers(over):
     expected = regard.effect(toy(), texts(), METRIC, over).values
-    monkeypatch.setattr(ablate, "TOKENS_PER_FORWARD", 2 * TOKENS)
-    torch.testing.assert_close(regard.effect(toy(), texts(), METRIC, over).values, expected, rtol=0, atol=1e-10)
-
-    class OneText(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = toy()
-
-        def forward(self, ids):
-            if len(ids) > 1:
-                raise RuntimeError("one text only")
-            return self.inner(ids)
-
-    effects = regard.effect(OneText().eval(), texts(), METRIC, over)
+    effects = regard.effect(around(one_text_only), texts(), METRIC, over)
     torch.testing.assert_close(effects.values, expected, rtol=0, atol=1e-10)
     assert "cannot be repeated along the batch (one text only)" in effects.notes[0]
 
 
+def test_two_rows_a_pass_give_the_same_numbers():
+    """So many go through the model together at 512 tokens."""
+    model, ids = ToyDecoder(positions=512), texts(1, 512)
+    expected = regard.effect(around(one_text_only, model), ids, METRIC).values
+    torch.testing.assert_close(regard.effect(model, ids, METRIC).values, expected, rtol=0, atol=1e-10)
+
+
 def test_a_model_whose_rows_influence_one_another_is_seen_and_run_alone():
-    class Mixing(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = toy()
-
-        def forward(self, ids):
-            logits = self.inner(ids)["logits"]
-            return logits + logits.mean(0) * (len(ids) - 1)
-
-    effects = regard.effect(Mixing().eval(), texts(1), METRIC)
+    effects = regard.effect(around(lambda t: t + t.mean(0) * (len(t) - 1)), texts(1), METRIC)
     assert "repeated along the batch the text has the metric" in effects.notes[0]
     expected = regard.effect(toy(), texts(1), METRIC).values
     torch.testing.assert_close(effects.values, expected, rtol=0, atol=1e-10)
@@ -194,17 +197,7 @@ def test_a_model_whose_rows_influence_one_another_is_seen_and_run_alone():
 
 def test_rows_that_know_one_another_by_their_output_are_run_alone():
     """As CLIP's logits do, texts x images: row r of the batch is text r, and image 0 would be another row's."""
-
-    class Pairs(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = toy()
-
-        def forward(self, ids):
-            vectors = self.inner(ids)["logits"][:, -1]
-            return vectors @ vectors.T
-
-    effects = regard.effect(Pairs().eval(), texts(1), lambda output: output[0, 0])
+    effects = regard.effect(around(lambda t: t[:, -1] @ t[:, -1].T), texts(1), lambda output: output[0, 0])
     assert "an output of the shape (1, 1) becomes (7, 7) for 7 rows" in effects.notes[0]
     ids = texts()[0]
     squares = [float(by_hand(toy(), ids, replace=replaced(1, head, 0.0))[-1].square().sum()) for head in range(HEADS)]
@@ -212,34 +205,11 @@ def test_rows_that_know_one_another_by_their_output_are_run_alone():
 
 
 def test_an_output_that_is_no_nest_of_tensors_is_given_whole():
-    class Wrapped(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = toy()
-
-        def forward(self, ids):
-            return SimpleNamespace(scores=self.inner(ids)["logits"])
-
     def metric(output):
         return output.scores[0, -1, 3] - output.scores[0, -1, 5]
 
-    expected = regard.effect(toy(), texts(), METRIC).values
-    torch.testing.assert_close(regard.effect(Wrapped().eval(), texts(), metric).values, expected, rtol=0, atol=1e-10)
-
-
-def zeroed(model, path, head, width, inputs):
-    """The output with a slice of the output projection's input zeroed: a hook, and nothing of regard."""
-
-    def hook(module, args):
-        x = args[0].clone()
-        x[..., head * width : (head + 1) * width] = 0
-        return x, *args[1:]
-
-    handle = model.get_submodule(path).register_forward_pre_hook(hook)
-    with torch.no_grad():
-        output = model(**inputs)
-    handle.remove()
-    return output
+    effects = regard.effect(around(lambda t: SimpleNamespace(scores=t)), texts(), metric)
+    torch.testing.assert_close(effects.values, regard.effect(toy(), texts(), METRIC).values, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -260,12 +230,11 @@ def test_a_model_of_transformers_has_the_effects_of_a_hook_at_the_output_project
         baseline = log_prob(model(**inputs))
     for layer in range(2):
         for head in range(4):
-            without = log_prob(zeroed(model, projection.format(layer), head, 8, inputs))
+            without = log_prob(without_head(model, projection.format(layer), head, 8, **inputs))
             torch.testing.assert_close(effects.values[:, layer, head], baseline - without, rtol=0, atol=1e-9)
 
 
 def test_padding_is_no_token():
-    """The shorter text has the effects that it has alone, and NaN where its padding stands."""
     model = MODEL_CASES["gpt2"].build("LMHeadModel").double()
     ids = torch.randint(5, 40, (2, 7))
     mask = torch.ones_like(ids)

@@ -11,7 +11,6 @@ import regard
 from lens.effects.toy_decoder import TOKENS, VOCABULARY, ToyDecoder, texts
 from lens.model_cases import MODEL_CASES
 from regard import InputError, metrics
-from regard.lens.effects import ablate
 from terminals import Stream
 from weights import random_bert, random_checkpoint
 
@@ -146,7 +145,7 @@ class TestPretrained:
 
 
 class TestStopping:
-    def stopped(self, after, **options):
+    def stopped(self, after, tokens=TOKENS):
         """The effects when Ctrl-C comes with that call of the metric."""
         calls = itertools.count(1)
 
@@ -155,11 +154,11 @@ class TestStopping:
                 raise KeyboardInterrupt
             return output["logits"][0, -1, 3]
 
-        return regard.effect(ToyDecoder(), texts(), metric, **options)
+        return regard.effect(ToyDecoder(positions=tokens), texts(2, tokens), metric)
 
-    def test_what_is_known_so_far_is_given_out(self, monkeypatch):
-        monkeypatch.setattr(ablate, "TOKENS_PER_FORWARD", 3 * TOKENS)
-        effects = self.stopped(2 + 3 + 3 + 1)  # two texts, an unedited row and two heads, three heads, one head
+    def test_what_is_known_so_far_is_given_out(self):
+        # Of this length, three rows at once: two texts, an unedited row and two heads, three heads, one head.
+        effects = self.stopped(2 + 3 + 3 + 1, tokens=341)
         known = ~effects.values.isnan()
         assert known[0].flatten().tolist() == [True] * 5 + [False]
         assert not known[1].any()

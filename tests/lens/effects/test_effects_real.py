@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import regard
+from lens.effects.toy_decoder import without_head
 from regard import metrics
 from weights import smollm2
 
@@ -47,17 +48,7 @@ def test_a_head_s_effect_is_that_of_a_hook_at_the_output_projection(heads):
     ids = torch.tensor([smollm2().encode(MARY).ids])
     mary, john = (smollm2().encode_continuation(f" {name}")[0] for name in ("Mary", "John"))
     for layer, head in ((23, 3), (24, 4), (0, 8)):
-        projection = model.get_submodule(f"{heads.paths[layer]}.out_proj")
-
-        def hook(module, args, head=head):
-            x = args[0].clone()
-            x[..., head * 64 : head * 64 + 64] = 0
-            return (x,)
-
-        handle = projection.register_forward_pre_hook(hook)
-        with torch.no_grad():
-            logits = model(ids, logits_to_keep=1)[0, -1]
-        handle.remove()
+        logits = without_head(model, f"{heads.paths[layer]}.out_proj", head, 64, ids, logits_to_keep=1)[0, -1]
         without = float(logits[mary] - logits[john])
         assert float(heads.values[0, layer, head]) == pytest.approx(float(heads.baseline) - without, abs=1e-3)
 

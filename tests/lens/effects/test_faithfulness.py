@@ -88,6 +88,7 @@ def test_exact_effects_are_more_comprehensive_than_their_reverse():
         ),
         ({"rankings": {"a": [1.0]}}, TypeError, r"rankings\['a'\] must be a tensor of scores; got list"),
         ({"over": "edges"}, ValueError, 'rankings are of "heads" or "tokens"'),
+        ({"over": "tokens", "ablation": "mean"}, ValueError, "blocks attention and replaces nothing"),
         ({"fractions": [0.0]}, ValueError, "shares of a ranking above 0 and up to 1"),
         ({"fractions": []}, ValueError, "shares of a ranking above 0 and up to 1"),
     ],

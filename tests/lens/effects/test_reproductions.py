@@ -1,7 +1,5 @@
 """Three results of the literature on SmolLM2, by the code that writes them to BENCHMARKS.md, on fewer prompts."""
 
-from __future__ import annotations
-
 import statistics
 
 import pytest

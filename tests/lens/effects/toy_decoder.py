@@ -33,17 +33,17 @@ class ToyAttention(nn.Module):
 class ToyDecoder(nn.Module):
     """Token ids to logits; as a dict with logits, as transformers has them."""
 
-    def __init__(self, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, positions: int = 16) -> None:
         super().__init__()
         size = HEADS * WIDTH
-        self.token, self.position = nn.Embedding(VOCABULARY, size), nn.Embedding(16, size)
+        self.token, self.position = nn.Embedding(VOCABULARY, size), nn.Embedding(positions, size)
         self.layers = nn.ModuleList(ToyAttention() for _ in range(LAYERS))
         self.logits = nn.Linear(size, VOCABULARY)
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for p in self.parameters():
                 p.copy_(0.5 * torch.randn(p.shape, generator=generator))
-        self.to(dtype).eval()
+        self.double().eval()
 
     def forward(self, ids: Tensor) -> dict[str, Tensor]:
         x = self.token(ids) + self.position(torch.arange(ids.shape[-1]))
@@ -98,3 +98,18 @@ def replaced(at: int, head: int | None, value: Tensor | float) -> Callable[[int,
         return heads
 
     return replace
+
+
+def without_head(model: nn.Module, projection: str, head: int, width: int, *args: Any, **inputs: Any) -> Any:
+    """The output with a head's slice of the output projection's input zeroed: a hook, and nothing of regard."""
+
+    def hook(module: nn.Module, args: Any) -> Any:
+        x = args[0].clone()
+        x[..., head * width : (head + 1) * width] = 0
+        return x, *args[1:]
+
+    handle = model.get_submodule(projection).register_forward_pre_hook(hook)
+    with torch.no_grad():
+        output = model(*args, **inputs)
+    handle.remove()
+    return output

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 import regard
 from lens.interventions.by_hand import ByHand, compute
 from lens.interventions.edits import Site, first_sites
-from lens.model_cases import GPT2, GROUPED, IMAGE, MODEL_CASES, WIDTHS, ModelCase, inputs_of_kind
+from lens.interventions.layers import LAYERS, LayerCase
+from lens.model_cases import GPT2, GROUPED, IMAGE, LATENT, MODEL_CASES, WIDTHS, ModelCase, inputs_of_kind
 
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
 GPTJ = {**GPT2, "rotary_dim": 4}
@@ -25,9 +26,6 @@ DISTILBERT = {"vocab_size": 40, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_
 DISTILBERT |= {"max_position_embeddings": 64}
 DEBERTA = {**WIDTHS, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
 FALCON = {**WIDTHS, "num_kv_heads": 2, "new_decoder_architecture": True}
-LATENT = {**WIDTHS, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8}
-LATENT |= {"qk_rope_head_dim": 4, "v_head_dim": 6, "first_k_dense_replace": 2, "n_routed_experts": 4, "n_group": 1}
-LATENT |= {"topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
 
 GROUPED_DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("Qwen2", {}),
@@ -60,14 +58,15 @@ EAGER: dict[str, ModelCase] = {
     "deberta_v2": ModelCase("DebertaV2", DEBERTA, [], ("even",)),  # its padding attends to everything
 }
 """Soft-caps, sinks, positions in the scores and older code: no fused kernel computes their attention."""
-FUSED: dict[str, ModelCase] = {
+FUSED: dict[str, ModelCase | LayerCase] = {
     **MODEL_CASES,
     **{name: ModelCase(model, {**GROUPED, **config}, []) for name, (model, config) in GROUPED_DECODERS.items()},
     **OTHERS,
+    **LAYERS,
 }
 ARCHITECTURES = {**FUSED, **EAGER}
-CHEAP = ("llama", "t5", "gpt_oss")
-"""Those of the fast tier: grouped heads and padding, cross-attention and a bias, eager with sinks."""
+CHEAP = ("llama", "t5", "gpt_oss", "nn.TransformerDecoderLayer", "regard Decoder")
+"""Those of the fast tier: grouped heads and padding, cross-attention and a bias, eager with sinks; and layers."""
 LIMITS = dict.fromkeys(FUSED, 1e-10) | dict.fromkeys(EAGER, 2e-6)
 """Relative differences of outputs that are rounding, in float64: eager code has a softmax or a factor in float32."""
 
@@ -136,7 +135,10 @@ class Architecture:
 
     def inputs(self, padding: str, seed: int = 0) -> dict[str, Tensor]:
         """What it reads; no cache is returned."""
-        inputs: dict[str, Any] = inputs_of_kind(ARCHITECTURES[self.name].input_kind, padding, seed)
+        case = ARCHITECTURES[self.name]
+        if isinstance(case, LayerCase):
+            return case.make_inputs(seed)
+        inputs: dict[str, Any] = inputs_of_kind(case.input_kind, padding, seed)
         return {key: t.to(self.model.dtype) if t.is_floating_point() else t for key, t in inputs.items()}
 
 
@@ -144,9 +146,12 @@ class Architecture:
 @torch.inference_mode(False)  # whatever the mode of the first test that asks for it
 def architecture(name: str, dtype: torch.dtype = torch.float64, head: str = "Model") -> Architecture:
     """An architecture, to be left as it is."""
-    model = ARCHITECTURES[name].build(head).to(dtype)
+    case = ARCHITECTURES[name]
+    if isinstance(case, LayerCase):
+        return Architecture(name, model := case.build(), ByHand(model, functional=True))
+    model = case.build(head).to(dtype)
     model.set_attn_implementation("eager" if name in EAGER else "sdpa")
-    if "num_local_experts" in ARCHITECTURES[name].config:
+    if "num_local_experts" in case.config:
         model.set_experts_implementation("eager")  # the other ones have no float64
     return Architecture(name, model, ByHand(model, METHODS.get(name), functional=name.startswith("falcon")))
 

@@ -1,7 +1,8 @@
-"""Attention written out, with edits: what `regard.intervene` is held against. It shares no code with regard.
+"""Attention written out, with edits: what `regard.intervene` is held against.
 
-`attention` is the definition. `ByHand` runs a model of transformers on it, by the interface that transformers has for
-attention of others; `on_functional` runs any model whose modules call ``F.scaled_dot_product_attention``.
+`attention` is the definition, and shares no code with regard. `ByHand` runs a model of transformers on it, by the
+interface that transformers has for attention of others; `on_functional` runs any model whose modules call
+``F.scaled_dot_product_attention``, ``flex_attention`` or `regard.attend`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import flex_attention as flex
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
+
+from regard.attention import multihead
 
 IMPLEMENTATION = "by_hand"
 
@@ -42,7 +46,7 @@ class Edit:
     k: Tensor | None = None
     v: Tensor | None = None
     rows: Sequence[int] | None = None
-    """The queries whose output is patched."""
+    """The queries whose scores or output are changed."""
     blocked: tuple[Sequence[int] | None, Sequence[int]] | None = None
     """Queries and keys between which there is no attention."""
     allowed: Tensor | None = None
@@ -51,13 +55,20 @@ class Edit:
     """Of the scores, before soft-cap, bias and mask."""
     bias: Tensor | None = None
     """Added to the scores."""
+    scores: dict[int, float] | None = None
+    """What the products of queries and keys are, by key."""
+    temperature: float | None = None
+    """By which the softmax's input is divided."""
 
     def applies_to(self, t: Tensor) -> Tensor:
-        """Which batch rows and heads of a tensor (batch, heads, ..., ...) this is about: (batch, heads, 1, 1)."""
-        return (_among(self.batch, len(t))[:, None] & _among(self.heads, t.shape[1]))[..., None, None]
+        """Which part of a tensor (batch, heads, rows, ...) this is about: (batch, heads, rows, 1)."""
+        batch, heads, rows = (
+            _among(chosen, count) for chosen, count in zip((self.batch, self.heads, self.rows), t.shape, strict=False)
+        )
+        return (batch[:, None, None] & heads[:, None] & rows)[..., None]
 
-    def replace(self, t: Tensor, new: Tensor | None) -> Tensor:
-        """A tensor with the batch rows and heads that this is about taken from another one."""
+    def replace(self, t: Tensor, new: Tensor | float | None) -> Tensor:
+        """A tensor with the part that this is about taken from another one."""
         return t if new is None else torch.where(self.applies_to(t), new, t)
 
 
@@ -110,7 +121,11 @@ def attention(
     k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
     for edit in edits:
         q, k, v = edit.replace(q, edit.q), edit.replace(k, edit.k), edit.replace(v, edit.v)
-    scores = q @ k.mT * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    scores = q @ k.mT
+    for edit in edits:
+        for key, score in (edit.scores or {}).items():
+            scores = edit.replace(scores, scores.index_fill(-1, torch.tensor(key), score))
+    scores = scores * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     for edit in edits:
         scores = edit.replace(scores, None if edit.factor is None else scores * edit.factor)
     scores = scores if softcap is None else softcap * torch.tanh(scores / softcap)
@@ -120,7 +135,11 @@ def attention(
     for edit in edits:
         scores = edit.replace(scores, None if edit.bias is None else scores + edit.bias)
     scores = scores.masked_fill(~_allowed(scores, mask, causal, edits), -math.inf)
-    weights = _softmax(scores, sinks)
+    temperature = torch.ones_like(scores[..., :1])
+    for edit in edits:
+        temperature = edit.replace(temperature, edit.temperature)
+    sinks = None if sinks is None else sinks.double().view(1, -1, 1, 1) / temperature
+    weights = _softmax(scores / temperature, sinks)
     for edit in edits:
         weights = edit.replace(weights, edit.weights)
     output = weights @ v
@@ -145,7 +164,6 @@ def _allowed(scores: Tensor, mask: Tensor | None, causal: bool, edits: Sequence[
 def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
     largest = scores.detach().amax(-1, keepdim=True)
     if sinks is not None:
-        sinks = sinks.double().view(1, -1, 1, 1)
         largest = torch.maximum(largest, sinks.detach())
     largest = largest.clamp(min=-1e300)  # of a row without keys
     exponentials = (scores - largest).exp()
@@ -163,9 +181,7 @@ def _edited_output(output: Tensor, edits: Sequence[Edit]) -> Tensor:
             output = edit.replace(output, output.mean((0, 2), keepdim=True).expand_as(output))
         if edit.constant is not None:
             output = edit.replace(output, edit.constant[:, None].expand_as(output))
-        if edit.output is not None:
-            rows = _among(edit.rows, output.shape[2])[:, None]
-            output = edit.replace(output, torch.where(rows, edit.output, output))
+        output = edit.replace(output, edit.output)
     return output
 
 
@@ -190,7 +206,7 @@ class ByHand:
         model: a model of transformers.
         methods: for models whose attention transformers lets nobody replace, by the name of their attention's class:
             the method that computes it, and that method written anew.
-        functional: the model calls ``F.scaled_dot_product_attention`` itself, not by transformers' interface.
+        functional: the model's modules call a function of attention themselves, not by transformers' interface.
     """
 
     def __init__(
@@ -269,12 +285,21 @@ AttentionMaskInterface.register(IMPLEMENTATION, _whole_mask)
 
 @contextmanager
 def on_functional(model: nn.Module, *edits: Edit) -> Iterator[Calls]:
-    """Every ``F.scaled_dot_product_attention`` of a model is computed by hand inside this block."""
+    """Every function of attention that a model calls inside this block is computed by hand."""
     done, paths = Calls(edits), [""]
 
     def sdpa(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         assert dropout_p == 0.0
         return done.compute(paths[-1], query, key, value, mask=attn_mask, causal=is_causal, scale=scale)
+
+    def flex_attention(q, k, v, *, block_mask, enable_gqa):
+        allowed = block_mask.mask_mod(None, None, torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2]))
+        return done.compute(paths[-1], q, k, v, mask=allowed)
+
+    def attend(q, k, v, mask=None, *, dropout, **options):
+        assert dropout == 0.0
+        allowed = None if mask is None else mask.dense(q.shape[2], k.shape[2])
+        return done.compute(paths[-1], q, k, v, mask=allowed, **options)
 
     def leave(*_: Any) -> None:
         paths.pop()
@@ -285,6 +310,9 @@ def on_functional(model: nn.Module, *edits: Edit) -> Iterator[Calls]:
         hooks.append(module.register_forward_hook(leave, always_call=True))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nn.functional, "scaled_dot_product_attention", sdpa)
+        patch.setattr(flex, "flex_attention", flex_attention)
+        patch.setattr(multihead, "attend", attend)
+        patch.setattr(torch.backends.mha, "get_fastpath_enabled", lambda: False)
         try:
             yield done
         finally:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lens.interventions.by_hand import Attended, Edit
-from regard import mask
+from regard import mask, positions
 from regard.lens import Recording
 
 
@@ -50,89 +50,21 @@ def first_sites(recordings: Sequence[Recording], attended: Sequence[dict[str, At
     return list(first.values())
 
 
-def _zero(at: Any, site: Site) -> list[Edit]:
-    at.heads[1].ablate("zero")
-    return [site.edit(heads=[1], zero=True)]
+@dataclass(frozen=True)
+class Kind:
+    """What is done to one attention: of `regard.intervene` at its path, and by hand."""
+
+    write: Callable[[Any, Site], Any]
+    by_hand: Callable[[Site], Edit | list[Edit]]
+
+    def __call__(self, at: Any, site: Site) -> list[Edit]:
+        """Writes the edit; returns that by hand."""
+        self.write(at, site)
+        edits = self.by_hand(site)
+        return edits if isinstance(edits, list) else [edits]
 
 
-def _zero_of_some_heads(at: Any, site: Site) -> list[Edit]:
-    at.heads[[0, 3]].ablate("zero")
-    return [site.edit(heads=[0, 3], zero=True)]
-
-
-def _zero_of_a_slice_in_the_last_row(at: Any, site: Site) -> list[Edit]:
-    at.batch[-1].heads[:2].ablate("zero")
-    return [site.edit(batch=[-1], heads=[0, 1], zero=True)]
-
-
-def _zero_of_all_heads(at: Any, site: Site) -> list[Edit]:
-    at.ablate("zero")
-    return [site.edit(zero=True)]
-
-
-def _mean(at: Any, site: Site) -> list[Edit]:
-    at.heads[2].ablate("mean")
-    return [site.edit(heads=[2], mean=True)]
-
-
-def _mean_in_one_row(at: Any, site: Site) -> list[Edit]:
-    at.batch[0].heads[1].ablate("mean")
-    return [site.edit(batch=[0], heads=[1], mean=True)]
-
-
-def _mean_of_a_recording(at: Any, site: Site) -> list[Edit]:
-    at.heads[1].ablate("mean", site.recordings[0])
-    return [site.edit(heads=[1], constant=site.attended[0].output.mean((0, 2)))]
-
-
-def _mean_of_recordings(at: Any, site: Site) -> list[Edit]:
-    at.heads[:2].ablate("mean", list(site.recordings))
-    outputs = torch.cat([attended.output for attended in site.attended])
-    return [site.edit(heads=[0, 1], constant=outputs.mean((0, 2)))]
-
-
-def _block(at: Any, site: Site) -> list[Edit]:
-    at.block(queries=[-1], keys=[-2, -3])
-    return [site.edit(blocked=([-1], [-2, -3]))]
-
-
-def _block_for_every_query(at: Any, site: Site) -> list[Edit]:
-    """In a causal model the first query has no key left."""
-    at.block(keys=[0])
-    return [site.edit(blocked=(None, [0]))]
-
-
-def _block_in_one_head_of_one_row(at: Any, site: Site) -> list[Edit]:
-    at.batch[0].heads[2].block(queries=[5, -1], keys=[3, 4, -2])
-    return [site.edit(batch=[0], heads=[2], blocked=([5, -1], [3, 4, -2]))]
-
-
-def _block_every_key(at: Any, site: Site) -> list[Edit]:
-    """No key is left to two queries."""
-    at.heads[::2].block(queries=[-1, 3])
-    return [site.edit(heads=[0, 2], blocked=([-1, 3], range(site.shape[3])))]
-
-
-def _mask(at: Any, site: Site) -> list[Edit]:
-    at.mask(mask.window(3))
-    distance = torch.arange(site.shape[2])[:, None] + site.shape[3] - site.shape[2] - torch.arange(site.shape[3])
-    return [site.edit(allowed=(distance >= 0) & (distance < 3))]
-
-
-def _mask_of_one_head(at: Any, site: Site) -> list[Edit]:
-    allowed = site.random(*site.shape[2:]) > -0.5
-    at.heads[3].mask(mask.allowed(allowed))
-    return [site.edit(heads=[3], allowed=allowed)]
-
-
-def _mask_of_some_heads_in_some_rows(at: Any, site: Site) -> list[Edit]:
-    """A mask for each head and row that is named."""
-    allowed = site.random(2, 2, *site.shape[2:]) > -0.5
-    at.batch[[0, 2]].heads[[1, 3]].mask(mask.allowed(allowed))
-    return _each_of_two(site, [0, 2], [1, 3], allowed=allowed)
-
-
-def _each_of_two(site: Site, batch: list[int], heads: list[int], **tensors: Tensor) -> list[Edit]:
+def each_of_two(site: Site, batch: list[int], heads: list[int], **tensors: Tensor) -> list[Edit]:
     """Edits of two rows and two heads with a part of (2, 2, queries, keys) each."""
     return [
         site.edit(batch=[row], heads=[head], **{name: t[n, m] for name, t in tensors.items()})
@@ -141,131 +73,139 @@ def _each_of_two(site: Site, batch: list[int], heads: list[int], **tensors: Tens
     ]
 
 
-def _scale(at: Any, site: Site) -> list[Edit]:
-    at.scale(0.5)
-    return [site.edit(factor=0.5)]
+def some_pairs(s: Site, *lead: int) -> Tensor:
+    """Pairs of queries and keys, most of them allowed, for each of some rows and heads."""
+    return s.random(*lead, *s.shape[2:]) > -0.5
 
 
-def _scale_of_one_head(at: Any, site: Site) -> list[Edit]:
-    at.heads[0].scale(-1.5)
-    return [site.edit(heads=[0], factor=-1.5)]
+def distances(s: Site) -> Tensor:
+    """How far each key stands before a query, where the last of both are the same token."""
+    queries, keys = s.shape[2:]
+    return torch.arange(queries)[:, None] + keys - queries - torch.arange(keys)
 
 
-def _bias(at: Any, site: Site) -> list[Edit]:
-    bias = site.random(*site.shape[2:])
-    at.bias(bias)
-    return [site.edit(bias=bias)]
+def last_three(s: Site) -> Tensor:
+    """The key of each query's own place and the two before it."""
+    return (distances(s) >= 0) & (distances(s) < 3)
 
 
-def _bias_of_each_head_and_row(at: Any, site: Site) -> list[Edit]:
-    bias = site.random(*site.shape)
-    at.bias(bias)
-    return [site.edit(bias=bias)]
+def alibi(s: Site) -> Tensor:
+    """Press et al. 2022, section 3."""
+    slopes = torch.tensor([2.0 ** (-2 * (head + 1)) for head in range(4)], dtype=torch.float64)
+    return -slopes[:, None, None] * distances(s).abs()
 
 
-def _bias_of_some_heads_in_some_rows(at: Any, site: Site) -> list[Edit]:
-    bias = site.random(2, 2, *site.shape[2:])
-    at.batch[1:].heads[[0, -1]].bias(bias)
-    return _each_of_two(site, [1, 2], [0, 3], bias=bias)
-
-
-def _patch_output(at: Any, site: Site) -> list[Edit]:
-    at.heads[0].patch(site.recordings[0])
-    return [site.edit(heads=[0], output=site.attended[0].output)]
-
-
-def _patch_output_of_some_queries(at: Any, site: Site) -> list[Edit]:
-    at.heads[[1, 2]].patch(site.recordings[0], "output", queries=[0, -1])
-    return [site.edit(heads=[1, 2], output=site.attended[0].output, rows=[0, -1])]
-
-
-def _patch_output_of_one_row(at: Any, site: Site) -> list[Edit]:
-    at.batch[1].patch(site.recordings[0])
-    return [site.edit(batch=[1], output=site.attended[0].output)]
-
-
-def _patch_weights(at: Any, site: Site) -> list[Edit]:
-    at.heads[0].patch(site.recordings[0], "weights")
-    return [site.edit(heads=[0], weights=site.attended[0].weights)]
-
-
-def _patch_values(at: Any, site: Site) -> list[Edit]:
-    at.heads[1].patch(site.recordings[0], "values")
-    return [site.edit(heads=[1], v=site.attended[0].v)]
-
-
-def _patch_queries(at: Any, site: Site) -> list[Edit]:
-    at.heads[1].patch(site.recordings[0], "queries")
-    return [site.edit(heads=[1], q=site.attended[0].q)]
-
-
-def _patch_keys(at: Any, site: Site) -> list[Edit]:
-    at.heads[1].patch(site.recordings[0], "keys")
-    return [site.edit(heads=[1], k=site.attended[0].k)]
-
-
-def _patch_keys_and_values_of_all_heads(at: Any, site: Site) -> list[Edit]:
-    at.patch(site.recordings[0], "keys")
-    at.patch(site.recordings[0], "values")
-    return [site.edit(k=site.attended[0].k, v=site.attended[0].v)]
-
-
-def _many(at: Any, site: Site) -> list[Edit]:
-    """Edits of different heads, and edits of scores one after another."""
-    bias = site.random(*site.shape[2:])
+def write_many(at: Any, s: Site) -> None:
     at.heads[3].ablate("zero")
-    at.heads[0].patch(site.recordings[0], "values")
+    at.heads[0].patch(s.recordings[0], "values")
     at.scale(0.7)
     at.heads[:2].scale(1.6)
-    at.heads[1].bias(bias)
+    at.heads[1].bias(s.random(*s.shape[2:]))
     at.block(queries=[-1], keys=[-2])
-    at.batch[0].heads[2].ablate("mean", site.recordings[0])
-    constant = site.attended[0].output.mean((0, 2))
+    at.mask(mask.window(3))
+    at.batch[0].heads[2].ablate("mean", s.recordings[0])
+
+
+def many_by_hand(s: Site) -> list[Edit]:
     return [
-        site.edit(heads=[3], zero=True),
-        site.edit(heads=[0], v=site.attended[0].v),
-        site.edit(factor=0.7),
-        site.edit(heads=[0, 1], factor=1.6),
-        site.edit(heads=[1], bias=bias),
-        site.edit(blocked=([-1], [-2])),
-        site.edit(batch=[0], heads=[2], constant=constant),
+        s.edit(heads=[3], zero=True),
+        s.edit(heads=[0], v=s.attended[0].v),
+        s.edit(factor=0.7),
+        s.edit(heads=[0, 1], factor=1.6),
+        s.edit(heads=[1], bias=s.random(*s.shape[2:])),
+        s.edit(blocked=([-1], [-2])),
+        s.edit(allowed=last_three(s)),
+        s.edit(batch=[0], heads=[2], constant=s.attended[0].output.mean((0, 2))),
     ]
 
 
-KINDS: dict[str, Callable[[Any, Site], list[Edit]]] = {
-    function.__name__.strip("_").replace("_", " "): function
-    for function in (
-        _zero,
-        _zero_of_some_heads,
-        _zero_of_a_slice_in_the_last_row,
-        _zero_of_all_heads,
-        _mean,
-        _mean_in_one_row,
-        _mean_of_a_recording,
-        _mean_of_recordings,
-        _block,
-        _block_for_every_query,
-        _block_in_one_head_of_one_row,
-        _block_every_key,
-        _mask,
-        _mask_of_one_head,
-        _mask_of_some_heads_in_some_rows,
-        _scale,
-        _scale_of_one_head,
-        _bias,
-        _bias_of_each_head_and_row,
-        _bias_of_some_heads_in_some_rows,
-        _patch_output,
-        _patch_output_of_some_queries,
-        _patch_output_of_one_row,
-        _patch_weights,
-        _patch_values,
-        _patch_queries,
-        _patch_keys,
-        _patch_keys_and_values_of_all_heads,
-        _many,
+PARTS = {"weights": "weights", "values": "v", "queries": "q", "keys": "k"}
+"""Parts of an attention that can be patched beside its output, and their names by hand."""
+
+
+def patch(part: str, field: str) -> Kind:
+    return Kind(
+        lambda at, s: at.batch[1].heads[1].patch(s.recordings[0], part),
+        lambda s: s.edit(batch=[1], heads=[1], **{field: getattr(s.attended[0], field)}),
     )
+
+
+KINDS: dict[str, Kind] = {
+    "zero": Kind(lambda at, s: at.heads[1].ablate("zero"), lambda s: s.edit(heads=[1], zero=True)),
+    "zero of some heads": Kind(
+        lambda at, s: at.heads[[0, 3]].ablate("zero"),
+        lambda s: s.edit(heads=[0, 3], zero=True),
+    ),
+    "zero of a slice in the last row": Kind(
+        lambda at, s: at.batch[-1].heads[:2].ablate("zero"),
+        lambda s: s.edit(batch=[-1], heads=[0, 1], zero=True),
+    ),
+    "zero of all heads": Kind(lambda at, s: at.ablate("zero"), lambda s: s.edit(zero=True)),
+    "mean": Kind(lambda at, s: at.heads[2].ablate("mean"), lambda s: s.edit(heads=[2], mean=True)),
+    "mean in one row": Kind(
+        lambda at, s: at.batch[0].heads[1].ablate("mean"),
+        lambda s: s.edit(batch=[0], heads=[1], mean=True),
+    ),
+    "mean of a recording": Kind(
+        lambda at, s: at.heads[1].ablate("mean", s.recordings[0]),
+        lambda s: s.edit(heads=[1], constant=s.attended[0].output.mean((0, 2))),
+    ),
+    "mean of recordings": Kind(
+        lambda at, s: at.heads[:2].ablate("mean", list(s.recordings)),
+        lambda s: s.edit(heads=[0, 1], constant=torch.cat([a.output for a in s.attended]).mean((0, 2))),
+    ),
+    "block": Kind(lambda at, s: at.block([-1], [-2, -3]), lambda s: s.edit(blocked=([-1], [-2, -3]))),
+    # In a causal model the first query has no key left.
+    "block for every query": Kind(lambda at, s: at.block(keys=[0]), lambda s: s.edit(blocked=(None, [0]))),
+    "block in one head of one row": Kind(
+        lambda at, s: at.batch[0].heads[2].block([5, -1], [3, 4, -2]),
+        lambda s: s.edit(batch=[0], heads=[2], blocked=([5, -1], [3, 4, -2])),
+    ),
+    "block every key": Kind(
+        lambda at, s: at.heads[::2].block([-1, 3]),
+        lambda s: s.edit(heads=[0, 2], blocked=([-1, 3], range(s.shape[3]))),
+    ),
+    "mask": Kind(lambda at, s: at.mask(mask.window(3)), lambda s: s.edit(allowed=last_three(s))),
+    "mask of one head": Kind(
+        lambda at, s: at.heads[3].mask(mask.allowed(some_pairs(s))),
+        lambda s: s.edit(heads=[3], allowed=some_pairs(s)),
+    ),
+    "mask of some heads in some rows": Kind(
+        lambda at, s: at.batch[[0, 2]].heads[[1, 3]].mask(mask.allowed(some_pairs(s, 2, 2))),
+        lambda s: each_of_two(s, [0, 2], [1, 3], allowed=some_pairs(s, 2, 2)),
+    ),
+    "scale": Kind(lambda at, s: at.scale(0.5), lambda s: s.edit(factor=0.5)),
+    "scale of 0": Kind(lambda at, s: at.heads[2].scale(0), lambda s: s.edit(heads=[2], factor=0.0)),
+    "scale of one head": Kind(lambda at, s: at.heads[0].scale(-1.5), lambda s: s.edit(heads=[0], factor=-1.5)),
+    "bias": Kind(lambda at, s: at.bias(s.random(*s.shape[2:])), lambda s: s.edit(bias=s.random(*s.shape[2:]))),
+    "position bias": Kind(lambda at, s: at.bias(positions.ALiBi(4)), lambda s: s.edit(bias=alibi(s))),
+    "bias of each head and row": Kind(
+        lambda at, s: at.bias(s.random(*s.shape)),
+        lambda s: s.edit(bias=s.random(*s.shape)),
+    ),
+    "bias of some heads in some rows": Kind(
+        lambda at, s: at.batch[1:].heads[[0, -1]].bias(s.random(2, 2, *s.shape[2:])),
+        lambda s: each_of_two(s, [1, 2], [0, 3], bias=s.random(2, 2, *s.shape[2:])),
+    ),
+    "patch output": Kind(
+        lambda at, s: at.heads[0].patch(s.recordings[0]),
+        lambda s: s.edit(heads=[0], output=s.attended[0].output),
+    ),
+    "patch output of some queries": Kind(
+        lambda at, s: at.heads[[1, 2]].patch(s.recordings[0], "output", queries=[0, -1]),
+        lambda s: s.edit(heads=[1, 2], output=s.attended[0].output, rows=[0, -1]),
+    ),
+    "patch output of one row": Kind(
+        lambda at, s: at.batch[1].patch(s.recordings[0]),
+        lambda s: s.edit(batch=[1], output=s.attended[0].output),
+    ),
+    **{f"patch {part}": patch(part, field) for part, field in PARTS.items()},
+    "patch keys and values of all heads": Kind(
+        lambda at, s: [at.patch(s.recordings[0], part) for part in ("keys", "values")],
+        lambda s: s.edit(k=s.attended[0].k, v=s.attended[0].v),
+    ),
+    # Of different heads, and of scores one after another.
+    "many": Kind(write_many, many_by_hand),
 }
-"""What is done to one attention: of `regard.intervene` at its path, and by hand, which is returned."""
 NEEDS_SCORES = {name for name in KINDS if name.startswith(("scale", "patch queries", "patch keys"))} | {"many"}
 """Those that a model must show its queries and keys for, which eager attention does not."""

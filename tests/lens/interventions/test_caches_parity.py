@@ -1,9 +1,6 @@
 """Edits in a generation, whatever cache holds the keys: the logits of every step are those of one pass by hand."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -16,8 +13,10 @@ import regard
 from grids import grid
 from lens.interventions.by_hand import ByHand, Edit
 from lens.interventions.comparing import assert_same, largest_difference
+from lens.interventions.edits import KINDS as EDITS
+from lens.interventions.edits import Kind, Site
 from lens.model_cases import GPT2, GROUPED, MODEL_CASES, WIDTHS, ModelCase
-from regard import mask, positions
+from regard import positions
 
 PROMPT = torch.tensor([[5, 9, 7, 5, 9, 7, 5, 9], [9, 9, 9, 9, 8, 31, 7, 6]])
 PROMPT_TOKENS, NEW = 8, 6
@@ -57,71 +56,46 @@ def decoder(name: str) -> tuple[Any, ByHand]:
     return model, ByHand(model)
 
 
-def _zero(at: Any, path: str) -> list[Edit]:
-    at.heads[1].ablate("zero")
-    return [Edit(path, heads=[1], zero=True)]
-
-
-def _block_a_key(at: Any, path: str) -> list[Edit]:
-    at.heads[2:].block(keys=[PROMPT_TOKENS - 2])
-    return [Edit(path, heads=[2, 3], blocked=(None, [PROMPT_TOKENS - 2]))]
-
-
-def _block_a_later_query(at: Any, path: str) -> list[Edit]:
-    """A pair of two tokens of the answer."""
-    at.block(queries=[PROMPT_TOKENS + 2], keys=[PROMPT_TOKENS, PROMPT_TOKENS + 1])
-    return [Edit(path, blocked=([PROMPT_TOKENS + 2], [PROMPT_TOKENS, PROMPT_TOKENS + 1]))]
-
-
-def _block_the_key_before(at: Any, path: str) -> list[Edit]:
-    """The last query of each call: of the prompt, and of each step."""
-    at.block(queries=[-1], keys=[-2])
-    return [Edit(path, allowed=~((QUERY >= PROMPT_TOKENS - 1) & (KEY == QUERY - 1)))]
-
-
-def _window(at: Any, path: str) -> list[Edit]:
-    at.mask(mask.window(3))
-    return [Edit(path, allowed=(KEY <= QUERY) & (QUERY - KEY < 3))]
-
-
-def _scale(at: Any, path: str) -> list[Edit]:
-    at.batch[1].heads[0].scale(0.5)
-    return [Edit(path, batch=[1], heads=[0], factor=0.5)]
-
-
-def _alibi(at: Any, path: str) -> list[Edit]:
-    """Press et al. 2022, section 3."""
-    at.bias(positions.ALiBi(4))
-    slopes = torch.tensor([2.0 ** (-2 * (head + 1)) for head in range(4)], dtype=torch.float64)
-    return [Edit(path, bias=-slopes[:, None, None] * (QUERY - KEY).abs())]
-
-
-def _relative(at: Any, path: str) -> list[Edit]:
-    """Raffel et al. 2020, section 2.1: a number for each bucket of distances, here of the first ones by themselves."""
+def relative_bias() -> positions.T5Relative:
+    """Raffel et al. 2020, section 2.1: a number for each bucket of distances."""
     bias = positions.T5Relative(4, bidirectional=False).double()
     torch.nn.init.normal_(bias.weight, generator=torch.Generator().manual_seed(1))
-    at.bias(bias)
-    by_distance = bias.weight.detach()[(QUERY - KEY).clamp(0, EXACT_BUCKETS - 1)]
-    return [Edit(path, bias=by_distance.permute(2, 0, 1))]
+    return bias
 
 
-def _several(at: Any, path: str) -> list[Edit]:
-    return [edit for function in (_window, _scale, _zero) for edit in function(at, path)]
+def relative_by_hand(site: Site) -> Edit:
+    by_distance = relative_bias().weight.detach()[(QUERY - KEY).clamp(0, EXACT_BUCKETS - 1)]
+    return site.edit(bias=by_distance.permute(2, 0, 1))
 
 
-KINDS: dict[str, Callable[[Any, str], list[Edit]]] = {
-    function.__name__.strip("_").replace("_", " "): function
-    for function in (
-        _zero,
-        _block_a_key,
-        _block_a_later_query,
-        _block_the_key_before,
-        _window,
-        _scale,
-        _alibi,
-        _relative,
-        _several,
-    )
+LATER = [PROMPT_TOKENS, PROMPT_TOKENS + 1]
+KINDS: dict[str, Kind] = {
+    "zero": EDITS["zero"],
+    "window": EDITS["mask"],
+    "block a key": Kind(
+        lambda at, s: at.heads[2:].block(keys=[PROMPT_TOKENS - 2]),
+        lambda s: s.edit(heads=[2, 3], blocked=(None, [PROMPT_TOKENS - 2])),
+    ),
+    # Pairs of two tokens of the answer.
+    "block a later query": Kind(
+        lambda at, s: at.block([PROMPT_TOKENS + 2], LATER),
+        lambda s: s.edit(blocked=([PROMPT_TOKENS + 2], LATER)),
+    ),
+    # For the last query of each call: of the prompt, and of each step.
+    "block the key before": Kind(
+        lambda at, s: at.block([-1], [-2]),
+        lambda s: s.edit(allowed=~((QUERY >= PROMPT_TOKENS - 1) & (KEY == QUERY - 1))),
+    ),
+    "scale": Kind(
+        lambda at, s: at.batch[1].heads[0].scale(0.5),
+        lambda s: s.edit(batch=[1], heads=[0], factor=0.5),
+    ),
+    "alibi": EDITS["position bias"],
+    "relative": Kind(lambda at, s: at.bias(relative_bias()), relative_by_hand),
+    "several": Kind(
+        lambda at, s: [KINDS[name].write(at, s) for name in ("window", "scale", "zero")],
+        lambda s: [KINDS[name].by_hand(s) for name in ("window", "scale", "zero")],
+    ),
 }
 
 
@@ -144,7 +118,7 @@ def test_every_step_has_the_logits_of_one_pass_by_hand(name, kind, storage, padd
     path = self_attention(model)
     with torch.no_grad():
         with regard.intervene(model) as edit:
-            edits = KINDS[kind](edit[path], path)
+            edits = KINDS[kind](edit[path], Site(path, (2, 4, TOTAL, TOTAL)))
             got = model.generate(PROMPT, **options)
         one_pass = inputs_of_pass(got.sequences, PADDINGS[padding])
         expected = by_hand(*edits, **one_pass).logits[:, PROMPT_TOKENS - 1 :]
@@ -254,17 +228,12 @@ def translator(name: str) -> tuple[Any, ByHand]:
     return model, ByHand(model)
 
 
-def _block_keys(at: Any, path: str) -> list[Edit]:
-    at.block(keys=[1, -1])
-    return [Edit(path, blocked=(None, [1, -1]))]
-
-
-def _block_a_step(at: Any, path: str) -> list[Edit]:
-    at.block(queries=[3], keys=[0, 1])
-    return [Edit(path, blocked=([3], [0, 1]))]
-
-
-CROSS_KINDS = {"zero": _zero, "scale": _scale, "block keys": _block_keys, "block a step": _block_a_step}
+CROSS_KINDS = {
+    "zero": KINDS["zero"],
+    "scale": KINDS["scale"],
+    "block keys": Kind(lambda at, s: at.block(keys=[1, -1]), lambda s: s.edit(blocked=(None, [1, -1]))),
+    "block a step": Kind(lambda at, s: at.block([3], [0, 1]), lambda s: s.edit(blocked=([3], [0, 1]))),
+}
 
 
 @grid(name=CROSS, kind=CROSS_KINDS, storage=["dynamic", "static"])
@@ -274,7 +243,7 @@ def test_every_step_of_a_translation_has_the_logits_of_one_pass_by_hand(name, ki
     source = {"input_ids": PROMPT, "attention_mask": PADDINGS["even"]}
     with torch.no_grad():
         with regard.intervene(model) as edit:
-            edits = CROSS_KINDS[kind](edit[path], path)
+            edits = CROSS_KINDS[kind](edit[path], Site(path, (2, 4, TOTAL, PROMPT_TOKENS)))
             got = model.generate(**source, **options)
         one_pass = {**source, "decoder_input_ids": got.sequences[:, :-1], "use_cache": False}
         expected = by_hand(*edits, **one_pass).logits

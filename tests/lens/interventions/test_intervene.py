@@ -1,8 +1,7 @@
 """`regard.intervene`: whose calls it edits, what it leaves alone, what it refuses, what it reports."""
 
-from __future__ import annotations
-
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -70,19 +69,6 @@ def test_attention_of_pytorch_that_returns_its_weights_is_edited_too(need_weight
     torch.testing.assert_close(got, layer(X, X, X, attn_mask=blocked)[0], atol=1e-6, rtol=1e-6)
 
 
-def test_ablation_through_the_values_and_through_the_output_projection_agree():
-    model = encoder()
-    attention = model.layers[0].self_attn
-    with torch.no_grad(), regard.intervene(model) as edit:
-        edit["layers.0.self_attn"].heads[1].ablate()
-        got = model(X)
-    with torch.no_grad():
-        values = slice(32 + 8, 48)
-        attention.in_proj_weight[values], attention.in_proj_bias[values] = 0, 0
-        through_values = model(X)
-    torch.testing.assert_close(got, through_values, atol=1e-6, rtol=1e-6)
-
-
 STYLES = [with_matmul, with_groups, with_baddbmm, with_exponentials]
 
 
@@ -139,19 +125,6 @@ def test_a_model_of_regard_is_edited_with_its_caches_step_by_step():
     assert whole[0, 3:-1].argmax(-1).tolist() == text[0][4:]
 
 
-def test_cross_attention_of_a_decoder_knows_the_positions_of_its_queries():
-    model = nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 2, 32, batch_first=True), 1).eval()
-    source = torch.randn(2, 7, 16)
-    with torch.no_grad(), regard.intervene(model) as edit:
-        edit["layers.0.multihead_attn"].block([4], [0, 6])
-        got = model(X, source)
-    expected = model(X, source)
-    blocked = torch.zeros(5, 7, dtype=torch.bool)
-    blocked[4, [0, 6]] = True
-    torch.testing.assert_close(got[:, :4], expected[:, :4], atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(got, model(X, source, memory_mask=blocked), atol=1e-6, rtol=1e-6)
-
-
 def test_a_recording_notes_the_attention_that_is_edited_in_whatever_order_they_are_opened():
     model, (q, k, v) = FunctionModel(), random_qkv()
     with regard.intervene(model) as edit:
@@ -201,10 +174,8 @@ def test_activation_checkpointing_computes_the_edited_attention_again():
     assert report.edits[0].calls == 1
 
 
-def refused(model, write, *args):
-    with torch.no_grad(), regard.intervene(model) as edit:
-        write(edit)
-        model(*args)
+def fail(*_):
+    raise RuntimeError("the model's own error")
 
 
 def recording_of(**sizes):
@@ -262,40 +233,41 @@ REFUSED = {
         IndexError,
         r"no head 3: it has \[0, 1\]",
     ),
+    "dropout that would be drawn anew": (
+        lambda e: e["attn"].block([-1], [0]),
+        ValueError,
+        r"dropout of 0.5 .* model.eval\(\)",
+        partial(scaled_dot_product_attention, dropout_p=0.5),
+    ),
+    "scores that eager attention does not show": (
+        lambda e: e["attn"].scale(0.5),
+        ValueError,
+        "the weights are known, not queries and keys",
+        lambda q, k, v: (q @ k.mT).softmax(-1) @ v,
+    ),
+    "an error of the model, and not that no call was met": (
+        lambda e: e["attn"].ablate(),
+        RuntimeError,
+        "the model's own error",
+        fail,
+    ),
 }
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_not_there_or_does_not_fit_is_named(case):
-    write, error, message = REFUSED[case]
-    with pytest.raises(error, match=message):
-        refused(FunctionModel(), write, *random_qkv())
-
-
-def test_dropout_that_would_be_drawn_anew_is_refused():
-    model = FunctionModel(lambda *qkv: scaled_dot_product_attention(*qkv, dropout_p=0.5))
-    with pytest.raises(ValueError, match=r"dropout of 0.5 .* model.eval\(\)"):
-        refused(model, lambda e: e["attn"].block([-1], [0]), *random_qkv())
-
-
-def test_eager_attention_whose_scores_are_not_known_is_refused():
-    model = FunctionModel(lambda q, k, v: (q @ k.mT).softmax(-1) @ v)
-    with pytest.raises(ValueError, match="the weights are known, not queries and keys"):
-        refused(model, lambda e: e["attn"].scale(0.5), *random_qkv())
+    write, error, message, *function = REFUSED[case]
+    model = FunctionModel(*function)
+    with pytest.raises(error, match=message), torch.no_grad(), regard.intervene(model) as edit:  # noqa: PT012
+        write(edit)
+        model(*random_qkv())
 
 
 def test_a_compiled_model_is_refused():
-    with pytest.raises(ValueError, match=r"compiled.*intervene the model as it was"):
-        refused(torch.compile(FunctionModel(), backend="eager"), lambda e: None)
-
-
-def test_an_error_of_the_model_is_not_hidden_by_an_edit_that_met_no_call():
-    def fail(*_):
-        raise RuntimeError("the model's own error")
-
-    with pytest.raises(RuntimeError, match="the model's own error"):
-        refused(FunctionModel(fail), lambda e: e["attn"].ablate())
+    model = torch.compile(FunctionModel(), backend="eager")
+    with pytest.raises(ValueError, match=r"compiled.*intervene the model as it was"), regard.intervene(model):
+        pass
 
 
 def test_the_report_counts_calls_heads_and_rows_and_gives_the_largest_change():

@@ -2,26 +2,19 @@
 
 import pytest
 import torch
-from bench.timing import peak_mb
 from hypothesis import given
 from torch import nn
 
 import regard
 from cases import OperatorTrace
 from grids import grid, some_examples
-from lens.map_cases import KERNEL_LIMITS, Definition, LargeMap, map_cases
+from lens.map_cases import KERNEL_LIMITS, Definition, LargeMap, assert_near, map_cases
 from lens.recordings import random_map, refuse
 from regard import mask
-from regard.lens import AttentionMap, AttentionSummary
-
-LIMIT = 1e-10
+from regard.lens import AttentionMap
 
 
-def assert_near(ours, expected, limit=LIMIT):
-    torch.testing.assert_close(ours.double(), expected.detach(), rtol=0, atol=limit)
-
-
-def assert_attribution(m, limit=LIMIT):
+def assert_attribution(m, limit=1e-10):
     """The output, and the three sums against gradients by autograd."""
     exact = Definition(m)
     grad = torch.randn(exact.output.shape).to(m.dtype)
@@ -145,12 +138,6 @@ def test_every_answer_asks_first_whether_the_tensors_are_what_they_were(name):
         QUESTIONS[name](random_map(ensure_unchanged=refuse, sampled=False))
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_a_summary_refuses_what_needs_values(name):
-    with pytest.raises(AttributeError, match=rf'{name}: this recording keeps summaries; watch with keep="maps"'):
-        QUESTIONS[name](AttentionSummary.from_map(random_map()))
-
-
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @pytest.mark.parametrize(
     ("question", "error", "message"),
@@ -216,31 +203,3 @@ def test_no_tensor_of_queries_x_keys_is_made(name, allowed, softcap):
         patch.setattr("regard.attention.kernels.chunked.CHUNK_SCORES", 2**9)
         ANSWERS[name](m)
     assert trace.max_bytes < 2 * 400**2 * 4 / 4  # the weights in float32 have four times as many
-
-
-LONG_MAP = """
-from regard import mask
-from regard.lens import AttentionMap
-torch.set_num_threads(1)
-q, k, v, grad = torch.randn(4, 1, 1, 32768, 64)
-groups = [n // 8192 for n in range(32768)]
-m = AttentionMap(q, k, v, mask.causal())
-m2 = AttentionMap(q[:, :, :128], k[:, :, :128], v[:, :, :128], mask.causal()); m2.attribution(grad[:, :, :128])
-m2.edge_attribution(grad[:, :, :128], [0]); m2.without_key([0], [0]); m2.value_weighted(torch.ones(64, 64))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "call",
-    [
-        "m.output()",
-        "m.attribution(grad)",
-        "m.edge_attribution(grad, [-1, 9])",
-        "m.without_key([-1] * 64, range(64))",
-        "m.value_weighted(torch.ones(64, 64))",
-        "m.group_outputs(groups)",
-    ],
-)
-def test_memory_at_32768_tokens(call):
-    assert peak_mb(LONG_MAP + call) < 200  # the dense map: 4,096 MiB

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 
 from grids import some_examples
-from lens.map_cases import Definition, map_cases
+from lens.map_cases import Definition, assert_near, map_cases
 from lens.recordings import random_map
 from regard import mask
 from regard.lens import AttentionMap
@@ -17,10 +17,6 @@ def without_each_key(m):
     """The output with each key blocked for every query, (batch, heads, queries, keys, d_value)."""
     key = torch.arange(m.shape[3])
     return torch.stack([Definition(m, mask.allowed((key != j)[None])).output for j in key], -2)
-
-
-def assert_near(ours, expected):
-    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")

@@ -6,16 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grids import some_examples
-from lens.map_cases import KERNEL_LIMITS, Definition, map_cases
+from lens.map_cases import KERNEL_LIMITS, Definition, assert_near, map_cases
 from lens.recordings import random_map
 from regard import mask
 from regard.lens import AttentionMap, GroupOutputs
 
 
-def assert_near(ours, expected):
-    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-10)
-
-
+@pytest.mark.more
 @pytest.mark.usefixtures("as_a_user_runs_it")
 @some_examples(2)
 @given(case=map_cases(max_tokens=20), of_texts=st.booleans(), count=st.integers(1, 3))

@@ -85,7 +85,9 @@ def test_smollm2_reads_each_digit_for_itself():
     assert smollm2().decode(smollm2().encode(NUMBERS).ids) == NUMBERS
 
 
-@pytest.mark.parametrize(("pre", "pieces"), [("llama-bpe", [3, 3, 1]), ("qwen2", [1] * 7), ("gpt-2", [7])])
+@pytest.mark.parametrize(
+    ("pre", "pieces"), [("llama-bpe", [3, 3, 1]), ("qwen2", [1] * 7), ("smollm", [1] * 7), ("gpt-2", [7])]
+)
 def test_numbers_are_cut_as_the_file_says(file_with, pre, pieces):
     cut = regard.load(file_with(pre)).tokenizer.pre_tokenizer.pre_tokenize_str("1234567")
     assert [len(piece) for piece, _ in cut] == pieces

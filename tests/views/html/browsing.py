@@ -1,9 +1,11 @@
 """Debian's Chromium, driven by Playwright: a page of a file or a server, and what it did that no page of ours may."""
 
+import json
 import os
 import signal
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from threading import Timer
+from urllib.parse import quote
 
 ARGUMENTS = ["--disable-gpu", "--disable-quic"]  # what else keeps it quiet, Playwright says by itself
 TIMEOUT = 10.0  # seconds for a page to open, and for whatever a test waits for in it
@@ -105,6 +107,26 @@ class Chromium:
     def close(self):
         if self._browser is not None:
             self._browser.close()
+
+
+def sound_pages(visit):
+    """For a fixture: a function that opens pages in a state, as a link to them says, and answers each when it is ready.
+
+    When the test has ended, every page has made no request that it may not make, said no error or warning, raised
+    nothing and kept to its policy.
+    """
+    logs = []
+    with ExitStack() as pages:
+
+        def call(where, state=None, *, ready="html[data-ready]", **options):
+            hash = "" if state is None else quote(json.dumps(state))
+            page, log = pages.enter_context(visit(where, hash=hash, **options))
+            logs.append(log)
+            page.wait_for_selector(ready)
+            return page
+
+        yield call
+    assert [line for log in logs for line in log] == []
 
 
 @contextmanager

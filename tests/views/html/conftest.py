@@ -3,10 +3,9 @@
 import json
 import shutil
 import subprocess
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Timer
-from urllib.parse import quote
 
 import pytest
 import torch
@@ -27,21 +26,9 @@ OLDEST_NODE = 20
 def open_page(chromium):
     """A function that opens an HTML file in a state, as a link to it says, and answers the page when it is ready.
 
-    All pages share a tab, so a test is done with a page when it opens the next one. After the test every page has
-    made no request, said no error or warning, raised nothing and kept to its policy.
+    All pages share a tab, so a test is done with a page when it opens the next one.
     """
-    logs = []
-    with ExitStack() as pages:
-
-        def call(path, state=None, *, ready="html[data-ready]", **options):
-            hash = "" if state is None else quote(json.dumps(state))
-            page, log = pages.enter_context(browsing.opened(chromium, path, hash=hash, **options))
-            logs.append(log)
-            page.wait_for_selector(ready)
-            return page
-
-        yield call
-    assert [line for log in logs for line in log] == []
+    yield from browsing.sound_pages(partial(browsing.opened, chromium))
 
 
 @pytest.fixture(scope="session")
@@ -74,11 +61,19 @@ def model_page(tmp_path_factory):
 
 @pytest.fixture
 def open_live(open_page, model_page):
-    """A function that opens model_page in a state, and answers the page when its model has answered."""
+    """A function that opens model_page in a state and types texts: the page when its model has answered."""
+    answered = ".live-status:not(.computing)"
 
-    def call(state=None, **options):
+    def call(state=None, *, text=None, second=None, **options):
         page = open_page(model_page, state, ready="html[data-model=ready]", **options)
-        page.wait_for_selector(".live-status:not(.computing)")
+        page.wait_for_selector(answered)
+        if text is not None:
+            page.fill("#text-1", text)
+            page.wait_for_selector(answered)
+        if second is not None:
+            page.click(".compare")
+            page.fill("#text-2", second)
+            page.wait_for_selector(answered)
         return page
 
     return call

@@ -1,7 +1,5 @@
 """The page's own model for the tests: an encoder in node, and the model of regard with the same weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -67,9 +65,8 @@ class PageEncoder:
         found = self.node("encoderForward", {**argument, "edits": [edit_of(**edit) for edit in edits]})
         config, n = self.model.config, len(ids)
         shape = config.num_heads, n, config.head_dim
-        parts = {
-            part: [unpacked(layer[part], *shape) for layer in found["attentions"]] for part in ("q", "k", "v", "output")
-        }
+        names = ("q", "k", "v", "output")
+        parts = {part: [unpacked(layer[part], *shape) for layer in found["attentions"]] for part in names}
         states = [unpacked(state, n, config.d_model) for state in found["hiddenStates"]]
         return EncoderRun(states, **parts, vector=unpacked(found["vector"], -1), layers=found["layers"])
 
@@ -86,10 +83,6 @@ class PageEncoder:
         """The text's vector, pooled as the checkpoint says."""
         assert self.model.pooling is not None
         return self.model.pooling(hidden_states, torch.tensor([len(hidden_states)]))[0]
-
-    def attention(self, layer: int) -> str:
-        """The path of a layer's attention."""
-        return f"blocks.{layer}.attention"
 
 
 def edit_of(attention=0, head=0, query=None, *, off=False, output=None, **edits: Any) -> dict[str, Any]:

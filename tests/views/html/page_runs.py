@@ -1,9 +1,7 @@
 """Runs of a model as the page's own model gives them: queries, keys and values of each layer, and the text's vector."""
 
-from __future__ import annotations
-
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +13,9 @@ import regard
 from regard.lens import AttentionMap, Recording
 from regard.pretrained import Pretrained
 from weights import minilm
+
+Edit = Callable[[Any], None]
+"""Edits heads: a function of what `regard.intervene` gives."""
 
 
 @dataclass
@@ -51,12 +52,23 @@ def shape_of(recording: Recording) -> dict[str, Any]:
     return {"numHeads": m.shape[1], "dHead": m.q.shape[-1], "scale": m.scale}
 
 
-def page_run(text: str | Sequence[int], model: Pretrained | None = None) -> PageRun:
-    """The run of a text, or of ids as they are."""
+def no_edit(editor: Any) -> None:
+    """The model as it is."""
+
+
+def head(layer: int, number: int | slice, change: Callable[[Any], None]) -> Edit:
+    """An edit of one head, or of some."""
+    return lambda editor: change(editor[f"blocks.{layer}.attention"].heads[number])
+
+
+def page_run(text: str | Sequence[int], model: Pretrained | None = None, edit: Edit = no_edit) -> PageRun:
+    """The run of a text, or of ids as they are, with some heads edited."""
     model = model or minilm()
     ids = model.tokenizer.encode(text).ids if isinstance(text, str) else list(text)
-    with torch.no_grad(), regard.watch(model.model) as recording:
-        states = model.model(torch.tensor([ids]))
+    with torch.no_grad(), regard.intervene(model.model, verify=False) as editor:
+        edit(editor)
+        with regard.watch(model.model) as recording:
+            states = model.model(torch.tensor([ids]))
     tokens = [model.tokenizer.id_to_token(i) for i in ids]
     recording.label(tokens)
     return PageRun(recording, ids, tokens, torch.nn.functional.normalize(states[0].mean(0), dim=0))

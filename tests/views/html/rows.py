@@ -63,6 +63,36 @@ def assert_weights(found: dict[int, float], exact: Tensor) -> None:
     assert found == pytest.approx({i: float(exact[i]) for i in found}, abs=1e-3)
 
 
+PIXELS = """(canvas, [rows, columns]) => {
+  const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return Array.from({ length: rows * columns }, (_, i) => {
+    const x = Math.floor(((i % columns) + 0.5) * width / columns);
+    const y = Math.floor((Math.floor(i / columns) + 0.5) * height / rows);
+    return [...data.slice((y * width + x) * 4, (y * width + x) * 4 + 4)];
+  });
+}"""
+
+
+def heat_is_there(page: Any) -> None:
+    """Until an image and the heat over it are painted."""
+    page.wait_for_function("() => document.querySelector('.patches img').naturalWidth > 0")
+    page.wait_for_function("() => document.querySelector('.heat').height > 100")
+    painted(page)
+
+
+def assert_heat(page: Any, weights: Tensor, grid: tuple[int, int], *, dark: bool = False) -> None:
+    """Light falls, or rises, with the square root of a patch's weight: no patch stands in another's place."""
+    pixels = torch.tensor(page.locator(".heat").evaluate(PIXELS, grid), dtype=torch.float64)
+    assert pixels[:, 3].min() > 0
+    light = pixels[:, :3] @ torch.tensor([0.2126, 0.7152, 0.0722], dtype=torch.float64)
+    heat, roots = light if dark else -light, (weights.double() / weights.max()).sqrt()
+    assert int(heat.argmax()) == int(weights.argmax())
+    assert torch.corrcoef(torch.stack([heat, roots]))[0, 1] > 0.97
+    clear = roots[:, None] - roots[None] > 0.03
+    assert clear.any()
+    assert (heat[:, None] > heat[None])[clear].all()
+
+
 def state_of(page: Any) -> dict[str, Any]:
     """What the page's link says."""
     return json.loads(page.evaluate("decodeURIComponent(location.hash.slice(1))"))

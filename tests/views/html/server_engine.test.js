@@ -17,20 +17,15 @@ import { ServerEngine, decodeBase64 } from "../../../src/regard/views/html/stati
  */
 async function eventsOf(pieces) {
   const events = [];
-  for await (const event of readEvents(streamOf(pieces))) events.push(event);
+  /** @type {ReadableStream<Uint8Array>} */
+  const stream = new ReadableStream({
+    start(controller) {
+      for (const piece of pieces) controller.enqueue(piece);
+      controller.close();
+    },
+  });
+  for await (const event of readEvents(stream)) events.push(event);
   return events;
-}
-
-/** @param {Uint8Array[]} pieces */
-function streamOf(pieces) {
-  return /** @type {ReadableStream<Uint8Array>} */ (
-    new ReadableStream({
-      start(controller) {
-        for (const piece of pieces) controller.enqueue(piece);
-        controller.close();
-      },
-    })
-  );
 }
 
 const bytes = (/** @type {string} */ text) => new TextEncoder().encode(text);
@@ -43,22 +38,16 @@ describe("readEvents", () => {
     { name: "answer", data: "x: y" },
   ];
 
-  test("the events are the same wherever the stream is cut into two", async () => {
+  test("the events are the same wherever the stream is cut into two, and when each byte comes alone", async () => {
     const all = bytes(STREAM);
     for (let cut = 0; cut <= all.length; cut++) assert.deepEqual(await eventsOf([all.slice(0, cut), all.slice(cut)]), EVENTS);
+    assert.deepEqual(await eventsOf([...all].map((byte) => Uint8Array.of(byte))), EVENTS);
   });
 
-  test("the events are the same when each byte comes alone", async () => {
-    assert.deepEqual(await eventsOf([...bytes(STREAM)].map((byte) => Uint8Array.of(byte))), EVENTS);
-  });
-
-  test("an event that was cut off is none", async () => {
-    assert.deepEqual(await eventsOf([bytes("data: whole\n\ndata: half\n")]), [{ name: "message", data: "whole" }]);
-    assert.deepEqual(await eventsOf([bytes("data: whole\r\rdata: half\r")]), [{ name: "message", data: "whole" }]);
-  });
-
-  test("a last line that a carriage return ends is read", async () => {
-    assert.deepEqual(await eventsOf([bytes("data: a\r\r")]), [{ name: "message", data: "a" }]);
+  test("an event that was cut off is none, and a last line that a carriage return ends is read", async () => {
+    for (const text of ["data: whole\n\ndata: half\n", "data: whole\r\rdata: half\r", "data: whole\r\r"]) {
+      assert.deepEqual(await eventsOf([bytes(text)]), [{ name: "message", data: "whole" }]);
+    }
   });
 
   test("an event is there before the next one arrives", async () => {
@@ -110,6 +99,13 @@ async function withServer(answer, use) {
     server.close();
   }
 }
+
+/**
+ * A server that answers every question with a text.
+ * @param {string} text
+ * @returns {(request: IncomingMessage, response: ServerResponse) => void}
+ */
+const saying = (text) => (_, response) => void response.end(text);
 
 /**
  * @param {string} name
@@ -177,8 +173,7 @@ describe("ServerEngine", () => {
   });
 
   test("a stream that ends without an answer is a server that is gone", async () => {
-    const answer = (/** @type {IncomingMessage} */ _, /** @type {ServerResponse} */ response) => void response.end(event("queue", { place: 0 }));
-    await withServer(answer, (engine) => assert.rejects(engine.ask(QUESTION), { name: "ServerGone" }));
+    await withServer(saying(event("queue", { place: 0 })), (engine) => assert.rejects(engine.ask(QUESTION), { name: "ServerGone" }));
   });
 
   test("another server at the old address is told from one that is gone", async () => {
@@ -187,8 +182,7 @@ describe("ServerEngine", () => {
   });
 
   test("an answer that is no JSON is said to be unreadable", async () => {
-    const answer = (/** @type {IncomingMessage} */ _, /** @type {ServerResponse} */ response) => void response.end("event: answer\ndata: <html>\n\n");
-    await withServer(answer, (engine) => assert.rejects(engine.ask(QUESTION), { name: "BadAnswer" }));
+    await withServer(saying("event: answer\ndata: <html>\n\n"), (engine) => assert.rejects(engine.ask(QUESTION), { name: "BadAnswer" }));
   });
 
   test("an aborted signal closes the request, and the promise is rejected with an AbortError", async () => {
@@ -245,10 +239,9 @@ describe("ServerEngine", () => {
   });
 
   test("an error of a listener is its own, not the server's", async () => {
-    const answer = (/** @type {IncomingMessage} */ _, /** @type {ServerResponse} */ response) => void response.end(event("queue", { place: 0 }));
     const fail = () => {
       throw new RangeError("mine");
     };
-    await withServer(answer, (engine) => assert.rejects(engine.ask(QUESTION, { onQueue: fail }), { name: "RangeError", message: "mine" }));
+    await withServer(saying(event("queue", { place: 0 })), (engine) => assert.rejects(engine.ask(QUESTION, { onQueue: fail }), { name: "RangeError", message: "mine" }));
   });
 });

@@ -96,9 +96,8 @@ def test_a_long_head_is_carried_without_its_values_and_a_longer_one_in_some_rows
 
 
 def test_a_limit_below_any_page_says_how_large_one_is():
-    with pytest.raises(
-        InputError, match=r"takes (\d+,)+\d+ bytes without any head .* the limit is 1,000: fewer"
-    ) as told:
+    says = r"takes (\d+,)+\d+ bytes without any head .* the limit is 1,000: fewer"
+    with pytest.raises(InputError, match=says) as told:
         layers(20, 2).to_html(max_size=1000)
     assert told.value.argument == "max_size"
 
@@ -117,9 +116,8 @@ def test_heads_that_have_masks_or_biases_of_their_own_have_room(node):
 
 def test_what_layers_share_is_carried_once():
     shared = {"mask": mask.allowed(torch.rand(128, 128) < 0.5), "bias": torch.randn(128, 128)}
-    plain, one, four = (
-        size(layers(128, 2, count, width=2, **options)) for count, options in ((1, {}), (1, shared), (4, shared))
-    )
+    cases = ((1, {}), (1, shared), (4, shared))
+    plain, one, four = (size(layers(128, 2, count, width=2, **options)) for count, options in cases)
     assert four - one < 0.6 * (one - plain)
 
 

@@ -14,16 +14,15 @@ from views.recordings import random_map, recorded
 
 
 @pytest.fixture
-def link(tmp_path, monkeypatch):
+def link(tmp_path):
     """A function that links modules given by their names; "start" is where it begins."""
-    monkeypatch.setattr(bundle, "STATIC", tmp_path)
 
     def call(sources):
         for name, source in sources.items():
             path = tmp_path / f"{name}.js"
             path.parent.mkdir(exist_ok=True)
             path.write_text(source, encoding="utf-8")
-        return bundle.bundle_modules.__wrapped__("start")
+        return bundle.bundle_modules("start", tmp_path)
 
     return call
 
@@ -119,8 +118,9 @@ def test_the_page_has_every_module_once():
 
 
 def test_the_policy_names_the_script_and_the_style_that_stand_there():
-    text = bundle.assemble("a title", b"{}", b"")
+    text, said = bundle.assemble("main", "a title", bundle.data_elements(facts=b"{}", numbers=b""))
     policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1])
+    assert policy == said
 
     def digest(tag):
         content = re.search(rf"<{tag}>(.*?)</{tag.split()[0]}>", text, re.DOTALL)[1].encode()

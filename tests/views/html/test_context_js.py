@@ -17,22 +17,29 @@ from weights import LOAN, PIZZA, RIVER, minilm, sentences
 
 
 @pytest.fixture
-def context(node):
-    """A function that gives the page's context of texts, from Python's hidden states, and Python's own."""
+def page_context(node):
+    """A function that gives the page's context of texts with some hidden states."""
     node("tokenizer", wordpiece_settings(minilm()))
 
-    def call(*texts, first=None):
-        states = [hidden_states(text) for text in texts]
+    def call(texts, states, first=None):
         packed = [[base64.b64encode(state.numpy().tobytes()).decode() for state in each] for each in states]
-        found = node("context", {"texts": texts, "states": packed, "first": first})
-        return found, contextual_vectors(texts, minilm(), first).to_dict()
+        return node("context", {"texts": texts, "states": packed, "first": first})
 
     return call
 
 
-@torch.no_grad()
-def hidden_states(text):
-    return text_hidden_states(minilm().model, Words.of(text, minilm()))
+@pytest.fixture
+def assert_context_is_pythons(page_context):
+    """A function that holds the page's context of texts, from Python's hidden states, against Python's own."""
+
+    @torch.no_grad()
+    def call(*texts, first=None):
+        states = [text_hidden_states(minilm().model, Words.of(text, minilm())) for text in texts]
+        found = page_context(texts, states, first)
+        assert_same(found, contextual_vectors(texts, minilm(), first).to_dict())
+        return found["context"]
+
+    return call
 
 
 def assert_same(found, expected):
@@ -47,9 +54,8 @@ def assert_same(found, expected):
                 assert c["cosine"] == pytest.approx(d["cosine"], abs=2e-7)
             assert [points is None for points in one["points"]] == [points is None for points in other["points"]]
     assert found["explained_variance"] == pytest.approx(expected["explained_variance"], abs=2e-4)
-    assert {key: found[key] for key in ("sentences", "num_shared", "num_layers")} == {
-        key: expected[key] for key in ("sentences", "num_shared", "num_layers")
-    }
+    for name in ("sentences", "num_shared", "num_layers"):
+        assert found[name] == expected[name]
     one, other = points_of(found), points_of(expected)
     for axis in (0, 1):
         sign = (one[..., axis] * other[..., axis]).sum().sign()
@@ -64,47 +70,27 @@ def points_of(context):
     return torch.tensor([points for word in words for points in word["points"] if points], dtype=torch.float64)
 
 
-def shares_a_word(*texts):
-    one, other = (set(Words.of(text, minilm()).first_positions()) for text in texts)
-    return not one.isdisjoint(other)
-
-
-def test_the_context_of_two_sentences_is_pythons(context):
-    found, expected = context(RIVER, LOAN)
-    assert_same(found, expected)
-    assert found["context"]["words"][0]["word"] == "bank"
-
-
 @pytest.mark.parametrize("count", [20, pytest.param(100, marks=pytest.mark.more)])
-def test_the_context_of_any_two_sentences_is_pythons(context, count):
-    every = sentences(1800)[:count]
-    pairs = [pair for pair in zip(every[::2], every[1::2], strict=True) if shares_a_word(*pair)]
-    assert len(pairs) > count / 5
-    for pair in pairs:
-        assert_same(*context(*pair))
+def test_the_context_of_any_two_sentences_is_pythons(assert_context_is_pythons, count):
+    pairs = zip(sentences(1800)[:count:2], sentences(1800)[1:count:2], strict=True)
+    words = {pair: [set(Words.of(text, minilm()).first_positions()) for text in pair] for pair in pairs}
+    sharing = [pair for pair, (one, other) in words.items() if not one.isdisjoint(other)]
+    assert len(sharing) > count / 5
+    for pair in sharing:
+        assert_context_is_pythons(*pair)
 
 
 @pytest.mark.parametrize("count", [10, pytest.param(60, marks=pytest.mark.more)])
-def test_the_context_of_texts_of_every_script_is_pythons(context, count):
-    texts = [text for text in made_texts(count, seed=3) if len(minilm().tokenizer.encode(text).ids) <= 512]
-    for text in texts:
-        assert_same(*context(f"a {text}", RIVER))
-
-
-def test_the_context_of_more_than_two_texts_is_pythons(context):
-    assert_same(*context(PIZZA, RIVER, LOAN, "The bank"))
-
-
-@pytest.mark.parametrize("first", ["MAN", "poem", "river", "nowhere"])
-def test_the_word_that_was_asked_for_comes_first_where_several_texts_have_it(context, first):
-    found, expected = context(RIVER, LOAN, first=first)
-    assert_same(found, expected)
-    assert found["context"]["words"][0]["word"] == {"MAN": "man", "poem": "poem"}.get(first, "bank")
+def test_the_context_of_texts_of_every_script_is_pythons(assert_context_is_pythons, count):
+    for text in made_texts(count, seed=3):
+        if len(minilm().tokenizer.encode(text).ids) <= 512:
+            assert_context_is_pythons(f"a {text}", RIVER)
 
 
 @pytest.mark.parametrize(
     "texts",
     [
+        (PIZZA, RIVER, LOAN, "The bank"),
         ("Bank", "bank"),
         ("a cat", "A dog"),
         ("Yes.", "No!."),
@@ -114,8 +100,15 @@ def test_the_word_that_was_asked_for_comes_first_where_several_texts_have_it(con
     ],
     ids=ascii,
 )
-def test_the_context_of_very_short_texts_is_pythons(context, texts):
-    assert_same(*context(*texts))
+def test_the_context_of_several_and_of_very_short_texts_is_pythons(assert_context_is_pythons, texts):
+    assert_context_is_pythons(*texts)
+
+
+@pytest.mark.parametrize(
+    ("first", "word"), [(None, "bank"), ("MAN", "man"), ("poem", "poem"), ("river", "bank"), ("nowhere", "bank")]
+)
+def test_the_word_that_was_asked_for_comes_first_where_several_texts_have_it(assert_context_is_pythons, first, word):
+    assert assert_context_is_pythons(RIVER, LOAN, first=first)["words"][0]["word"] == word
 
 
 SHARED = [
@@ -141,31 +134,25 @@ def test_the_word_to_begin_with_is_that_of_see(node):
 
 
 @pytest.mark.more
-def test_only_the_words_that_change_most_are_listed_of_long_texts(context):
+def test_only_the_words_that_change_most_are_listed_of_long_texts(assert_context_is_pythons):
     every = dict.fromkeys(word for sentence in sentences(300) for word in sentence.split() if word.isalpha())
     words = [word for word in every if len(minilm().tokenizer.encode(word).ids) == 3][:500]
     half, others = words[:230], words[230:]
-    found, expected = context(" ".join([*half, *others[:130]]), " ".join([*reversed(half), *others[130:]]))
-    assert found["context"]["num_shared"] > len(found["context"]["words"]) == 200
-    assert_same(found, expected)
+    texts = ([*half, *others[:130]], [*reversed(half), *others[130:]])
+    found = assert_context_is_pythons(*map(" ".join, texts))
+    assert found["num_shared"] > len(found["words"]) == 200
 
 
-def test_texts_without_a_shared_word_are_told_so_in_pythons_words(node):
-    node("tokenizer", wordpiece_settings(minilm()))
+def test_texts_without_a_shared_word_are_told_so_in_pythons_words(page_context):
     texts = ["one two two", " ".join(sentences(20)[3:8]).replace("two", "").replace("one", "")]
     with pytest.raises(InputError) as refused:
         contextual_vectors(texts, minilm())
-    states = [[base64.b64encode(bytes(4)).decode()], [base64.b64encode(bytes(4)).decode()]]
-    found = node("context", {"texts": texts, "states": states, "first": None})
-    assert found == {"context": None, "reason": str(refused.value)}
+    assert page_context(texts, [[torch.zeros(1)]] * 2) == {"context": None, "reason": str(refused.value)}
 
 
-def test_hidden_states_that_are_not_finite_are_refused_by_name(node):
-    node("tokenizer", wordpiece_settings(minilm()))
-    count = len(minilm().tokenizer.encode("bank").ids)
-    states = [[base64.b64encode(torch.full((count, 4), torch.nan).numpy().tobytes()).decode()]] * 2
-    found = node("context", {"texts": ["bank", "bank"], "states": states, "first": None})
-    assert found == {"name": "InputError", "message": NOT_FINITE}
+def test_hidden_states_that_are_not_finite_are_refused_by_name(page_context):
+    states = torch.full((len(minilm().tokenizer.encode("bank").ids), 4), torch.nan)
+    assert page_context(["bank", "bank"], [[states]] * 2) == {"name": "InputError", "message": NOT_FINITE}
 
 
 def symmetric(values):

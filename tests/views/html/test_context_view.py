@@ -162,9 +162,3 @@ def test_of_many_words_some_are_searched(show):
     shown = page.locator(".context .words button:visible .token").all_inner_texts()
     assert sorted(shown) == sorted(["w2", *(f"w{i}" for i in range(20, 30))])
     assert page.inner_text(".context .words [role=status]") == "11 of 31"
-
-
-def test_a_page_of_one_text_without_an_image_has_no_such_view_and_none_of_patches(open_page, river_page):
-    page = open_page(river_page[1])
-    assert page.locator("#tab-sentence").count() == 1
-    assert page.locator(":is(#tab-context, #tab-patches)").count() == 0

@@ -94,9 +94,7 @@ def test_the_page_of_effects_is_that_of_their_recording_and_opens_with_them(tmp_
 def test_a_file_of_effects_has_no_recording(tmp_path):
     effects = replace(head_effects(), recording=river())
     effects.save(tmp_path / "effects.json")
-    loaded = type(effects).load(tmp_path / "effects.json")
-    assert loaded.recording is None
-    torch.testing.assert_close(loaded.values, effects.values)
+    assert type(effects).load(tmp_path / "effects.json").recording is None
 
 
 def test_there_is_no_page_of_a_text_that_is_not_there():

@@ -5,21 +5,12 @@ import torch
 from PIL import Image
 
 import regard
-from views.html.rows import assert_weights, painted, read, state_of, weights_by
+from views.html.rows import assert_heat, assert_weights, heat_is_there, read, state_of, weights_by
 from vision_models import A, B, UNetBlock, pixels, plain_llava, prompt, run
 
 PICTURE = Image.linear_gradient("L").resize((24, 36))
 WORDS = ["<bos>", "a", "red", "cat"]
 LANGUAGE = "model.language_model.layers.0.self_attn"
-
-CELLS = """(canvas, [rows, columns]) => {
-  const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  return Array.from({ length: rows * columns }, (_, i) => {
-    const x = Math.floor(((i % columns) + 0.5) * width / columns);
-    const y = Math.floor((Math.floor(i / columns) + 0.5) * height / rows);
-    return data[(y * width + x) * 4];
-  });
-}"""
 
 
 def sharp(model):
@@ -61,26 +52,17 @@ def show(open_page):
     def call(recorded, path, **state):
         seen, file = recorded
         page = open_page(file, {"view": "patches", "attention": list(seen).index(path), "head": 0, **state})
-        page.wait_for_function("() => document.querySelector('.heat').height > 100")
-        painted(page)
+        heat_is_there(page)
         return page, seen[path][0, 0].double()
 
     return call
-
-
-def assert_heat(page, weights, grid):
-    """Each patch is as dark as the square root of its weight: no patch stands in another's place."""
-    red = torch.tensor(page.locator(".heat").evaluate(CELLS, grid), dtype=torch.float64)
-    roots = (weights / weights.max()).sqrt()
-    assert int(red.argmin()) == int(weights.argmax())
-    assert torch.corrcoef(torch.stack([-red, roots]))[0, 1] > 0.97
 
 
 @pytest.mark.parametrize("query", [7, 18])
 def test_the_first_patch_of_a_language_model_is_its_first_image_token(show, llava, query):
     """Of a patch and of a word."""
     page, m = show(llava, LANGUAGE, query=query)
-    assert_heat(page, m[query, 2:18], [4, 4])
+    assert_heat(page, m[query, 2:18], (4, 4))
     names = dict(zip(map(int, read(page, ".patches tbody tr", "token")), rows(page), strict=True))
     assert all(names[key] == f"row {(key - 2) // 4}, column {(key - 2) % 4}" for key in names if 2 <= key < 18)
     assert all("row" not in name for key, name in names.items() if not 2 <= key < 18)
@@ -99,7 +81,7 @@ def test_a_word_shows_which_patches_take_from_it(show, unet):
         page.locator(".patches .others button").nth(key).click()
         assert page.locator(".patches .chosen").text_content() == f"Key: token {key} '{WORDS[key]}'"
         assert_weights(weights_by(page, ".patches tbody", "token"), m[:, key])
-    assert_heat(page, m[:, 3], [6, 4])
+    assert_heat(page, m[:, 3], (6, 4))
     # A patch is a query: choosing one changes neither the word nor the heat.
     page.mouse.move(0, 0)
     page.focus(".patches .grid")
@@ -111,4 +93,4 @@ def test_a_word_shows_which_patches_take_from_it(show, unet):
 def test_self_attention_of_latents_shows_the_row_of_a_patch(show, unet):
     page, m = show(unet, "own", query=9)
     assert page.locator(".patches .chosen").text_content() == "Query: patch at row 2, column 1"
-    assert_heat(page, m[9], [6, 4])
+    assert_heat(page, m[9], (6, 4))

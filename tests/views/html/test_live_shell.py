@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from views.html import in_page
+from views.html.page_runs import head
 from views.html.rows import Attends, read, state_of, watched, weights_by
 
 ANIMAL = "The animal did not cross the street because it was too tired."
 MONEY = "He put the money into the bank."
-TEXT, SECOND = "#text-1", "#text-2"
+TEXT = "#text-1"
 SCRIPT = "<img src=x onerror=\"document.documentElement.dataset.hacked='yes'\"><script>alert(1)</script>"
 
 
@@ -19,14 +20,9 @@ def answered(page):
     page.wait_for_selector(".live-status:not(.computing)")
 
 
-def ask(page, text, field=TEXT):
-    page.fill(field, text)
+def ask(page, text):
+    page.fill(TEXT, text)
     answered(page)
-
-
-def compare(page, text):
-    page.click(".compare")
-    ask(page, text, SECOND)
 
 
 def shown_tokens(page, where="#view-sentence"):
@@ -48,32 +44,21 @@ def largest_changes(page):
     return {int(layer): [c for at, c in zip(places, changes, strict=True) if at == layer] for layer in places}
 
 
-def exact_changes(before, after, first):
-    """The same in Python: the largest change of a weight in each head, with its sign."""
-    changes = {}
-    for layer in range(first, len(before)):
-        difference = (after[layer] - before[layer]).flatten(1)
-        largest = difference.abs().argmax(1, keepdim=True)
-        changes[layer] = difference.gather(1, largest)[:, 0].tolist()
-    return changes
-
-
 def assert_moved(page, text, edit, first):
     """The vector and the later heads are Python's with the same edit of the same weights."""
     (vector, before), (moved, after) = in_page.read(text), in_page.read(text, edit)
     found = largest_changes(page)
     assert fact(page, "cosine") == pytest.approx(in_page.similarity(vector, moved), abs=1e-4)
     assert fact(page, "distance") == pytest.approx(float((vector - moved).norm()), abs=1e-3)
-    exact = exact_changes(before, after, first + 1)
-    assert max(map(abs, exact[first + 1])) > 1e-3, "what changes nothing shows nothing"
-    for layer, changes in exact.items():
-        # Of two weights that change as much, either may be named; their sizes are the same.
-        assert list(map(abs, found[layer])) == pytest.approx(list(map(abs, changes)), abs=1e-3), layer
+    # Of two weights that change as much, either may be named; their sizes are the same.
+    exact = [(new - old).flatten(1).abs().amax(1).tolist() for old, new in zip(before, after, strict=True)]
+    assert max(exact[first + 1]) > 1e-3, "what changes nothing shows nothing"
+    for layer in range(first + 1, len(exact)):
+        assert list(map(abs, found[layer])) == pytest.approx(exact[layer], abs=1e-3), layer
 
 
 def test_typing_makes_every_view_follow(open_live):
-    page, exact = open_live(), in_page.tokens(ANIMAL)
-    ask(page, ANIMAL)
+    page, exact = open_live(text=ANIMAL), in_page.tokens(ANIMAL)
     assert shown_tokens(page) == exact
     for view in ("map", "arithmetic", "whatif"):
         page.click(f"#tab-{view}")
@@ -86,21 +71,9 @@ def test_typing_makes_every_view_follow(open_live):
 
 
 @pytest.mark.more
-def test_the_weights_are_pythons(open_live):
-    page = open_live({"view": "whatif", "attention": 4, "head": 10, "query": 3})
-    ask(page, ANIMAL)
-    _, weights = in_page.read(ANIMAL)
-    found = dict(zip(read(page, ".edited tbody tr", "key"), read(page, ".edited tbody tr", "weight"), strict=True))
-    exact = weights[4][10, 3]
-    assert len(found) > 10
-    assert found == pytest.approx({key: float(exact[int(key)]) for key in found}, abs=1e-3)
-
-
-@pytest.mark.more
 @pytest.mark.parametrize("text", ["I ❤️ it 😀 👍🏽!", "Zürich, Łódź, İstanbul", "我爱北京 and 東京タワー"])
 def test_the_weights_of_a_text_in_any_script_are_pythons(open_live, text):
-    page = open_live({"view": "whatif", "query": 3})
-    ask(page, text)
+    page = open_live({"view": "whatif", "query": 3}, text=text)
     _, weights = in_page.read(text)
     for layer in range(6):
         page.select_option("#layer", str(layer))
@@ -170,32 +143,42 @@ def test_typing_leaves_focus_and_scroll_where_they_are(open_live):
     assert page.input_value(TEXT).endswith("abc")
 
 
-@pytest.mark.more
+def longest_task(page, action):
+    """In milliseconds of the page's own thread: other processes of this machine that wait for a core do not count."""
+    page.context.browser.start_tracing(page=page, categories=["toplevel"])
+    action()
+    page.wait_for_timeout(100)
+    events = json.loads(page.context.browser.stop_tracing())["traceEvents"]
+    named = (each for each in events if each["name"] == "thread_name")
+    threads = {each["tid"] for each in named if each["args"]["name"] == "CrRendererMain"}
+    tasks = [each for each in events if each["name"].endswith("RunTask") and each["tid"] in threads and "tdur" in each]
+    assert tasks
+    return max(each["tdur"] for each in tasks) / 1000
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("texts", [1, 2])
-def test_typing_holds_no_frame_up_for_50_ms(open_live, texts):
-    """By the time of the page's own thread: other processes of this machine that wait for a core do not count."""
-    page = open_live()
-    if texts == 2:
-        compare(page, " ".join([MONEY] * 5))
-    for view in ("sentence", "heads", "map", "whatif"):
-        page.click(f"#tab-{view}")
-        page.context.browser.start_tracing(page=page, categories=["toplevel"])
+def test_typing_holds_no_frame_up(open_live, texts):
+    """No task takes as long as 30 million roots: a ratio, as machines differ; `python -m bench live` has the 50 ms."""
+    page = open_live(second=" ".join([MONEY] * 5) if texts == 2 else None)
+    roots = "() => { let sum = 0; for (let i = 0; i < 3e7; i++) sum += Math.sqrt(i); return sum; }"
+
+    def type_some_words():
         page.locator(TEXT).press_sequentially(" and the boat", delay=60)
         answered(page)
-        page.wait_for_timeout(100)
-        events = json.loads(page.context.browser.stop_tracing())["traceEvents"]
-        tasks = [event["tdur"] / 1000 for event in events if event["name"].endswith("RunTask") and "tdur" in event]
-        assert len(tasks) > 100
-        assert max(tasks) <= 50, view
+
+    for view in ("sentence", "heads", "map", "whatif"):
+        page.click(f"#tab-{view}")
+        unit = longest_task(page, lambda: page.evaluate(roots))
+        assert longest_task(page, type_some_words) <= unit, view
 
 
 def test_a_masked_edge_goes_through_all_later_layers(open_live):
     text = "He sat on the bank of the river."
-    page = open_live({"view": "whatif", "attention": 1, "head": 8})
-    ask(page, text)
+    page = open_live({"view": "whatif", "attention": 1, "head": 8}, text=text)
     page.select_option("#view-whatif select.query", "4")
     page.click('.edited tr[data-key="5"] .may')
-    assert_moved(page, text, in_page.head(1, 8, lambda heads: heads.block(queries=4, keys=5)), 1)
+    assert_moved(page, text, head(1, 8, lambda heads: heads.block(queries=4, keys=5)), 1)
     changes = largest_changes(page)
     assert sorted(changes) == [1, 2, 3, 4, 5]
     assert [i for i, change in enumerate(changes[1]) if change != 0] == [8]
@@ -203,10 +186,9 @@ def test_a_masked_edge_goes_through_all_later_layers(open_live):
 
 @pytest.mark.more
 def test_a_head_is_switched_off_and_on_again(open_live):
-    page = open_live({"view": "whatif", "attention": 2, "head": 4})
-    ask(page, ANIMAL)
+    page = open_live({"view": "whatif", "attention": 2, "head": 4}, text=ANIMAL)
     page.click(".head-off")
-    assert_moved(page, ANIMAL, in_page.head(2, 4, lambda heads: heads.ablate()), 2)
+    assert_moved(page, ANIMAL, head(2, 4, lambda heads: heads.ablate()), 2)
     assert page.locator(".changes li").inner_text().startswith("layer 2, head 4")
     page.click(".head-off")
     assert page.locator(".moved").inner_text().startswith("Nothing is changed.")
@@ -215,14 +197,13 @@ def test_a_head_is_switched_off_and_on_again(open_live):
 
 @pytest.mark.more
 def test_a_temperature_holds_for_a_row_or_for_all_rows_of_a_head(open_live):
-    page = open_live({"view": "whatif", "attention": 3, "head": 1, "query": 6})
-    ask(page, ANIMAL)
+    page = open_live({"view": "whatif", "attention": 3, "head": 1, "query": 6}, text=ANIMAL)
     page.fill("#view-whatif .whole-row input.temperature", "4")
     page.keyboard.press("Tab")
-    assert_moved(page, ANIMAL, in_page.head(3, 1, lambda heads: heads.temperature(4, queries=6)), 3)
+    assert_moved(page, ANIMAL, head(3, 1, lambda heads: heads.temperature(4, queries=6)), 3)
     page.click(".all-rows input")
     page.wait_for_selector(".through-model:not(.pending)")
-    assert_moved(page, ANIMAL, in_page.head(3, 1, lambda heads: heads.temperature(4)), 3)
+    assert_moved(page, ANIMAL, head(3, 1, lambda heads: heads.temperature(4)), 3)
     page.select_option("#view-whatif select.query", "2")
     assert page.input_value("#view-whatif .whole-row input.temperature") == "4"
 
@@ -248,7 +229,7 @@ def test_a_change_that_names_no_token_stays_for_the_next_text(open_live):
     assert page.locator(".changes li").count() == 2
     ask(page, ANIMAL)
     assert page.locator(".changes li").count() == 1
-    assert_moved(page, ANIMAL, in_page.head(2, 4, lambda heads: heads.ablate()), 2)
+    assert_moved(page, ANIMAL, head(2, 4, lambda heads: heads.ablate()), 2)
 
 
 @pytest.mark.more
@@ -260,10 +241,9 @@ def test_a_link_is_offered_for_the_text_with_which_it_would_open(open_live):
     assert page.locator(".copy").is_hidden()
 
 
+@pytest.mark.more
 def test_two_texts_stand_side_by_side_in_step_with_their_similarity(open_live):
-    page = open_live()
-    ask(page, ANIMAL)
-    compare(page, MONEY)
+    page = open_live(text=ANIMAL, second=MONEY)
     value = float(page.locator(".similarity").get_attribute("data-value"))
     assert value == pytest.approx(in_page.similarity(in_page.read(ANIMAL)[0], in_page.read(MONEY)[0]), abs=1e-3)
     assert shown_tokens(page) == in_page.tokens(ANIMAL)
@@ -279,8 +259,7 @@ def test_two_texts_stand_side_by_side_in_step_with_their_similarity(open_live):
 
 @pytest.mark.more
 def test_views_of_both_texts_stand_alone(open_live):
-    page = open_live()
-    compare(page, "The bank of a river.")
+    page = open_live(second="The bank of a river.")
     page.click("#tab-context")
     assert page.locator(".live-page.second").is_hidden()
     assert "bank" in page.locator("#view-context .words").first.inner_text()
@@ -294,20 +273,17 @@ def test_views_of_both_texts_stand_alone(open_live):
 
 @pytest.mark.more
 def test_the_similarity_after_a_change_is_pythons(open_live):
-    page = open_live({"view": "whatif", "attention": 4, "head": 7})
-    ask(page, ANIMAL)
-    compare(page, MONEY)
+    page = open_live({"view": "whatif", "attention": 4, "head": 7}, text=ANIMAL, second=MONEY)
     page.click(".head-off")
     largest_changes(page)
-    moved, _ = in_page.read(ANIMAL, in_page.head(4, 7, lambda heads: heads.ablate()))
+    moved, _ = in_page.read(ANIMAL, head(4, 7, lambda heads: heads.ablate()))
     other, _ = in_page.read(MONEY)
     assert fact(page, "similarity") == pytest.approx(in_page.similarity(moved, other), abs=1e-3)
 
 
+@pytest.mark.more
 def test_a_hostile_text_stays_text(open_live):
-    page = open_live()
-    ask(page, SCRIPT)
-    compare(page, f"</textarea>{SCRIPT}")
+    page = open_live(text=SCRIPT, second=f"</textarea>{SCRIPT}")
     for view in ("sentence", "heads", "effect", "map", "arithmetic", "whatif", "context"):
         page.click(f"#tab-{view}")
         page.wait_for_selector(f"#view-{view}:not([hidden])")
@@ -320,6 +296,7 @@ def test_a_hostile_text_stays_text(open_live):
     assert page.locator(".live-page.first .which-text").text_content() == SCRIPT
 
 
+@pytest.mark.more
 def test_a_text_that_is_too_long_is_refused_in_words_and_the_last_answer_stands(open_live):
     page = open_live()
     before = shown_tokens(page)
@@ -334,17 +311,15 @@ def test_a_text_that_is_too_long_is_refused_in_words_and_the_last_answer_stands(
 
 @pytest.mark.more
 def test_effects_are_computed_and_lead_to_the_map(open_live):
-    page = open_live({"view": "effect"})
-    ask(page, ANIMAL)
+    page = open_live({"view": "effect"}, text=ANIMAL)
     page.select_option(".effectOver", "layers")
     page.click(".compute")
     page.wait_for_selector(".effect-result tbody tr")
     page.wait_for_selector(".effect-controls .cancel", state="hidden")
     vector, _ = in_page.read(ANIMAL)
-    for layer, effect in zip(
-        read(page, ".effect-result tbody tr", "attention"), read(page, ".effect-result tbody tr", "effect"), strict=True
-    ):
-        moved, _ = in_page.read(ANIMAL, lambda edit, at=int(layer): edit[in_page.list_paths()[at]].ablate())
+    layers, effects = (read(page, ".effect-result tbody tr", name) for name in ("attention", "effect"))
+    for layer, effect in zip(layers, effects, strict=True):
+        moved, _ = in_page.read(ANIMAL, lambda editor, at=int(layer): editor[f"blocks.{at}.attention"].ablate())
         # The metric is the distance from the vector as it is, so that a part that matters has an effect below 0.
         assert effect == pytest.approx(in_page.similarity(vector, moved) - 1, abs=1e-3)
     page.click(".effect-result .go >> nth=0")
@@ -353,8 +328,7 @@ def test_effects_are_computed_and_lead_to_the_map(open_live):
 
 @pytest.mark.more
 def test_effects_grow_and_can_be_cancelled(open_live):
-    page = open_live({"view": "effect"})
-    ask(page, " ".join([ANIMAL] * 9))
+    page = open_live({"view": "effect"}, text=" ".join([ANIMAL] * 9))
     page.click(".compute")
     page.wait_for_selector(".effect-result tbody tr")
     assert 0 < float(page.locator("progress").get_attribute("value")) < 72
@@ -366,12 +340,11 @@ def test_effects_grow_and_can_be_cancelled(open_live):
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("dark", [False, True])
-def test_no_view_is_wider_than_a_phone(open_live, dark):
-    page = open_live({"view": "whatif"}, width=360, dark=dark)
+def test_no_view_is_wider_than_a_phone(open_live):
+    second = "The bank of a river, and a long_word_without_any_space_in_it_that_goes_on_and_on."
+    page = open_live({"view": "whatif"}, second=second, width=360)
     page.click(".head-off")
     largest_changes(page)
-    compare(page, "The bank of a river, and a long_word_without_any_space_in_it_that_goes_on_and_on.")
     for view in ("sentence", "heads", "effect", "map", "arithmetic", "whatif", "context"):
         page.click(f"#tab-{view}")
         page.wait_for_timeout(50)
@@ -380,8 +353,7 @@ def test_no_view_is_wider_than_a_phone(open_live, dark):
 
 @pytest.mark.more
 def test_everything_can_be_done_by_keyboard_and_every_id_is_one(open_live):
-    page = open_live()
-    compare(page, MONEY)
+    page = open_live(second=MONEY)
     page.focus(TEXT)
     for _ in range(60):
         page.keyboard.press("Tab")

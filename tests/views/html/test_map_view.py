@@ -85,6 +85,7 @@ def test_the_mouse_points_and_chooses(open_head):
     assert cell(page)[0] < query
 
 
+@pytest.mark.more
 def test_wheel_drag_and_keys_zoom_pan_and_come_back(open_head):
     page, _ = open_head(**AT)
     whole = viewport(page)

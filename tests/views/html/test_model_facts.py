@@ -57,20 +57,17 @@ def made_run(tokens, *maps):
     return made
 
 
-@pytest.fixture(scope="module")
-def answers():
-    return {}
+def answer_of(node, made, *, run=None, **options):
+    """What the page makes of a run, or of a changed one."""
+    return node("facts", {"run": run or made.to_json(), "options": made.options() | options})
 
 
-@pytest.fixture(params=[*TEXTS, *MADE, "one token", pytest.param("512 tokens", marks=pytest.mark.more)])
-def case(request, node, answers):
+@pytest.fixture(scope="module", params=[*TEXTS, *MADE, "one token", pytest.param("512 tokens", marks=pytest.mark.more)])
+def case(request, node):
     """A run, the facts that the page makes of it, and those of Python."""
-    name, made = request.param, run(request.param)
-    if name not in answers:
-        answers[name] = node("facts", {"run": made.to_json(), "options": made.options()})
-    texts = PageTexts()
+    made, texts = run(request.param), PageTexts()
     expected = [attention_facts(made.recording, path, "self", 0, texts) for path in made.recording]
-    return made, answers[name], expected
+    return made, answer_of(node, made), expected
 
 
 def heads_of(case):
@@ -143,7 +140,7 @@ def test_an_output_that_the_weights_do_not_give_is_not_verified(node):
     changed = made.to_json()
     values = changed["attentions"][4]
     values["output"] = values["v"]
-    facts = node("facts", {"run": changed, "options": made.options()})["facts"]
+    facts = answer_of(node, made, run=changed)["facts"]
     assert [attention["verified"] for attention in facts["attentions"]] == [True] * 4 + [False, True]
 
 
@@ -153,7 +150,7 @@ def test_an_output_is_compared_over_the_whole_text(node):
     output = unpacked(changed["attentions"][2]["output"], 12, len(made.tokens), 32)
     output[:, -len(made.tokens) // 3 :] = 0
     changed["attentions"][2]["output"] = packed(output)
-    facts = node("facts", {"run": changed, "options": made.options()})["facts"]
+    facts = answer_of(node, made, run=changed)["facts"]
     assert [n for n, attention in enumerate(facts["attentions"]) if not attention["verified"]] == [2]
 
 
@@ -170,9 +167,8 @@ def test_the_first_head_looks_from_word_to_word(node, text):
     for _ in range(5):
         q, k = 3 * torch.randn(2, 1, 12, len(tokens), 8)
         made = made_run(tokens, AttentionMap(q, k, None, scale=8**-0.5))
-        answer = node("facts", {"run": made.to_json(), "options": made.options()})
-        initial, expected = answer["facts"]["initial"], build_page(made.recording).facts["initial"]
-        assert initial["head"] == expected["head"]
+        initial = answer_of(node, made)["facts"]["initial"]
+        assert initial["head"] == build_page(made.recording).facts["initial"]["head"]
 
 
 def test_each_type_is_found(node):
@@ -189,34 +185,26 @@ def test_each_type_is_found(node):
     k = torch.stack([torch.nn.functional.one_hot(torch.tensor(keys), n).T.float() for keys in targets.values()])
     q = torch.cat([torch.eye(n).expand_as(k) * 40, torch.zeros(1, n, n)])
     made = made_run(tokens, AttentionMap(q[None], torch.cat([k, k[:1]])[None], None, scale=1.0))
-    answer = node("facts", {"run": made.to_json(), "options": made.options()})
-    names = [head["head_type"] for head in answer["facts"]["attentions"][0]["heads"]]
+    names = [head["head_type"] for head in answer_of(node, made)["facts"]["attentions"][0]["heads"]]
     assert names == [*targets, "uniform"]
     assert names == list(detect_heads(made.recording["layers.0"]).names)
 
 
 def test_tokens_of_another_text_are_refused(node):
-    made = run("river")
     with pytest.raises(AssertionError, match="1 tokens for a run of 14: give one for each id"):
-        node("facts", {"run": made.to_json(), "options": made.options() | {"tokens": ["a"]}})
+        answer_of(node, run("river"), tokens=["a"])
 
 
 @pytest.fixture
 def open_answer(node, open_page, tmp_path):
     """A function that opens the page of an answer in a view."""
-
-    def call(view, **state):
-        made = run("river")
-        answer = node("facts", {"run": made.to_json(), "options": made.options()})
-        path = tmp_path / "answer.html"
-        path.write_text(write_page(answer["facts"], b64decode(answer["numbers"])).text, encoding="utf-8")
-        return open_page(path, {"view": view, **state}), made
-
-    return call
+    answer, path = answer_of(node, run("river")), tmp_path / "answer.html"
+    path.write_text(write_page(answer["facts"], b64decode(answer["numbers"])).text, encoding="utf-8")
+    return lambda view: open_page(path, {"view": view})
 
 
 def test_a_page_of_an_answer_says_how_it_was_computed(open_answer):
-    page, _ = open_answer("sentence")
+    page = open_answer("sentence")
     assert re.fullmatch(
         r"Computed in this page, nothing rounded\. Verified: weights @ v differs from the model's own output by "
         r"\d\.\de-\d of its largest value\.",
@@ -226,7 +214,7 @@ def test_a_page_of_an_answer_says_how_it_was_computed(open_answer):
 
 
 def test_the_arithmetic_says_how_it_was_computed(open_answer):
-    page, _ = open_answer("arithmetic")
+    page = open_answer("arithmetic")
     text = page.inner_text("main")
     assert "The model in this page computed these queries, keys and values in 32 bits. Nothing is rounded" in text
     assert "That is rounding: these queries, keys and values, in these steps, are what the model computes." in text

@@ -8,9 +8,9 @@ import pytest
 import regard
 from regard.errors import InputError
 from regard.views.html.bundle import bundle_modules, sha256_source, styles
-from regard.views.html.quantized_model import quantize_model
-from terminals import refusal
+from terminals import printed, refusal
 from views.html import browsing, in_page
+from views.html.page_encoders import minilm_8_bits
 from views.html.rows import weights_by
 from views.recordings import random_map, recorded
 from weights import LOAN, RIVER, minilm, smollm2
@@ -47,12 +47,11 @@ def test_the_first_text_is_there_before_the_model_and_the_same_with_it(open_page
         assert found == pytest.approx(dict(enumerate(weights[3][5, 7].tolist())), abs=1e-3)
 
 
+@pytest.mark.more
 def test_the_precision_stands_in_the_page(open_live):
-    notes = open_live().locator("footer").inner_text()
-    distance = quantize_model(minilm()).compare([RIVER])
-    for note in distance.notes():
-        assert note in notes
-    assert "8 bits" in notes
+    shown = open_live().locator("footer").inner_text()
+    notes = minilm_8_bits().compare([RIVER]).notes()
+    assert [note for note in notes if note not in shown] == []
 
 
 @pytest.mark.more
@@ -73,20 +72,31 @@ def test_texts_without_a_word_in_common_may_be_compared(open_page, tmp_path):
     assert page.locator("#tab-context").count() == 0
 
 
+@pytest.fixture
+def altered(chromium, model_page, tmp_path):
+    """A function that opens the page after a change of its text; whatever it then says on the console."""
+
+    def call(change):
+        (tmp_path / "altered.html").write_text(change(model_page.read_text(encoding="utf-8")), encoding="utf-8")
+        return browsing.opened(chromium, tmp_path / "altered.html")
+
+    return call
+
+
+WORKER = '<script type="text/plain" id="worker">'
+
+
 @pytest.mark.more
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
         ("worker-src blob:", "worker-src 'none'", "no worker can be started, as in a frame that is closed to them"),
         ("'wasm-unsafe-eval'", "", "WebAssembly"),
+        (WORKER, f"{WORKER}delete self.WebAssembly;", "It needs WebAssembly with SIMD"),
     ],
 )
-def test_where_no_model_can_run_the_page_says_so_and_shows_what_it_has(
-    chromium, model_page, tmp_path, old, new, reason
-):
-    path = tmp_path / "closed.html"
-    path.write_text(model_page.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
-    with browsing.opened(chromium, path) as (page, _):
+def test_where_no_model_can_run_the_page_says_so_and_shows_what_it_has(altered, old, new, reason):
+    with altered(lambda text: text.replace(old, new, 1)) as (page, _):
         page.wait_for_selector("html[data-model=missing]")
         assert status(page).startswith("The model cannot run here: ")
         assert reason in status(page)
@@ -97,13 +107,15 @@ def test_where_no_model_can_run_the_page_says_so_and_shows_what_it_has(
         assert page.locator("#view-map canvas").first.is_visible()
 
 
+def damaged(text, start, offset):
+    """A text some of whose characters, so far behind a tag that has some text, stand in reverse."""
+    at = text.index(">", text.index(start)) + offset
+    return text[:at] + text[at : at + 40][::-1] + text[at + 40 :]
+
+
 @pytest.mark.more
-def test_damaged_weights_are_named(chromium, model_page, tmp_path):
-    text = model_page.read_text(encoding="utf-8")
-    at = text.index('class="weights">') + 500_000
-    path = tmp_path / "damaged.html"
-    path.write_text(text[:at] + text[at : at + 40][::-1] + text[at + 40 :], encoding="utf-8")
-    with browsing.opened(chromium, path) as (page, _):
+def test_damaged_weights_are_named(altered):
+    with altered(lambda text: damaged(text, 'class="weights">', 500_000)) as (page, _):
         page.wait_for_selector("html[data-model=missing]")
         assert "the model's weights are damaged" in status(page)
         assert "fetch" not in status(page)  # what browsers say of it; there is no network to blame
@@ -111,35 +123,17 @@ def test_damaged_weights_are_named(chromium, model_page, tmp_path):
 
 @pytest.mark.more
 @pytest.mark.parametrize("part", ["facts", "numbers", "settings"])
-def test_damaged_data_is_named_and_no_network_blamed(chromium, model_page, tmp_path, part):
-    text = model_page.read_text(encoding="utf-8")
-    at = text.index(">", text.index(f'id="{part}"')) + 200
-    path = tmp_path / "damaged.html"
-    path.write_text(text[:at] + text[at : at + 40][::-1] + text[at + 40 :], encoding="utf-8")
-    with browsing.opened(chromium, path) as (page, _):
+def test_damaged_data_is_named_and_no_network_blamed(altered, part):
+    with altered(lambda text: damaged(text, f'id="{part}"', 200)) as (page, _):
         words = page.locator(".broken").text_content()
     assert "the data in this file is damaged" in words
     assert words.endswith("It needs a browser of 2023 or later, and the whole file.")
 
 
 @pytest.mark.more
-def test_a_file_that_is_cut_off_asks_for_the_whole_one(chromium, model_page, tmp_path):
-    text = model_page.read_text(encoding="utf-8")
-    path = tmp_path / "cut.html"
-    path.write_text(text[: len(text) // 2], encoding="utf-8")
-    with browsing.opened(chromium, path) as (page, _):
+def test_a_file_that_is_cut_off_asks_for_the_whole_one(altered):
+    with altered(lambda text: text[: len(text) // 2]) as (page, _):
         assert "the whole file" in page.locator("#page").text_content()
-
-
-@pytest.mark.more
-def test_without_webassembly_the_page_says_what_it_needs(chromium, model_page, tmp_path):
-    path = tmp_path / "old.html"
-    text = model_page.read_text(encoding="utf-8")
-    worker = '<script type="text/plain" id="worker">'
-    path.write_text(text.replace(worker, f"{worker}delete self.WebAssembly;", 1), encoding="utf-8")
-    with browsing.opened(chromium, path) as (page, _):
-        page.wait_for_selector("html[data-model=missing]")
-        assert "It needs WebAssembly with SIMD" in status(page)
 
 
 @pytest.mark.more
@@ -181,8 +175,7 @@ def test_a_recording_and_a_decoder_are_refused(tmp_path):
 
 @pytest.mark.more
 def test_the_command_writes_it(command, tmp_path):
-    code, out, err = command("see", RIVER, "--with-model", "--out", tmp_path / "live.html")
-    assert (code, err) == (0, "")
+    out = printed(command, "see", RIVER, "--with-model", "--out", tmp_path / "live.html")
     assert 20 < float(re.search(r"([\d.]+) MB$", out.strip())[1]) < 32
 
 

@@ -11,7 +11,6 @@ import regard
 from regard import mask
 
 HERE = Path(__file__).parent
-MODULES = Path(regard.__file__).parent / "views/html/static"
 
 
 def test_unit_tests_of_the_modules(node_executable):
@@ -51,9 +50,8 @@ def test_steps_and_maps_are_the_definitions(node, options):
     by_rows, by_lse = (node("head", {**head, "lse": sums}) for sums in (None, lse.nan_to_num(neginf=-1e30).tolist()))
     for name in ("scores", "scaled", "capped", "biased", "masked", "weights", "output"):
         rows = [[-torch.inf if number is None else number for number in row[name]] for row in by_rows["rows"]]
-        torch.testing.assert_close(
-            torch.tensor(rows, dtype=torch.float64), getattr(expected, name)[0], rtol=1e-10, atol=1e-12
-        )
+        found = torch.tensor(rows, dtype=torch.float64)
+        torch.testing.assert_close(found, getattr(expected, name)[0], rtol=1e-10, atol=1e-12)
     for found in (by_rows, by_lse):
         tile = torch.tensor(found["tile"]).view(5, 7)
         torch.testing.assert_close(tile, expected.weights[0].float(), rtol=1e-5, atol=1e-6)

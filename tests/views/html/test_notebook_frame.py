@@ -30,10 +30,21 @@ def notebook(tmp_path):
 
     def call(*outputs):
         path = tmp_path / "notebook.html"
-        path.write_text(
-            f"<!doctype html><meta charset=utf-8><title>notebook</title>{'<p>-</p>'.join(outputs)}", "utf-8"
-        )
+        start = "<!doctype html><meta charset=utf-8><title>notebook</title>"
+        path.write_text(start + "<p>-</p>".join(outputs), encoding="utf-8")
         return path
+
+    return call
+
+
+@pytest.fixture
+def show(open_page, notebook):
+    """A function that opens a notebook's page with some outputs: the page when so many show theirs."""
+
+    def call(*outputs, count=1, ready=".regard-frame"):
+        page = open_page(notebook(*outputs), ready=ready)
+        live(page, count)
+        return page
 
     return call
 
@@ -60,9 +71,8 @@ def picture_of(recording):
     return draw_picture(recording, build_page(recording).facts)
 
 
-def test_a_frame_is_as_tall_as_its_page(open_page, notebook, output):
-    page = open_page(notebook(output), ready=".regard-frame")
-    live(page)
+def test_a_frame_is_as_tall_as_its_page(show, output):
+    page = show(output)
     frame, inside = heights(page)
     assert frame == inside > 300
 
@@ -70,9 +80,8 @@ def test_a_frame_is_as_tall_as_its_page(open_page, notebook, output):
 @pytest.mark.parametrize(
     "view", ["heads", *(pytest.param(view, marks=pytest.mark.more) for view in ("map", "arithmetic", "whatif"))]
 )
-def test_a_frame_stays_as_tall_as_its_page_when_another_view_opens(open_page, notebook, output, view):
-    page = open_page(notebook(output), ready=".regard-frame")
-    live(page)
+def test_a_frame_stays_as_tall_as_its_page_when_another_view_opens(show, output, view):
+    page = show(output)
     before, _ = heights(page)
     page.frames[1].locator(f"#tab-{view}").click()
     page.wait_for_function(f"document.querySelector('.regard-frame iframe').getBoundingClientRect().height != {before}")
@@ -81,9 +90,9 @@ def test_a_frame_stays_as_tall_as_its_page_when_another_view_opens(open_page, no
     assert frame == inside
 
 
-def test_a_frame_without_a_width_yet_has_no_height(open_page, notebook, output):
+def test_a_frame_without_a_width_yet_has_no_height(show, output):
     """Browsers load a frame below the window before they lay it out: then each word has a line of its own."""
-    page = open_page(notebook("", f'<div style="width: 0">{output}</div>'), ready="p")
+    page = show("", f'<div style="width: 0">{output}</div>', count=0, ready="p")
     page.frames[1].wait_for_selector("html[data-ready]", state="attached")
     page.wait_for_timeout(100)
     assert page.locator(".regard-frame[data-live]").count() == 0
@@ -94,9 +103,8 @@ def test_a_frame_without_a_width_yet_has_no_height(open_page, notebook, output):
     assert frame == inside < 5_000
 
 
-def test_only_the_page_in_a_frame_can_change_its_height(open_page, notebook, output):
-    page = open_page(notebook(output), ready=".regard-frame")
-    live(page)
+def test_only_the_page_in_a_frame_can_change_its_height(show, output):
+    page = show(output)
     before, _ = heights(page)
     page.evaluate("postMessage({regard: 'height', height: 5}, '*')")
     page.frames[1].evaluate("parent.postMessage({regard: 'height', height: 'x'}, '*')")
@@ -104,8 +112,8 @@ def test_only_the_page_in_a_frame_can_change_its_height(open_page, notebook, out
     assert heights(page)[0] == before
 
 
-def test_the_page_takes_the_place_of_its_picture(open_page, notebook, output):
-    page = open_page(notebook(output), ready=".regard-frame")
+def test_the_page_takes_the_place_of_its_picture(show, output):
+    page = show(output)
     (box,) = live(page)
     assert not box.locator(".regard-static").is_visible()
     assert not box.locator(".regard-note").is_visible()
@@ -119,61 +127,50 @@ def test_where_no_script_runs_the_picture_is_shown_and_no_frame(chromium, notebo
         assert not page.locator("iframe").is_visible()
 
 
-def test_a_frame_whose_page_is_in_a_file_works_as_well(open_page, notebook, output):
+def test_a_frame_whose_page_is_in_a_file_works_as_well(show, output):
     """A site moves srcdoc into a file, and loads that when the reader comes to it."""
     page = build_page(river()).text
     source = f"data:text/html;base64,{b64encode(page.encode()).decode()}"
     site = SRCDOC.sub(f'src="{source}" loading="lazy" ', output)
-    page = open_page(notebook(site, without_page(output)), ready=".regard-frame")
-    live(page, 2)
+    page = show(site, without_page(output), count=2)
     frame, inside = heights(page)
     assert frame == inside > 300
 
 
-def test_outputs_without_the_page_take_it_from_the_one_that_has_it(open_page, notebook, output):
+def test_outputs_without_the_page_take_it_from_the_one_that_has_it(show, output):
     other = without_page(output)
     assert len(other) < len(output) / 20
-    page = open_page(notebook(other, output, other), ready=".regard-frame")
-    assert len(live(page, 3)) == 3
+    page = show(other, output, other, count=3)
+    assert len(live(page)) == 3
     texts = [frame.locator("h1").text_content() for frame in page.frames[1:]]
     assert texts == [texts[0]] * 3
 
 
-def test_an_output_whose_page_is_gone_shows_its_picture_and_the_way_out(open_page, notebook, output, monkeypatch):
+def test_an_output_whose_page_is_gone_shows_its_picture_and_the_way_out(show, monkeypatch):
     monkeypatch.setattr("regard.views.html.notebook._execution", lambda: ("a cell", "a run"))
     monkeypatch.setattr("regard.views.html.notebook.DISPLAYED", pages := DisplayedPages())
     river()._repr_html_()
     assert len(pages.pages) == 1
-    page = open_page(notebook(river()._repr_html_()), ready=".regard-frame")
+    page = show(river()._repr_html_(), count=0)
     assert page.locator(".regard-static").is_visible()
     assert page.locator(".regard-note").text_content() == ELSEWHERE
 
 
-def embedded(*displays):
-    """Whether each of some displays, (cell, execution), has the page itself."""
+@pytest.mark.parametrize(
+    ("displays", "embedded"),
+    [
+        (["a1", "b2", "c3"], [True, False, False]),
+        (["a1", "a1", "b2", "b2"], [True, False, False, False]),
+        (["a1", "b2", "a3"], [True, False, True]),
+        (["a1", "b2", "b3"], [True, False, True]),
+        (["a1", "b2", "a3", "b4"], [True, False, True, False]),
+    ],
+    ids=["several cells", "twice in a cell", "the first is run again", "another is run again alone", "all run again"],
+)
+def test_a_page_is_in_its_first_cell_and_in_one_that_is_run_again_while_that_was_not(displays, embedded):
+    """Somebody who reruns another cell alone may have cleared the output that had the page."""
     pages = DisplayedPages()
-    return [pages.embeds("a page", *display) for display in displays]
-
-
-def test_the_first_cell_has_the_page_and_others_refer_to_it():
-    assert embedded(("a", "1"), ("b", "2"), ("c", "3")) == [True, False, False]
-
-
-def test_a_cell_that_displays_a_page_twice_has_it_once():
-    assert embedded(("a", "1"), ("a", "1"), ("b", "2"), ("b", "2")) == [True, False, False, False]
-
-
-def test_a_cell_that_had_the_page_has_it_again_when_it_is_run_again():
-    assert embedded(("a", "1"), ("b", "2"), ("a", "3")) == [True, False, True]
-
-
-def test_a_cell_that_is_run_again_alone_gets_the_page():
-    """Somebody who reruns it may have cleared the output that had the page."""
-    assert embedded(("a", "1"), ("b", "2"), ("b", "3")) == [True, False, True]
-
-
-def test_a_notebook_that_is_run_again_as_a_whole_has_the_page_once():
-    assert embedded(("a", "1"), ("b", "2"), ("a", "3"), ("b", "4")) == [True, False, True, False]
+    assert [pages.embeds("a page", *display) for display in displays] == embedded
 
 
 def test_outside_a_notebook_every_output_has_the_page(output):
@@ -203,6 +200,19 @@ def test_a_picture_shows_the_tokens_and_the_strongest_pair():
     assert texts[1].endswith(f"{tokens[pair['query']]} gives {tokens[pair['key']]} {pair['weight']:.2f}")
 
 
+def test_the_tokens_of_a_picture_end_left_of_its_rows_and_begin_above_its_columns():
+    picture = ElementTree.fromstring(picture_of(recorded(random_map(2, 3))))
+    left, top = re.findall(r"\d+", picture.find("{*}g").get("transform"))[:2]
+    labels = list(picture.iterfind(".//{*}text"))[2:]
+    for label in labels[:2]:
+        assert (label.get("text-anchor"), label.get("transform")) == ("end", None)
+        assert int(label.get("x")) < int(left)
+    for label in labels[2:]:
+        x, y = label.get("x"), label.get("y")
+        assert (label.get("text-anchor"), label.get("transform")) == ("start", f"rotate(-90 {x} {y})")
+        assert int(y) < int(top)
+
+
 def test_the_darkest_cells_of_a_picture_are_the_largest_weights():
     q = torch.zeros(1, 1, 3, 2)
     k = torch.tensor([[[[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]]])
@@ -218,8 +228,8 @@ def test_hostile_tokens_stay_text_in_a_picture():
     assert tags == {"svg", "rect", "text", "g", "path"}
 
 
-def test_hostile_titles_stay_text_in_a_frame(open_page, notebook):
-    page = open_page(notebook(notebook_frame("<title>x</title>", "<svg/>", SCRIPT)), ready=".regard-frame")
+def test_hostile_titles_stay_text_in_a_frame(show):
+    page = show(notebook_frame("<title>x</title>", "<svg/>", SCRIPT), count=0)
     assert page.locator("body > *").count() == 1
     assert page.locator("iframe").get_attribute("title") == SCRIPT
     assert page.locator("img").get_attribute("alt") == SCRIPT
@@ -241,8 +251,8 @@ def drawn_by_jupyter(page, output):
     )
 
 
-def test_outputs_that_a_notebook_draws_later_show_their_pages(open_page, notebook, output):
-    page = open_page(notebook("<p>empty</p>"), ready="p")
+def test_outputs_that_a_notebook_draws_later_show_their_pages(show, output):
+    page = show("<p>empty</p>", count=0, ready="p")
     drawn_by_jupyter(page, without_page(output))
     page.wait_for_timeout(50)
     assert page.locator(".regard-static").is_visible()
@@ -250,10 +260,9 @@ def test_outputs_that_a_notebook_draws_later_show_their_pages(open_page, noteboo
     assert len(live(page, 2)) == 2
 
 
-def test_a_frame_that_a_notebook_takes_away_and_puts_back_is_as_tall_as_before(open_page, notebook, output):
+def test_a_frame_that_a_notebook_takes_away_and_puts_back_is_as_tall_as_before(show, output):
     """Notebooks take outputs out of the document that are far from what is in sight; a frame then loads anew."""
-    page = open_page(notebook(output), ready=".regard-frame")
-    live(page)
+    page = show(output)
     before, _ = heights(page)
     page.evaluate(
         """() => {
@@ -268,9 +277,8 @@ def test_a_frame_that_a_notebook_takes_away_and_puts_back_is_as_tall_as_before(o
     assert frame == inside == before
 
 
-def test_an_output_without_the_page_still_has_it_when_the_first_is_cleared(open_page, notebook, output):
-    page = open_page(notebook(output, without_page(output)), ready=".regard-frame")
-    live(page, 2)
+def test_an_output_without_the_page_still_has_it_when_the_first_is_cleared(show, output):
+    page = show(output, without_page(output), count=2)
     page.evaluate("document.querySelector('.regard-frame').remove()")
     drawn_by_jupyter(page, without_page(output))
     assert len(live(page, 2)) == 2

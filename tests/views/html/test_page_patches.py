@@ -5,6 +5,7 @@ import torch
 from PIL import Image
 
 import regard
+from regard import InputError
 from regard.lens import AttentionMap
 from regard.lens.maps.patches import AttentionPatches, ImagePatches
 from regard.views.html.patches import PagePatches
@@ -45,10 +46,8 @@ def placed(seen, **options):
 TOWER = unknown("self", 17, 17)
 UNET = recording(up_0_own=unknown("self", 24, 24), up_0_cross=unknown("cross", 24, 24))
 TEXT = recording(text_0_own=unknown("self", 20, 20))
-KNOWN = recording(
-    tower_0_own=known("self", 17, 17, queries=(grid(1, 4, 4),), keys=(grid(1, 4, 4),)),
-    text_0_own=unknown("self", 17, 17),
-)
+GRID_4 = (grid(1, 4, 4),)
+KNOWN = recording(tower_0_own=known("self", 17, 17, queries=GRID_4, keys=GRID_4), text_0_own=unknown("self", 17, 17))
 
 
 @pytest.mark.parametrize(
@@ -76,12 +75,7 @@ def test_what_the_caller_says_comes_before_what_the_recording_knows(seen, patche
 @pytest.mark.parametrize(
     ("seen", "patches", "error", "message"),
     [
-        (
-            TEXT,
-            (3, 3),
-            ValueError,
-            r"patches=\(3, 3\) fit no attention without doubt: text.0.own has 20 queries x 20 k",
-        ),
+        (TEXT, (3, 3), ValueError, r"patches=\(3, 3\) fit no attention without doubt: text.0.own has 20 queries x 20"),
         (UNET, (6, 4), ValueError, "fit no attention without doubt"),
         (UNET, {"cross": (6, 4)}, ValueError, r'fits the queries and the keys .* say which by \{.cross.: \{"keys"'),
         (UNET, {"down": (6, 4)}, ValueError, "no attention has that path or a part of that name"),
@@ -134,6 +128,12 @@ def test_image_tokens_of_one_label_say_which_patch_they_are(node, labels, named)
     seen = recording(text=known("self", 6, 6, queries=patches, keys=patches))
     seen.label(labels)
     assert [text["tokens"] for text in decode(node, seen.to_html()).facts["texts"]] == [named]
+
+
+def test_a_file_that_is_no_image_is_named(tmp_path):
+    (tmp_path / "notes.txt").write_text("no image")
+    with pytest.raises(InputError, match=r"notes\.txt': no PNG, JPEG, GIF or WebP image"):
+        two_texts().to_html(image=tmp_path / "notes.txt")
 
 
 def test_an_image_that_the_text_has_not_is_refused():

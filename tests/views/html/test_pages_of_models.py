@@ -195,6 +195,7 @@ def test_an_image_is_a_path_or_bytes_or_pils(shown, tmp_path):
         assert "data-bytes" in vit.recording.to_html(image=source)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("name", "views"), [("bart", TABS), ("clip", TABS | {"patches"}), ("summaries", PICTURED)])
 def test_every_group_and_every_tab_of_such_pages_opens(open_page, shown, write, name, views):
     page = open_page(write(name))

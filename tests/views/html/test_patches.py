@@ -8,21 +8,12 @@ import torch
 import regard
 from captioners import image, random_captioner
 from views.html.decoded import decode
-from views.html.rows import assert_weights, painted, weights_by
+from views.html.rows import assert_heat, assert_weights, heat_is_there, weights_by
 
 SIDE = 4
 TOKENS = ["[class]", *(f"{row},{column}" for row in range(SIDE) for column in range(SIDE))]
 GRID = {"first": 1, "rows": SIDE, "columns": SIDE, "stride": SIDE}
 CROSS, OWN = "decoder.blocks.0.cross_attention", "decoder.blocks.0.attention"
-
-CENTRES = """(canvas, side) => {
-  const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  return Array.from({ length: side * side }, (_, i) => {
-    const x = Math.floor(((i % side) + 0.5) * width / side);
-    const y = Math.floor((Math.floor(i / side) + 0.5) * height / side);
-    return [...data.slice((y * width + x) * 4, (y * width + x) * 4 + 4)];
-  });
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +41,7 @@ def show(open_page, captioner):
         recording, path = captioner
         state = {"view": "patches", "attention": list(recording).index(name), "head": head, "query": query}
         page = open_page(path, state, **options)
-        page.wait_for_function("() => document.querySelector('.patches img').naturalWidth > 0")
-        page.wait_for_function("() => document.querySelector('.heat').height > 100")
-        painted(page)
+        heat_is_there(page)
         return page, recording[name][0, head]
 
     return call
@@ -78,26 +67,14 @@ def test_the_image_is_what_cross_attention_and_the_encoder_look_at(captioner, no
         assert facts["key_patches"] == (GRID if facts["path"] in sees else None)
         assert facts["query_patches"] == (GRID if is_encoder else None)
     # Said by hand, a text of as many tokens as patches does not take the image's place either.
-    assert (
-        decode(node, recording.to_html(image=image(), patches=(4, 4))).facts["attentions"] == page.facts["attentions"]
-    )
+    said = decode(node, recording.to_html(image=image(), patches=(4, 4)))
+    assert said.facts["attentions"] == page.facts["attentions"]
 
 
 @pytest.mark.parametrize(("name", "query", "dark"), [("encoder.blocks.0.attention", 0, False), (CROSS, 7, True)])
 def test_heat_lies_where_the_weights_say(show, name, query, dark):
     page, weights = show(name, 2, query, dark=dark)
-    weights = weights[query, 1:].double()
-    pixels = torch.tensor(page.locator(".heat").evaluate(CENTRES, SIDE), dtype=torch.float64)
-    assert pixels[:, 3].min() > 0
-    light = pixels[:, :3] @ torch.tensor([0.2126, 0.7152, 0.0722], dtype=torch.float64)
-    heat = light if dark else -light
-    assert int(heat.argmax()) == int(weights.argmax())
-    # Light falls with the square root of the weight: no patch stands in another's place.
-    roots = (weights / weights.max()).sqrt()
-    assert torch.corrcoef(torch.stack([heat, roots]))[0, 1] > 0.98
-    clear = roots[:, None] - roots[None] > 0.03
-    assert clear.any()
-    assert (heat[:, None] > heat[None])[clear].all()
+    assert_heat(page, weights[query, 1:], (SIDE, SIDE), dark=dark)
 
 
 def test_the_list_and_the_pointer_say_pythons_weights_of_a_patch(show):

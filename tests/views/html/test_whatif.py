@@ -42,10 +42,6 @@ def fact(page, name):
     return float(page.locator(f'[data-fact="{name}"]').get_attribute("data-value"))
 
 
-def edits(page):
-    return page.locator(".edits").inner_text()
-
-
 def same(found, exact, tolerance=1e-3):
     torch.testing.assert_close(found, exact.double(), rtol=0, atol=tolerance)
 
@@ -104,7 +100,7 @@ def test_one_step_after_the_other_is_undone(page, exact):
     assert page.locator(".undo").get_attribute("aria-disabled") == "true"
 
 
-def test_a_link_holds_the_edits(page, open_page, river_page, exact):
+def test_a_link_holds_the_edits(page, exact):
     score(page, 10).fill("20")
     page.uncheck(f"{line(1)} .may")
     page.fill("input.temperature", "0.5")

@@ -24,6 +24,8 @@ from regard.attention.steps import compute_steps, grouped_matmul
 
 CHUNK_SCORES = 2**20
 """About how many scores of one batch row are in memory at once; chunks that fit the CPU caches are the fastest."""
+GPU_CHUNK_FACTOR = 16
+"""How many times as many on a GPU, where starting a kernel takes longer than computing so few."""
 
 
 def run(call: AttentionCall, schedule: Schedule) -> Tensor:
@@ -236,7 +238,8 @@ def split_stack(call: AttentionCall, block: ScoreBlock) -> Iterator[ScoreBlock]:
 
 def chunk_height(call: AttentionCall, block: ScoreBlock) -> int:
     """How many rows of a block are computed at a time."""
-    return max(16, CHUNK_SCORES // (call.q.shape[1] * max(1, block.columns)))
+    scores = CHUNK_SCORES if call.q.device.type == "cpu" else GPU_CHUNK_FACTOR * CHUNK_SCORES
+    return max(16, scores // (call.q.shape[1] * max(1, block.columns)))
 
 
 def _chunk_mask(block: ScoreBlock, top: int, device: torch.device) -> Tensor | None:

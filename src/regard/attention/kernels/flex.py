@@ -3,54 +3,58 @@
 from __future__ import annotations
 
 from functools import cache
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.attention.kernels.block_mask import block_mask, lookup_block_mask
 from regard.attention.kernels.call import AttentionCall
 from regard.attention.kernels.flash import widen
 from regard.attention.kernels.schedule import band_limits, conjuncts
 from regard.attention.mask.documents import Documents
-from regard.attention.mask.kinds import Allowed
+
+MAX_COMPILED = 256
+"""The largest number of compiled kernels: of kinds of masks, widths, dtypes, soft-caps, with gradients and without.
+PyTorch's own limit is 8."""
 
 
 def run(call: AttentionCall) -> Tensor:
     """Any mask, soft-cap and sinks, by `torch.nn.attention.flex_attention`, which skips tiles that are empty.
 
-    It is compiled on a GPU. On the CPU it runs uncompiled and without gradients, for tests only.
+    It is compiled on a GPU, with the mask in it: once for each kind of mask, in seconds. A function that PyTorch cannot
+    compile is evaluated before. On the CPU it runs uncompiled and without gradients, for tests only.
     """
-    from torch.nn.attention.flex_attention import AuxRequest, create_block_mask
+    if call.mask is None:
+        return _run(call, None)
+    if len(call.original_qk[0].shape) > 4:  # several batch axes become one, which the mask's function does not know
+        return _run(call, lookup_block_mask(call))
+    blocks = block_mask(call)
+    try:
+        return _run(call, blocks)
+    except torch._dynamo.exc.TorchDynamoException:
+        return _run(call, lookup_block_mask(call))
 
-    block_mask = None
-    if call.mask is not None:
-        mask = call.mask
-        if len(call.original_qk[0].shape) > 4:
-            mask = Allowed(call.allowed(call.full_tile))  # several batch axes become one
-        batch, heads = mask.batch_heads(call.queries, call.keys)
-        block_mask = create_block_mask(
-            mask.predicate(call.queries, call.keys, call.q.device),
-            batch,
-            heads,
-            call.queries,
-            call.keys,
-            device=call.q.device,
-            _compile=call.q.is_cuda,  # without it, a tensor of every pair is made first
-        )
+
+def _run(call: AttentionCall, blocks: Any) -> Tensor:
+    from torch.nn.attention.flex_attention import AuxRequest
+
     d_value = call.v.shape[-1]
     # A compiled kernel needs a width of 16 or more.
     widths = (max(16, -(-t.shape[-1] // 16) * 16) for t in (call.q, call.k, call.v))
     q, k, v = (widen(t, width) for t, width in zip((call.q, call.k, call.v), widths, strict=True))
-    result = _flex(call.q.is_cuda)(
-        q,
-        k,
-        v,
-        score_mod=_soft_cap(call.softcap) if call.softcap is not None else None,
-        block_mask=block_mask,
-        scale=call.scale,
-        enable_gqa=call.grouped,
-        return_aux=AuxRequest(lse=True) if call.sinks is not None else None,
-    )
+    with torch._dynamo.config.patch(recompile_limit=MAX_COMPILED):
+        result = _flex(call.q.is_cuda)(
+            q,
+            k,
+            v,
+            score_mod=_soft_cap(call.softcap) if call.softcap is not None else None,
+            block_mask=blocks,
+            scale=call.scale,
+            enable_gqa=call.grouped,
+            return_aux=AuxRequest(lse=True) if call.sinks is not None else None,
+        )
     if call.sinks is None:
         return result[..., :d_value]  # type: ignore[no-any-return]
     output, aux = result
@@ -77,27 +81,33 @@ def documents(call: AttentionCall) -> Tensor:
     d_value = call.v.shape[-1]
     width = -(-max(call.q.shape[-1], d_value) // 8) * 8
     q, k, v = (widen(t, width).transpose(1, 2).flatten(0, 1) for t in (call.q, call.k, call.v))
-    output = varlen_attn(
-        q,
-        k,
-        v,
-        bounds,
-        bounds,
-        longest,
-        longest,
-        scale=call.scale,
-        window_size=(-1 if nearest is None else -nearest, min(farthest, tokens)),
-        enable_gqa=call.grouped,
-    )
+    options: dict[str, Any] = {
+        "scale": call.scale,
+        "window_size": (-1 if nearest is None else -nearest, min(farthest, tokens)),
+    }
+    if call.grouped and "enable_gqa" in varlen_options():
+        options["enable_gqa"] = True
+    elif call.grouped:
+        k, v = (t.repeat_interleave(heads // call.k.shape[1], dim=1) for t in (k, v))
+    output = varlen_attn(q, k, v, bounds, bounds, longest, longest, **options)
     assert isinstance(output, Tensor)
     return output.view(batch, tokens, heads, width).transpose(1, 2)[..., :d_value]
+
+
+@cache
+def varlen_options() -> frozenset[str]:
+    """What this version's `varlen_attn` takes: PyTorch 2.10 has no scale and no window, 2.11 no groups of heads."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return frozenset(signature(varlen_attn).parameters)
 
 
 @cache
 def _flex(compiled: bool) -> Any:
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention) if compiled else flex_attention
+    # Whole or not at all: in parts, PyTorch would compute every pair, in memory for all of them.
+    return torch.compile(flex_attention, fullgraph=True) if compiled else flex_attention
 
 
 @cache

@@ -28,6 +28,12 @@ def run(call: AttentionCall, block: ScoreBlock) -> Tensor:
         else:
             attn_mask = torch.where(causal_mask, attn_mask, -torch.inf)
         causal = False
+    # Of a row with nothing to attend to, some GPU kernels (cuDNN's, in half precision) give whatever was in memory.
+    has_keys = None
+    if attn_mask is not None and call.q.device.type != "cpu":
+        allowed = attn_mask if attn_mask.dtype == torch.bool else attn_mask > -torch.inf
+        has_keys = allowed.any(-1, keepdim=True)
+        attn_mask = attn_mask | ~has_keys if attn_mask.dtype == torch.bool else attn_mask.masked_fill(~has_keys, 0.0)
     d_value = call.v.shape[-1]
     width = max(call.q.shape[-1], d_value)
     output = F.scaled_dot_product_attention(
@@ -40,4 +46,5 @@ def run(call: AttentionCall, block: ScoreBlock) -> Tensor:
         scale=call.scale,
         enable_gqa=call.grouped,
     )
-    return output[..., :d_value]
+    output = output[..., :d_value]
+    return output if has_keys is None else output.masked_fill(~has_keys, 0.0)

@@ -27,6 +27,8 @@ class ScoreBlock:
     """Row n may attend to the first n + 1 keys of the block: the kernel's own flag."""
     batch: int | None = None
     """The batch row of the block; None for all batch rows."""
+    heads: tuple[int, int] | None = None
+    """(n, parts): the heads are the n-th of so many equal parts, counted from 0; None for all heads."""
     num_stacked: int = 1
     """The number of blocks in a stack: blocks of one batch row that are equal but for their place, each `height` rows
     after the one before. They lie on the batch axis of what is taken. Their rows and keys are neighbours."""
@@ -73,19 +75,19 @@ class ScoreBlock:
 
     def take_queries(self, t: Tensor) -> Tensor:
         """The rows of a tensor (batch, heads, queries, ...)."""
-        t = self._take_batch(t)
+        t = self.take_heads(t)
         return _take(t, 2, self.rows) if self.num_stacked == 1 else self._stack_of_rows(t)
 
     def put_queries(self, t: Tensor, part: Tensor) -> None:
         """Write what stands for the rows into a tensor (batch, heads, queries, ...)."""
         if isinstance(self.rows, Tensor):
-            self._take_batch(t)[:, :, self.rows] = part
+            self.take_heads(t)[:, :, self.rows] = part
         else:
             self.take_queries(t).copy_(part)
 
     def take_keys(self, t: Tensor) -> Tensor:
         """The keys of a tensor (batch, heads, keys, width)."""
-        t = self._take_batch(t)
+        t = self.take_heads(t)
         if self.num_stacked == 1 or isinstance(self.keys, Tensor):
             return _take(t, 2, self.keys)
         # Neighbouring blocks may share keys, which the view then holds more than once.
@@ -93,7 +95,7 @@ class ScoreBlock:
 
     def take_pairs(self, t: Tensor) -> Tensor:
         """The rows and keys of a tensor (batch, heads, queries, keys); an axis of size 1 stays."""
-        t = self._take_batch(t)
+        t = self.take_heads(t)
         by_row, by_key = (size != 1 for size in t.shape[2:])
         if self.num_stacked == 1 or isinstance(self.keys, Tensor):
             t = _take(t, 2, self.rows) if by_row else t
@@ -107,7 +109,7 @@ class ScoreBlock:
     def add_to_queries(self, total: Tensor, part: Tensor) -> None:
         """Add to the part that `take_queries` takes."""
         if isinstance(self.rows, Tensor):
-            self._take_batch(total).index_add_(2, self.rows, part.to(total.dtype))
+            self.take_heads(total).index_add_(2, self.rows, part.to(total.dtype))
         else:
             self.take_queries(total).add_(part)
 
@@ -116,7 +118,7 @@ class ScoreBlock:
         if self.num_stacked > 1 and self.key_stride >= self.columns:
             self.take_keys(total).add_(part)
             return
-        total = self._take_batch(total)
+        total = self.take_heads(total)
         if self.num_stacked == 1:
             _add(total, 2, self.keys, part)
         for block, piece in zip(self.unstack(), part, strict=True) if self.num_stacked > 1 else ():
@@ -127,7 +129,7 @@ class ScoreBlock:
         if self.num_stacked > 1 and not isinstance(self.keys, Tensor):
             self.take_pairs(total).add_(part)
             return
-        total = self._take_batch(total)
+        total = self.take_heads(total)
         by_row, by_key = (size != 1 for size in total.shape[2:])
         rows = _take(total, 2, self.rows) if by_row else total
         if by_key:
@@ -175,8 +177,14 @@ class ScoreBlock:
         span = t.narrow(axis, self.keys[0], self.columns + (self.num_stacked - 1) * self.key_stride)
         return span.unfold(axis, self.columns, self.key_stride)
 
-    def _take_batch(self, t: Tensor) -> Tensor:
-        return t if self.batch is None or len(t) == 1 else t[self.batch : self.batch + 1]
+    def take_heads(self, t: Tensor) -> Tensor:
+        """The batch rows and the heads of a tensor (batch, heads, ...), a view; an axis of size 1 stays."""
+        t = t if self.batch is None or len(t) == 1 else t[self.batch : self.batch + 1]
+        if self.heads is None or t.shape[1] == 1:
+            return t
+        part, parts = self.heads
+        size = t.shape[1] // parts
+        return t.narrow(1, part * size, size)
 
 
 def num_places(places: Places) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable
 
@@ -19,13 +20,12 @@ from regard.check.behaviour.state import state_kept
 from regard.check.sandbox.answer import error_text
 from regard.check.sandbox.faults import fault_reason
 from regard.check.search.calls import Failed
-from regard.check.search.deadline import Deadline
 from regard.check.search.stage import Diagnosis
 
 __all__ = ["QUESTIONS", "examine"]
 
-MAX_CPU_SECONDS, MAX_WALL_SECONDS = 1.5, 10.0
-"""For all questions; a note tells which ones were not asked by then."""
+MAX_SECONDS = 10.0
+"""For all questions of code that takes long for each call, or waits; a note tells which ones were not asked by then."""
 QUESTIONS: tuple[tuple[Callable[[Examination], None], str], ...] = (
     (dropout_in_eval, "whether two calls give the same output"),
     (inputs_overwritten, "whether it writes into its inputs"),
@@ -44,24 +44,24 @@ QUESTIONS: tuple[tuple[Callable[[Examination], None], str], ...] = (
 """What is asked, in this order, and the words for what was not."""
 
 
-def examine(diagnosis: Diagnosis, deadline: Deadline | None = None) -> None:
+def examine(diagnosis: Diagnosis, seconds: float = MAX_SECONDS) -> None:
     """Add to a diagnosis what is shown by how its implementation behaves: mistakes, and what is merely to be noted.
 
     To be called outside of `without_dropout`, after the search for a recipe.
 
     Args:
         diagnosis: with a setting in which the implementation runs; without one nothing is asked.
-        deadline: after which no further question is asked; by default `MAX_CPU_SECONDS` from now.
+        seconds: after which no further question is asked.
     """
     examination = Examination(diagnosis)
     if not examination.pairs:
         return
-    deadline = deadline or Deadline(MAX_CPU_SECONDS, MAX_WALL_SECONDS)
+    end = time.monotonic() + seconds
     with warnings.catch_warnings(), seeded():
         warnings.simplefilter("ignore")
         late = []
         for question, subject in QUESTIONS:
-            if deadline.passed:
+            if time.monotonic() >= end:
                 late.append(subject)
                 continue
             try:

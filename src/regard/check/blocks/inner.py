@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.check.blocks.attentions import BlockAttention, attentions_in
 from regard.check.blocks.call import BlockCall
 from regard.check.sandbox.answer import error_text
-from regard.check.search.deadline import Deadline
+from regard.check.search.budget import SearchBudget
 from regard.check.search.diagnose import triangular
 from regard.check.search.layouts import Sizes
 from regard.check.search.stage import Diagnosis, Stage
@@ -29,7 +29,7 @@ def judge_attentions(
     diagnosis: Diagnosis,
     outer: BlockCall,
     attentions: list[BlockAttention],
-    deadline: Deadline,
+    budget: SearchBudget,
     judge: Callable[..., Diagnosis],
 ) -> None:
     """The stages of every attention, each class and role once."""
@@ -42,15 +42,15 @@ def judge_attentions(
             several[one.path] = one
     left = len(several)
     for path, one in several.items():
-        share = deadline.share(left)
+        share = budget.share(left)
         left -= 1
         found = None
         if one.whole and not _bound(one.leaves):
             with suppress(Exception):
-                found = judge(_alone(diagnosis.subject, outer, one), deadline=share)
+                found = judge(_alone(diagnosis.subject, outer, one), budget=share)
         if found is None or not found.stages:
             try:
-                found = judge(_in_place(diagnosis.subject, outer, one), deadline=share)
+                found = judge(_in_place(diagnosis.subject, outer, one), budget=share)
             except Exception as error:
                 diagnosis.why.append(f"{path}: it could not be checked by itself: {error_text(error)}")
                 continue

@@ -11,7 +11,7 @@ from regard.check.blocks.leaks import judge_leaks
 from regard.check.blocks.masks import judge_masks
 from regard.check.blocks.surroundings import judge_context, judge_inputs, judge_wiring
 from regard.check.sandbox.answer import error_text
-from regard.check.search.deadline import Deadline
+from regard.check.search.budget import SearchBudget
 from regard.check.search.diagnose import diagnose
 from regard.check.search.stage import Diagnosis
 from regard.check.search.subject import Subject
@@ -19,12 +19,12 @@ from regard.check.search.subject import Subject
 __all__ = ["judge_block"]
 
 
-def judge_block(subject: Subject, *, deadline: Deadline, judge: Callable[..., Diagnosis] = diagnose) -> Diagnosis:
+def judge_block(subject: Subject, *, budget: SearchBudget, judge: Callable[..., Diagnosis] = diagnose) -> Diagnosis:
     """What is wrong with a block, inside and around its attention.
 
     Args:
         subject: a block, a layer or a whole model.
-        deadline: when the search gives up.
+        budget: how much the search may do.
         judge: judges an attention that is by itself.
     """
     diagnosis = Diagnosis(subject)
@@ -38,7 +38,7 @@ def judge_block(subject: Subject, *, deadline: Deadline, judge: Callable[..., Di
     if outer.layout == "tbd":
         diagnosis.conventions.append("tokens first: (tokens, batch, d_model)")
     attentions = list(attentions_in(outer.module))
-    judge_attentions(diagnosis, outer, attentions, deadline, judge)
+    judge_attentions(diagnosis, outer, attentions, budget, judge)
     inner = any(stage.found is not None and stage.found.causes for stage in diagnosis.stages)
     for look in (judge_inputs, judge_wiring, judge_context, judge_masks):
         try:

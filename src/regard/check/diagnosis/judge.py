@@ -6,7 +6,7 @@ from regard.check.behaviour.dropout import without_dropout
 from regard.check.behaviour.questions import examine
 from regard.check.blocks.attentions import is_block
 from regard.check.blocks.judgement import judge_block
-from regard.check.search.deadline import Deadline
+from regard.check.search.budget import SearchBudget
 from regard.check.search.diagnose import diagnose
 from regard.check.search.modules import whole
 from regard.check.search.stage import Diagnosis
@@ -17,12 +17,12 @@ from regard.check.search.tables import judge_table
 __all__ = ["judge"]
 
 
-def judge(subject: Subject, *, deadline: Deadline) -> Diagnosis:
+def judge(subject: Subject, *, budget: SearchBudget) -> Diagnosis:
     """Everything that can be found out: of a table of positions, a block or decoder, or an attention.
 
     Args:
         subject: the implementation.
-        deadline: when the search gives up.
+        budget: how much the search may do.
 
     Raises:
         InputError: it cannot be made.
@@ -32,13 +32,13 @@ def judge(subject: Subject, *, deadline: Deadline) -> Diagnosis:
     module = None if subject.function is not None else whole(subject)
     if module is not None and is_block(module):
         with without_dropout():
-            return judge_block(subject, deadline=deadline, judge=attention)
-    return attention(subject, deadline=deadline)
+            return judge_block(subject, budget=budget, judge=attention)
+    return attention(subject, budget=budget)
 
 
-def attention(subject: Subject, *, deadline: Deadline) -> Diagnosis:
+def attention(subject: Subject, *, budget: SearchBudget) -> Diagnosis:
     """An attention by itself: what it computes, and how it behaves."""
     with without_dropout():
-        diagnosis = diagnose(subject, deadline=deadline)
+        diagnosis = diagnose(subject, budget=budget)
     examine(diagnosis)
     return diagnosis

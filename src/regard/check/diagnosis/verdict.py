@@ -94,7 +94,7 @@ def _conventions(diagnosis: Diagnosis) -> tuple[list[str], list[str]]:
     if setting is not None:
         conventions += [setting.way.says] if setting.way.says else []
         call = setting.pairs[0][0]
-        if call.which and call.which[0][1] != setting.way.layout:
+        if call.which and call.which[0][1] != call.way.layout:
             conventions.append(f"returns ({_spelled(call.which[0][1])})")
         if call.which and call.which[0][0]:
             conventions.append(f"its output is element {call.which[0][0]} of what it returns, counted from 0")
@@ -158,7 +158,9 @@ def _cause(diagnosis: Diagnosis, known: Mistake, choices: Choices, stage: Stage)
         return _said(known, numbers)
     assert stage.found is not None
     observed = stage.observed[0]
-    if known.id == "scale-tokens":  # where queries and keys are not as many, it shows which are counted
+    is_measured = isinstance(choices.get("scale"), float)  # the number is the first call's
+    if known.id == "scale-tokens" and not is_measured:
+        # Where queries and keys are not as many, it shows which are counted.
         observed = next((one for one in stage.observed if _lengths(one.state({}))), observed)
     yours, right = observed.state(stage.found.choices), observed.state({})
     numbers = _sizes(stage)

@@ -16,7 +16,7 @@ from regard.check.search.mask_formats import MaskFormat
 from regard.check.search.subject import Subject
 from regard.check.search.tensors import tensors_in
 
-__all__ = ["CallPlan", "CannotCompareError", "Inputs", "random_inputs"]
+__all__ = ["TOKENS", "CallPlan", "CannotCompareError", "Inputs", "random_inputs"]
 
 BATCH, HEADS, QUERIES, KEYS, WIDTH, VALUE_WIDTH = 2, 3, 4, 6, 10, 8
 """Of functions of q, k and v: no two the same."""
@@ -115,7 +115,7 @@ class CallPlan:
             elif self.mask is not None and name == self.mask.argument and (causal or self.mask.form is None):
                 given[name] = self.mask.value(batch, queries, keys, causal=causal)
             elif self.open_mask is not None and name == self.open_mask.argument:
-                given[name] = self.open_mask.value(batch, queries, keys, causal=causal)
+                given[name] = self.open_mask.value(batch, queries, keys, causal=False)
             elif means in ("rope", "cos", "sin") or name in COMPLEX_TURNS:
                 given[name] = _turns(queries, self.rotated, name if means is None else means)
             elif name in STARTS and required:

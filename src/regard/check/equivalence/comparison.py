@@ -151,13 +151,11 @@ class _Comparison:
         )
 
     def _record(self, verdict: Any, *, notes: tuple[str, ...], **found: Any) -> Equivalence:
-        said = []
-        for causal_a, causal_b in modes(self.a, self.b):
-            is_causal = causal_a or causal_b or self.a.is_causal
-            said.append("with a causal mask" if is_causal else "without a mask")
+        are_causal = [causal or self.a.is_causal for causal in modes(self.a, self.b)]
+        compared = tuple("with a causal mask" if each else "without a mask" for each in are_causal)
         notes = (*notes, *_assumptions((self.a.subject, self.b.subject)))
         names = self.a.subject.name, self.b.subject.name
-        return Equivalence(*names, verdict, compared=tuple(dict.fromkeys(said)), notes=notes, **found)
+        return Equivalence(*names, verdict, compared=compared, notes=notes, **found)
 
     # Proposals. -------------------------------------------------------------------------------------------------------
 

@@ -7,15 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from regard.check.equivalence.calls import CallPlan, random_inputs
+from regard.check.equivalence.calls import TOKENS, CallPlan, random_inputs
 from regard.check.equivalence.operations import OperationRecorder, attention_cores
 from regard.check.equivalence.proof import TOLERANCE, relative_difference
 from regard.check.equivalence.tags import Projections, ProjectionTags
 from regard.check.target.preparation import copied
 
 __all__ = ["in_head_order", "matching_heads"]
-
-TOKENS = 6
 
 
 def matching_heads(a: CallPlan, b: CallPlan) -> list[int] | None:
@@ -42,7 +40,7 @@ def _constant_weights(plan: CallPlan) -> Tensor | None:
         for parameter in module.parameters():
             parameter.zero_()
     recorder = OperationRecorder()
-    replace(plan, module=module)(random_inputs(plan, 1, batch=1, tokens=TOKENS), recorder=recorder)
+    replace(plan, module=module)(random_inputs(plan, 1, batch=1), recorder=recorder)
     found = [core.weights for core in attention_cores(recorder.operations)]
     if not found or any(each.shape[-2] != TOKENS or each.shape[-1] != found[0].shape[-1] for each in found):
         return None

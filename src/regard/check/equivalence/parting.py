@@ -57,7 +57,7 @@ class _Steps:
 def first_parting(a: CallPlan, b: CallPlan) -> Parting | None:
     """The first step at which two implementations part; None where they do not."""
     found: Parting | None = None
-    for causal_a, causal_b in modes(a, b):
+    for causal in modes(a, b):
         for tokens in (5, 1):
             inputs = random_inputs(a, 60, batch=1, tokens=tokens)
             if inputs.q is not None:
@@ -68,7 +68,7 @@ def first_parting(a: CallPlan, b: CallPlan) -> Parting | None:
                     k=inputs.k[:, :one, :tokens],  # type: ignore[index]
                     v=inputs.v[:, :one, :tokens],  # type: ignore[index]
                 )
-            parting = _parting(_call(a, inputs, causal_a), _call(b, inputs, causal_b))
+            parting = _parting(_call(a, inputs, causal), _call(b, inputs, causal))
             if parting is not None and (found is None or STEPS.index(parting.step) < STEPS.index(found.step)):
                 found = parting
     return found
@@ -184,7 +184,7 @@ def _scores_part(one: _Steps, other: _Steps) -> Parting | None:
 
 def _scales(one: _Steps, other: _Steps) -> str:
     """What each multiplies the product of queries and keys by, where it is one number."""
-    found: dict[float, str] = {}
+    factors: dict[str, float] = {}
     for name, steps in (("A", one), ("B", other)):
         allowed = ~_blocked(steps)
         for product in (steps.q @ steps.k.mT, steps.k @ steps.q.mT):
@@ -193,9 +193,12 @@ def _scales(one: _Steps, other: _Steps) -> str:
             a, b = _centred(steps.logits, allowed), _centred(product, allowed)
             factor = float((a * b).sum() / (b * b).sum().clamp_min(1e-30))
             if relative_difference(a, factor * b) <= TOLERANCE:
-                found[round(factor, 9)] = f"{name} multiplies the product of queries and keys by {factor:.6g}"
+                factors[name] = factor
                 break
-    return f": {', '.join(found.values())}" if len(found) == 2 else ""  # one factor: they scale the queries before
+    if len(factors) < 2 or math.isclose(*factors.values(), rel_tol=TOLERANCE):  # one: they scale the queries before
+        return ""
+    said = (f"{name} multiplies the product of queries and keys by {factor:.6g}" for name, factor in factors.items())
+    return f": {', '.join(said)}"
 
 
 def _blocked(steps: _Steps) -> Tensor:

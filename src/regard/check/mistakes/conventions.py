@@ -14,58 +14,51 @@ CONVENTIONS: tuple[Convention, ...] = (
         "convention",
         "a head's channels are {heads} apart: (width, heads) instead of (heads, width)",
         {"split": "channels", "merge": "channels"},
-        functions=False,
     ),
     Convention(
         "convention",
         "a head's channels are {heads} apart in q, k and v: (width, heads) instead of (heads, width)",
         {"split": "channels"},
-        functions=False,
     ),
     Convention(
         "convention",
         "the output's channels are interleaved: (width, heads) instead of (heads, width)",
         {"merge": "channels"},
-        functions=False,
     ),
     Convention(
         "convention",
-        "key and value heads are tiled: query head i reads key head i mod {kv_heads}, not i // {per}",
+        "key and value heads are tiled: query head i reads key head i mod {kv_heads}, not i // {per} as in checkpoints "
+        "of Llama, Mistral and others: it learns as well, but computes something else with their weights",
         {"groups": "tiled"},
     ),
     Convention(
         "convention",
         "the packed weights are ordered k, q, v",
         {"linear": "kqv"},
-        functions=False,
         packed=True,
     ),
     Convention(
         "convention",
         "the packed weights are ordered v, k, q",
         {"linear": "vkq"},
-        functions=False,
         packed=True,
     ),
     Convention(
         "convention",
         "the packed weights are ordered q, v, k",
         {"linear": "qvk"},
-        functions=False,
         packed=True,
     ),
     Convention(
         "convention",
         "the packed weights are ordered v, q, k",
         {"linear": "kvq"},
-        functions=False,
         packed=True,
     ),
     Convention(
         "convention",
         "the packed weights are ordered k, v, q",
         {"linear": "vqk"},
-        functions=False,
         packed=True,
     ),
     Convention(
@@ -88,6 +81,6 @@ CONVENTIONS: tuple[Convention, ...] = (
         "design", "learned sinks: one score per head in the softmax that carries no value", {"softmax": "sinks"}
     ),
     Convention("design", "sigmoid instead of softmax", {"softmax": "sigmoid"}),
-    Convention("design", "the input is added to the output (a residual inside)", {"out": "and-input"}, functions=False),
+    Convention("design", "the input is added to the output (a residual inside)", {"out": "and-input"}),
 )
 """Layouts and conventions, differences by design, and what is right to less than float64's precision."""

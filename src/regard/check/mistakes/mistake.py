@@ -36,10 +36,6 @@ class Mistake:
     """The words for {what} in its sentences, by the first choice of its recipe."""
     mask_sources: tuple[MaskSource, ...] = ()
     """Where the mask has to come from; anywhere, by default."""
-    functions: bool = True
-    """Whether a function of (q, k, v) can have it."""
-    modules: bool = True
-    """Whether a module with weights of its own can have it."""
     references: tuple[str, ...] = ()
     """Where it was published, as owner/name#number."""
     worked_example: Callable[[], WorkedExample] | RecipeExample = FIRST_THAT_SHOWS_IT
@@ -57,8 +53,6 @@ class Convention:
     kind: Literal["convention", "design", "precision"]
     message: str
     recipe: Choices
-    functions: bool = True
-    modules: bool = True
     packed: bool = False
     """Whether only weights that stand in one matrix can have it: those with names of their own are meant by them."""
 

@@ -44,7 +44,6 @@ OUTPUT = (
         "A token's output consists of other tokens' outputs; the future leaks through any mask.",
         "out = out.transpose(1, 2).reshape(B, T, H * D)",
         recipe=slot("merge", "no-transpose", "heads-first"),
-        functions=False,
         references=("hackiey/QAnet-pytorch#2",),
     ),
     Mistake(
@@ -56,7 +55,6 @@ OUTPUT = (
         "out = torch.cat(heads, -1)",
         recipe=slot("merge", "sum", "mean", "sum-tiled", "mean-tiled"),
         what={"sum": "added", "sum-tiled": "added", "mean": "averaged", "mean-tiled": "averaged"},
-        functions=False,
     ),
     Mistake(
         "out-projection-skipped",
@@ -66,7 +64,6 @@ OUTPUT = (
         "Heads are never mixed, and these parameters are never trained.",
         "return self.out_proj(heads)",
         recipe=slot("out", "none"),
-        functions=False,
     ),
     Mistake(
         "out-projection-untransposed",
@@ -77,7 +74,6 @@ OUTPUT = (
         "It runs and trains as long as the weight is square; with trained weights its numbers are wrong.",
         "return self.out_proj(heads)",
         recipe=slot("out", "untransposed"),
-        functions=False,
     ),
     Mistake(
         "out-projection-twice",
@@ -87,6 +83,5 @@ OUTPUT = (
         "Trained weights give wrong numbers; gradients pass the same weights twice.",
         "return self.out_proj(heads)",
         recipe=slot("out", "twice"),
-        functions=False,
     ),
 )

@@ -33,7 +33,6 @@ PROJECTIONS = (
         "k, v = self.k(context), self.v(context)",
         recipe=({"sources": "k-x"}, {"sources": "v-x"}),
         what={"k-x": "keys", "v-x": "values"},
-        functions=False,
     ),
     Mistake(
         "context-ignored",
@@ -43,7 +42,6 @@ PROJECTIONS = (
         "The decoder gets nothing from the encoder: it is a language model.",
         "k, v = self.k(context), self.v(context)",
         recipe=({"sources": "kv-x"},),
-        functions=False,
     ),
     Mistake(
         "q-from-context",
@@ -54,7 +52,6 @@ PROJECTIONS = (
         "q = self.q(x)",
         recipe=({"sources": "q-context"}, {"sources": "swapped"}),
         what={"swapped": ", and keys and values from x"},
-        functions=False,
     ),
     Mistake(
         "untransposed",
@@ -66,7 +63,6 @@ PROJECTIONS = (
         "q = self.wq(x)  # or x @ self.wq.weight.T",
         recipe=slot("linear", *UNTRANSPOSED),
         what=are(UNTRANSPOSED, lambda letter, _: letter.isupper()),
-        functions=False,
         references=("pytorch/pytorch#139598", "pytorch/pytorch#129834"),
     ),
     Mistake(
@@ -78,7 +74,6 @@ PROJECTIONS = (
         "v = self.v(x)",
         recipe=slot("linear", *NOT_PROJECTED),
         what=are(NOT_PROJECTED, lambda letter, _: letter == "-"),
-        functions=False,
     ),
     Mistake(
         "q-as-k",
@@ -134,7 +129,6 @@ PROJECTIONS = (
         "k = self.k(x)",
         recipe=slot("linear", *SHARED),
         what=are(SHARED, lambda letter, role: letter != role),
-        functions=False,
     ),
     Mistake(
         "bias-dropped",
@@ -144,7 +138,6 @@ PROJECTIONS = (
         "Trained weights with biases give wrong numbers; the biases are never trained.",
         "q, k, v = self.qkv(x).chunk(3, -1)",
         recipe=slot("linear", "qkv no-bias"),
-        functions=False,
     ),
     Mistake(
         "split-by-view",
@@ -158,7 +151,6 @@ PROJECTIONS = (
             {"split": "view"},
             {"split": "columns"},
         ),
-        functions=False,
         references=(
             "ajhalthor/Transformer-Neural-Network#4",
             "jsbaan/transformer-from-scratch#6",
@@ -178,7 +170,6 @@ PROJECTIONS = (
             {"split": "tokens", "merge": "no-transpose"},
             {"split": "tokens"},
         ),
-        functions=False,
     ),
     Mistake(
         "one-head-only",
@@ -199,7 +190,6 @@ PROJECTIONS = (
             "first": "the first head",
             "last": "the last head",
         },
-        functions=False,
     ),
     Mistake(
         "kv-first-head",

@@ -5,34 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import torch
+from torch import Tensor
+
 from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches import cache_findings
+from regard.check.properties.call_effects import call_effect_findings
+from regard.check.properties.cancelled_queries import cancelled_query
+from regard.check.properties.crossed_masks import crossed_mask_findings
 from regard.check.properties.designs import learned_memory, summarized_keys, through_summaries
+from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.documented_axes import documented_axes_findings
 from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.key_arguments import key_argument_findings
 from regard.check.properties.kinds import kind_of
+from regard.check.properties.later_tokens import later_token_findings
 from regard.check.properties.mask_arguments import flag_findings, mask_argument_findings
 from regard.check.properties.mixed_weights import MIXED
+from regard.check.properties.normalizers import normalizer_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.packed_sequences import packed_sequence_findings
 from regard.check.properties.parameters import parameter_findings
+from regard.check.properties.part_sizes import part_size_findings
 from regard.check.properties.read_weights import BY_HAND, linear_findings, read_findings
 from regard.check.properties.residuals import ACTIVATIONS, residual_findings
 from regard.check.properties.surroundings import surrounding_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.unread_masks import unread_mask_findings
+from regard.check.properties.unread_sequences import unread_sequence_findings
 from regard.check.properties.values_of_others import value_residual_findings
 from regard.check.properties.weights_alone import weights_alone
 from regard.check.properties.windows import window_findings
-from regard.check.roles.influence import influence_of, record_invocation, selections
+from regard.check.roles.influence import Influence, influence_of, record_invocation, selections
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
 from regard.check.roles.local import are_tokens_mixed, are_tokens_summed, local_influence
+from regard.check.roles.table import table_of
 from regard.check.target import Invocation
-from regard.check.trace.operation import Trace
+from regard.check.trace.operation import Trace, axis_of
 
 __all__ = ["Analysis", "analyze"]
 
@@ -51,6 +63,7 @@ MASKINGS = (
     key_argument_findings,
     packed_sequence_findings,
     window_findings,
+    part_size_findings,
 )
 """What is asked of masks and flags that a call may be given."""
 
@@ -115,6 +128,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         masks: whether the masks and flags that it may be given are judged as well.
         is_first: whether it is the first call of its target: what does not hang on sizes is judged once.
     """
+    invocation = invocation.watched()
     base = record_invocation(invocation, lines=True)
     if is_first and not base.error:
         invocation, base = with_whole_parts(invocation, base)
@@ -141,37 +155,50 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     run = tagged_run(first, given)
     instances = attentions_of(run)
     if not any(each in run.bilinear for instance in instances for each in instance.scores):
-        instances = attentions_of(tagged_run(first, given, additive=True)) or instances
+        added = tagged_run(first, given, additive=True)
+        instances = _among(added, attentions_of(added)) or instances
     kind = kind_of(instances, invocation, base)
     if kind is not None:
         analysis.num_attentions = len(instances)
         analysis.findings.append(kind)
         if kind.property == "linear-attention":
             fresh = with_fresh_tokens(invocation)
-            analysis.findings += linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
+            sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
+            analysis.findings += sums or normalizer_findings(invocation, instances)
     elif not instances:
         _judge_unseen(analysis, run)
     else:
         analysis.num_attentions = len(instances)
         analysis.modules = list(dict.fromkeys(each.module for each in instances))
-        _judge_attentions(analysis, base, instances)
+        _judge_attentions(analysis, base, instances, first)
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
-        analysis.findings += residual_findings(run, instances)
+        analysis.findings += residual_findings(run, instances, name_and_documentation(invocation.target))
         _judge_once(analysis, instances)
     return analysis
 
 
-def _judge_attentions(analysis: Analysis, base: Trace, instances: list[AttentionInstance]) -> None:
+def _among(run: TaggedRun, instances: list[AttentionInstance]) -> list[AttentionInstance]:
+    """The attentions, where a score of one of them is what the run took for one; none of others."""
+    return instances if any(each in run.bilinear for instance in instances for each in instance.scores) else []
+
+
+def _judge_attentions(analysis: Analysis, base: Trace, instances: list[AttentionInstance], samples: Influence) -> None:
     """Each attention of a run by itself, and the masks that may be given where there is one alone."""
     invocation, several = analysis.invocation, list[Evidence]()
     frozen = {each.operation.index: each.output.data for instance in instances for each in instance.sums}
     influence = influence_of(invocation, base, frozen=frozen)
     first_scores = min(each.operation.index for instance in instances for each in instance.scores)
-    chosen = {index: places for index, places in selections(base).items() if index < first_scores}
+    chosen = {
+        index: places
+        for index, places in selections(base).items()
+        if index < first_scores or any(each.takes_chosen(index) for each in instances)
+    }
     fresh = record_invocation(invocation, with_fresh_tokens(invocation), frozen=chosen)
-    equal = record_invocation(invocation, with_equal_tokens(invocation), frozen=chosen)
+    equal = record_invocation(
+        invocation, with_equal_tokens(invocation), frozen=_chosen_tokens(invocation, base, chosen)
+    )
     streams = [each.argument for each in invocation.streams]
-    seen: list[tuple[AttentionInstance, bool, bool]] = []
+    seen: list[tuple[AttentionInstance, bool, Finding | None]] = []
     for instance in instances:
         try:
             local = None
@@ -182,20 +209,23 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
                 evidence = evidence_of(instance, influence, streams, fresh, equal, invocation)
             else:
                 evidence = evidence_of(instance, local[0], local[1], fresh, None, invocation)
+            summary = _summary(evidence, influence, streams)
         except (RuntimeError, IndexError, ValueError) as error:
             analysis.missing.append(f"{type(error).__name__}: {error}")
             analysis.findings.append(Finding("open", "not-seen", "scores", str(error), module=instance.module))
             continue
         several.append(evidence)
-        seen.append((instance, is_mixed, local is None))
+        seen.append((instance, is_mixed, summary))
     several, are_tried = seen_from_both_sides(several), False
-    for (instance, is_mixed, may_summarize), evidence in zip(seen, several, strict=True):
+    asking = set[str]().union(*(_names_of_streams(each) for each in several))
+    analysis.guessed = [name for name in analysis.guessed if name not in asking]  # they are sequences, as was guessed
+    for (instance, is_mixed, summary), evidence in zip(seen, several, strict=True):
         judged = list(attention_findings(invocation, evidence, frozen, is_only=len(instances) == 1))
-        if is_mixed and any(each.property in MIXED_TOKENS for each in judged):
-            summary = through_summaries(evidence.base)
-            if summary is None and may_summarize:
-                summary = summarized_keys(evidence.base)
-            judged = judged if summary is None else [summary]
+        if is_mixed:
+            judged = _with_summaries(judged, evidence, summary)
+        cancelled = cancelled_query(evidence, influence)
+        if cancelled is not None:
+            judged = [*(each for each in judged if each.step != cancelled.step), cancelled]
         analysis.missing += [found.message for found in judged if found.property in OPEN_QUESTIONS]
         if not judged and not evidence.base.whole:
             analysis.missing.append("its scores are not each of one query token and one key token: not judged")
@@ -208,9 +238,64 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     analysis.findings += nan_findings(base)
     if not analysis.violations:
         analysis.findings += value_residual_findings(several)
+        analysis.findings += crossed_mask_findings(invocation, samples, several)
         analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += target_findings(invocation, several, base)
+    if not analysis.violations and not analysis.missing and analysis.is_first:
+        analysis.findings += later_token_findings(invocation, base, several)
+
+
+def _names_of_streams(evidence: Evidence) -> set[str]:
+    """The arguments that queries and keys are made of."""
+    table = evidence.base
+    places = torch.unique(torch.cat([table.query.stream, table.key.stream])).tolist()
+    return {table.streams[each] for each in places if each >= 0}
+
+
+def _chosen_tokens(invocation: Invocation, base: Trace, chosen: dict[int, Tensor]) -> dict[int, Tensor]:
+    """Those of the choices of a run that are of tokens. Tokens that are alike choose alike, as among experts."""
+    arguments = invocation.arguments
+    sizes = {arguments[each.argument].shape[axis] for each in invocation.streams for axis in each.token_axes}
+    found = {}
+    for index, places in chosen.items():
+        operation = base.operations[index]
+        axis = axis_of(operation.function, operation.args, operation.kwargs)
+        if axis is None or operation.inputs[0].data.shape[axis] in sizes:
+            found[index] = places
+    return found
+
+
+def _summary(evidence: Evidence, influence: Influence, streams: list[str]) -> Finding | None:
+    """That its keys summarize the tokens of the input, whatever rows the evidence is of."""
+    if not _is_of_rows(evidence):
+        return summarized_keys(evidence.base)
+    if not influence.sources("token"):
+        return None
+    table = table_of(evidence.base.instance, influence, streams)
+    is_one = torch.equal(table.query.stream, table.key.stream)  # else the keys may be another model's tokens
+    return summarized_keys(table) if is_one else None
+
+
+def _is_of_rows(evidence: Evidence) -> bool:
+    """Whether it is of the rows of its projections: what comes before them mixes tokens."""
+    return evidence.base.streams != tuple(evidence.roles)
+
+
+def _with_summaries(judged: list[Finding], evidence: Evidence, summary: Finding | None) -> list[Finding]:
+    """The same of queries and keys that are made of several tokens each, some of them on purpose.
+
+    Args:
+        judged: what was found.
+        evidence: the attention; of its projections' rows where its tokens are mixed before them.
+        summary: that its keys summarize the tokens of the input.
+    """
+    if any(each.property in MIXED_TOKENS for each in judged):
+        summary = through_summaries(evidence.base) or (None if _is_of_rows(evidence) else summary)
+        return judged if summary is None else [summary]
+    if summary is None or not _is_of_rows(evidence):
+        return judged
+    return [summary, *(each for each in judged if each.step != "projections" or each.kind == "violation")]
 
 
 def _can_be_masked(analysis: Analysis, evidence: Evidence) -> bool:
@@ -228,6 +313,10 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         return
     if analysis.complete and not analysis.violations:
         analysis.findings += documented_axes_findings(invocation)
+    if not analysis.violations:
+        analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
+    if not analysis.violations:
+        analysis.findings += call_effect_findings(invocation)
     if not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
     if not analysis.violations:

@@ -6,15 +6,18 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
+from regard.check.properties.chosen_keys import chosen_key_findings
 from regard.check.properties.designs import differential, subtracted_scores
-from regard.check.properties.documentation import name_and_documentation
+from regard.check.properties.documentation import documentation_of, name_and_documentation
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.learned_tables import documented_table_findings, table_head_findings
 from regard.check.properties.masks import mask_findings
 from regard.check.properties.mixed_weights import mixed_weights, of_the_softmax
+from regard.check.properties.norm_axes import norm_axis_findings
 from regard.check.properties.output import output_findings, projected_once
 from regard.check.properties.positions import position_findings
-from regard.check.properties.read_weights import BY_HAND, confirmed
+from regard.check.properties.read_weights import confirmed
 from regard.check.properties.relative_logits import relative_logit_findings
 from regard.check.properties.scales import scale_design
 from regard.check.properties.scores import fit_scores, score_findings
@@ -49,17 +52,24 @@ def attention_findings(
             evidence.base.instance.scores_location,
         )
         return
+    found = list(norm_axis_findings(invocation, evidence))
+    yield from found
+    if found:
+        return
     mixed = mixed_weights(invocation, evidence)
     found = list(weight_findings(evidence)) if mixed is None else [mixed]
-    numbers, by_hand = evidence, any(each.property in BY_HAND for each in found)
+    numbers = evidence
     if mixed is not None:
         numbers = of_the_softmax(evidence)
     elif is_only:
         found, numbers = confirmed(invocation, evidence, found, with_fresh_tokens(invocation))
     yield from found
-    if any(each.property in ("softmax-over-keys", "weights-are-numbers") for each in found):
+    if any(each.property in ("softmax-over-keys", "softmax-of-scores", "weights-are-numbers") for each in found):
         return
-    yield from mask_findings(numbers)
+    masked = list(mask_findings(numbers))
+    yield from masked
+    if any(each.property == "sparse-by-content" for each in masked):
+        yield from chosen_key_findings(invocation, numbers)
     yield from _mixed_heads(evidence)
     if evidence.base.instance.run.additive:
         message = "w . f(q + k): queries and keys are added, not multiplied (additive attention)"
@@ -77,12 +87,14 @@ def attention_findings(
             for each in score_findings(numbers, fit):
                 is_scale = each.kind == "violation" and each.property == "scale"
                 yield (scale_design(invocation, evidence, fit) if is_scale else None) or each
+                if each.property == "relative-bias":
+                    yield from documented_table_findings(invocation, evidence)
+                    yield from table_head_findings(invocation, evidence)
     if not evidence.base.instance.run.additive:
         learned = list(relative_logit_findings(invocation, evidence))
-        yield from learned or position_findings(evidence)
+        yield from learned or position_findings(evidence, documentation_of(invocation.target))
     yield from projected_once(evidence)
-    by_hand = by_hand or (mixed is None and numbers is not evidence)
-    if evidence.base.streams == tuple(evidence.roles) and not by_hand:
+    if evidence.base.streams == tuple(evidence.roles):
         yield from output_findings(invocation, evidence, frozen)
 
 

@@ -12,10 +12,12 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.sums import query_numbers
 from regard.check.trace.operation import TensorRecord
 
-__all__ = ["bias_findings"]
+__all__ = ["added_to_scores", "bias_findings"]
 
 SMALLEST = 1e-7
 """Of a bias that is one."""
+MIN_STEPS = 3
+"""Of a slope, from key to key: fewer show none."""
 MOST = 1e3
 """Of a bias: larger numbers are masks."""
 
@@ -46,7 +48,7 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
     for head in range(dense.shape[1]):
         past = steps[:, head, before]
         past = past[~past.isnan()]
-        if len(past) < 3 or float(past.max() - past.min()) > 1e-6:
+        if len(past) < MIN_STEPS or float(past.max() - past.min()) > 1e-6:
             break
         slopes.append(float(past.mean()))
     if len(slopes) == dense.shape[1] and any(abs(each) > 1e-9 for each in slopes):
@@ -59,6 +61,12 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
                 f"the bias grows with the distance (slopes {listed}): far keys are favored, not near ones",
                 line,
             )
+        elif _goes_on(evidence, steps, ~before) and min(slopes) > 0:
+            message = (
+                f"the bias goes on growing after the query (slopes {listed}): of the keys that come later, which are "
+                "seen as well, far ones are favored, and of all keys the last"
+            )
+            yield Finding("violation", "alibi-sign", "bias", message, line)
         elif len(slopes) > 1 and max(slopes) - min(slopes) < 1e-9:
             yield Finding(
                 "violation",
@@ -80,6 +88,28 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
     yield Finding("design", "relative-bias", "bias", "a bias by position is added to the scores", line)
 
 
+def _goes_on(evidence: Evidence, steps: Tensor, after: Tensor) -> bool:
+    """Whether later keys, of the same tokens and hidden by nothing, have more the later they are, in several heads.
+
+    One head, or a learned slope, may be meant to favor the end of a text; slopes of ALiBi, one for each head, are not.
+
+    Args:
+        evidence: the attention.
+        steps: (samples, heads, queries, keys - 1): of the bias from each key to the next.
+        after: (queries, keys - 1): whether the next key comes after the query.
+    """
+    if steps.shape[1] < 2 or steps.shape[-2] != steps.shape[-1] + 1 or _is_learned(evidence):
+        return False
+    if evidence.hides_on_demand or evidence.says_causal:
+        return False
+    future = steps[..., after]
+    known = ~future.isnan()
+    if bool((known.sum(-1) < MIN_STEPS).any()):
+        return False
+    low, high = future.nan_to_num(nan=torch.inf).amin(-1), future.nan_to_num(nan=-torch.inf).amax(-1)
+    return float(low.min()) > SMALLEST and float((high - low).max()) < 1e-6
+
+
 def _is_geometric(slopes: Sequence[float]) -> bool:
     """Whether slopes are times the same number from head to head, or those of a power of two and every second one more.
 
@@ -95,7 +125,7 @@ def _is_geometric(slopes: Sequence[float]) -> bool:
 
 def _is_learned(evidence: Evidence) -> bool:
     """Whether something that is added to the scores is a parameter, or made of one."""
-    return any(record.learned for _, record, _ in _added(evidence))
+    return any(record.learned for _, record, _ in added_to_scores(evidence))
 
 
 def _published(num_heads: int) -> str:
@@ -112,7 +142,7 @@ def _by_sum(dense: Tensor) -> bool:
     return float(by_sum) < SMALLEST < float(by_distance)
 
 
-def _added(evidence: Evidence) -> Iterator[tuple[Tensor, TensorRecord, CodeLocation | None]]:
+def added_to_scores(evidence: Evidence) -> Iterator[tuple[Tensor, TensorRecord, CodeLocation | None]]:
     """(scores): what each operation adds to the scores, NaN where it adds nothing; as it is added; and its line."""
     table = evidence.base
     layout, run = table.layout, table.instance.run
@@ -146,7 +176,7 @@ def _is_of_the_softmax(name: str, result: Tensor, steps: set[str]) -> bool:
 def _constant(evidence: Evidence) -> Iterator[Finding]:
     """What is added to all keys of a query alike: the softmax takes no notice of it."""
     table, rows = evidence.base, query_numbers(evidence)
-    for added, _, line in _added(evidence):
+    for added, _, line in added_to_scores(evidence):
         seen = table.weight > 0
         usual = added.isfinite() & (added.abs() < MOST)
         if not bool(usual[seen].all()) or float(added[seen].abs().max()) < SMALLEST:
@@ -170,7 +200,7 @@ def _scaled(evidence: Evidence, bias: Tensor, scale: float) -> Finding | None:
     """A bias that is added before the scores are scaled, and so is scaled with them."""
     rows = query_numbers(evidence)
     live = ~bias.isnan()
-    for added, _, line in _added(evidence):
+    for added, _, line in added_to_scores(evidence):
         usual = added.isfinite() & (added.abs() < MOST) & live
         if not bool(usual.any()):
             continue

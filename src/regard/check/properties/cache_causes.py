@@ -38,7 +38,9 @@ WRITES = frozenset({"cat", "copy_", "index_copy", "index_copy_", "index_put", "i
 """Operations that put new keys beside cached ones."""
 
 
-def cache_causes(call: CachedCall, token: int, prefix: int, instances: list[AttentionInstance]) -> Iterator[Finding]:
+def cache_causes(
+    call: CachedCall, token: int, prefix: int, instances: list[AttentionInstance], *, together: bool = False
+) -> Iterator[Finding]:
     """What differs first, where that can be told.
 
     Args:
@@ -46,11 +48,15 @@ def cache_causes(call: CachedCall, token: int, prefix: int, instances: list[Atte
         token: the first that differs.
         prefix: how many tokens the first call is given.
         instances: the attentions of the call without a cache.
+        together: whether all tokens after the first ones come in one call.
     """
     if token < prefix or not instances:
         return
     cuts = [(0, prefix), *((each, each + 1) for each in range(prefix, token + 1))]
-    runs = PartOfWhole(recorded(call, [(0, token + 1)]), recorded(call, cuts), token, token + 1)
+    if together:
+        cuts = [(0, prefix), (prefix, call.tokens)]
+    first, end = cuts[-1]
+    runs = PartOfWhole(recorded(call, [(0, end)]), recorded(call, cuts), first, end)
     if runs.whole.error or runs.part.error:
         return
     base, score, total = instances[0].run.trace, instances[0].scores[0], instances[0].sums[0]

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.check.properties.cache_causes import cache_causes, remembering_line
+from regard.check.properties.cache_chunks import hidden_past
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
@@ -71,7 +72,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
             except (Failed, RuntimeError, IndexError, ValueError):
                 continue
             if difference is None:
-                yield from _held(cached, form, prefix)
+                yield from _held(cached, form, prefix, instances)
                 return
             failed.append((cached, difference))
     if not failed:
@@ -85,7 +86,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
         whole = replace(cached, from_first=True)
         try:
             if _difference(whole, _one_by_one(prefix, cached.tokens)) is None:
-                yield from _held(whole, whole.form, prefix)
+                yield from _held(whole, whole.form, prefix, instances)
                 return
         except (Failed, RuntimeError, IndexError, ValueError):
             continue
@@ -207,7 +208,7 @@ def _gap(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max())
 
 
-def _held(call: CachedCall, form: CacheForm, prefix: int) -> Iterator[Finding]:
+def _held(call: CachedCall, form: CacheForm, prefix: int, instances: list[AttentionInstance]) -> Iterator[Finding]:
     message = f"token by token {form.name} equals all at once"
     yield Finding("holds", "cache-equals-whole", "output", message)
     try:
@@ -220,6 +221,13 @@ def _held(call: CachedCall, form: CacheForm, prefix: int) -> Iterator[Finding]:
             f"{form.name} one new token at a time is right; of several new tokens at once, token "
             f"{several.token} differs by up to {several.gap:.2g} from all at once"
         )
+        try:
+            hidden = list(hidden_past(call, prefix, instances))
+        except (Failed, RuntimeError, IndexError, ValueError):
+            hidden = []
+        if hidden:
+            yield from hidden
+            return
         yield Finding("note", "cache-chunks", "output", message)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from regard.check.properties.block_catalog import BLOCKS
+from regard.check.properties.call_catalog import CALLS
 from regard.check.properties.mask_catalog import MASKS
 from regard.check.properties.property import Property
 from regard.check.properties.weight_catalog import WEIGHTS
@@ -41,6 +43,13 @@ PROPERTIES = {
             'torch.einsum("bhqk,bhkd->bhqd", weights, v)  # two letters: queries and keys are two axes',
         ),
         Property(
+            "query-in-the-weights",
+            "scores",
+            "the weights of a query depend on the query",
+            "Every query reads the same: whatever it asks, the keys alone decide.",
+            "scores = self.v(torch.tanh(self.w_q(q) + self.w_k(k)))  # the tanh around the sum",
+        ),
+        Property(
             "samples-alike",
             "positions",
             "a sample's output does not depend on its place in the batch",
@@ -62,11 +71,25 @@ PROPERTIES = {
             "return self.out(heads)",
         ),
         Property(
+            "context-read",
+            "k",
+            "a second sequence that has to be handed over is read",
+            "The decoder gets nothing from the encoder: it is a language model.",
+            "k, v = self.k(memory), self.v(memory)",
+        ),
+        Property(
             "norm-used",
             "k",
             "queries and keys, or the parts of a block, each have the norm that was made for them",
-            "Two things share one norm, and the other never learns: a checkpoint does not mean the same.",
+            "What has no norm, or shares one, is not what the other norm was made for, and that one never learns.",
             "q, k = self.q_norm(q), self.k_norm(k)",
+        ),
+        Property(
+            "norm-over-channels",
+            "q",
+            "the norm of a query or key runs over the channels of its head, or of all heads",
+            "Heads change one another, and queries and keys keep lengths of their own.",
+            "q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)  # by default it runs over axis 1",
         ),
         Property(
             "gradient",
@@ -75,27 +98,7 @@ PROPERTIES = {
             "It keeps the numbers that it began with.",
             "v = self.v(x)  # without .detach(), .data or torch.no_grad()",
         ),
-        Property(
-            "residual-once",
-            "block",
-            "the input of a block is added to its output once",
-            "The input outweighs what the block computes, more in each layer.",
-            "x = x + self.attention(self.norm(x))",
-        ),
-        Property(
-            "residual-of-the-input",
-            "block",
-            "what a block computes is added to its input",
-            "A token loses its own vector, and gradients have no way around the block.",
-            "x = x + self.attention(self.norm(x))",
-        ),
-        Property(
-            "residual-of-the-sum",
-            "block",
-            "the feed-forward network's output is added to the sum that it reads",
-            "The attention's output goes into the feed-forward network alone: the stream forgets what was attended to.",
-            "return y + self.mlp(self.norm(y))  # where y = x + self.attention(x)",
-        ),
+        *BLOCKS,
         Property(
             "output-at-its-place",
             "output",
@@ -265,6 +268,20 @@ PROPERTIES = {
             "bias = table[bucket(j - i)]",
         ),
         Property(
+            "table-as-documented",
+            "biased",
+            "a table of biases is read in the order that its documentation says",
+            "Past and future are exchanged for somebody who loads weights, or reads them.",
+            "bias = table[n - 1 + j - i]  # i: the query's position, j: the key's; of later keys, later entries",
+        ),
+        Property(
+            "table-by-head",
+            "biased",
+            "of a table with a column for each head, a head takes the entries of its own column",
+            "Distances share their biases with others, in another way for each head.",
+            "bias = table[index].permute(2, 0, 1)  # (queries, keys, heads) to (heads, queries, keys)",
+        ),
+        Property(
             "bias-after-scale",
             "biased",
             "a bias is added to scaled scores",
@@ -276,7 +293,7 @@ PROPERTIES = {
             "biased",
             "ALiBi lowers the scores of far keys",
             "Far tokens are preferred to near ones.",
-            "scores = scores - slope * (i - j)  # i: the query's position, j: the key's",
+            "scores = scores - slope * (i - j).abs()  # i: the query's position, j: the key's",
         ),
         Property(
             "alibi-slopes",
@@ -286,6 +303,7 @@ PROPERTIES = {
             "slopes = 2 ** (-8 * torch.arange(1, H + 1) / H)  # one for each head",
         ),
         *MASKS,
+        *CALLS,
         Property(
             "keys-seen",
             "scores",
@@ -307,6 +325,20 @@ PROPERTIES = {
             "rotary positions leave a score that depends on the distance alone",
             "The same two words score differently elsewhere in the text.",
             "q, k = rotate(q, positions), rotate(k, positions)  # both by the same angles",
+        ),
+        Property(
+            "logits-of-the-query",
+            "positions",
+            "the learned vector of a distance is multiplied by the score's own query or key",
+            "A score takes what another token asks: what is near counts as far.",
+            "x = F.pad(x, (1, 0)).view(B, H, S + 1, T)[:, :, 1:].view(B, H, T, S)  # less the first row, not the last",
+        ),
+        Property(
+            "vector-of-each-distance",
+            "positions",
+            "where there are as many learned vectors as distances, each distance has its own",
+            "A distance scores as if it had no position, and all others take the vector of the one beside them.",
+            "x = F.pad(x, (1, 0)).view(B, H, T + 1, T)[:, :, 1:]  # padded in front: hidden keys take the zeros",
         ),
         Property(
             "rotation-keeps-lengths",

@@ -82,8 +82,24 @@ def summarized_keys(table: AttentionTable) -> Finding | None:
     apart = {name: len(torch.unique(rows, dim=0)) for name, rows in (("keys", table.k), ("queries", table.q))}
     if apart["keys"] == apart["queries"]:
         return None
+    if _is_over_queries(table):
+        message = (
+            "the softmax sums to one over the queries, not over the keys of each query, which summarize the tokens"
+        )
+        return Finding("violation", "softmax-over-keys", "weights", message, table.instance.softmaxes[0].location)
     message = "keys and values summarize the tokens: each is made of several, so that a mask would not hide them"
     return Finding("design", "summarized-keys", "projections", message, table.instance.scores_location)
+
+
+def _is_over_queries(table: AttentionTable) -> bool:
+    """Whether every row of the softmax, whose results are the weights, has scores of several queries."""
+    if not bool((table.group >= 0).all()) or bool(((table.softmax - table.weight).abs() > SUM_TOLERANCE).any()):
+        return False
+    first = torch.full((int(table.group.max()) + 1,), -1).scatter_reduce(
+        0, table.group, table.query.token, "amin", include_self=False
+    )
+    others = table.query.token != first[table.group]
+    return len(torch.unique(table.group[others])) == len(first)
 
 
 def through_summaries(table: AttentionTable) -> Finding | None:

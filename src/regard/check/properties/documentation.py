@@ -9,7 +9,16 @@ from typing import Any, Literal
 
 from torch import nn
 
-__all__ = ["documentation_of", "is_inclusive", "mask_meaning", "name_and_documentation", "promises_causality"]
+__all__ = [
+    "documentation_of",
+    "index_direction",
+    "is_inclusive",
+    "is_two_sided",
+    "mask_meaning",
+    "name_and_documentation",
+    "promises_causality",
+    "rotates_queries_and_keys",
+]
 
 _SENTENCES = re.compile(r"(?<=[.;])\s+|\n\s*\n|\n(?=\s*[`*]*\w+[`*]*\s*(?:\(.*?\))?\s*:)")
 _VALUE = re.compile(
@@ -30,10 +39,38 @@ _TOKENS = re.compile(r"\b(?:tokens?|words?)\b", re.I)
 _ADDED = re.compile(r"\binf\b|infinity|additive|\badded\b|negative|-1e|\bbias\b", re.I)
 _INCLUSIVE = re.compile(
     r"\b(?:itself|own (?:position|token)|current (?:position|token))\s+(?:is\s+)?included"
-    r"|\b(?:including|inclusive of|counting)\s+(?:itself|its own|the (?:query|current)|self)",
+    r"|\b(?:including|inclusive of|counting)\s+(?:itself|its own|the (?:query|current)|self)"
+    r"|(?<![-−])(?<![-−] )\b\w*window\w*\W{0,4}[-−]\s*1\b|[-−]\W{0,4}\w*window\w*\W{0,4}\+\s*1\b",
     re.I,
 )
+"""In words, or by a formula: a query and the window - 1 keys before it."""
+_APART = re.compile(
+    r"(?:\||\babs\()\s*(?:i\s*[-−]\s*j|j\s*[-−]\s*i|q\s*[-−]\s*k|k\s*[-−]\s*q)\s*[|)]\s*(?:<=?|≤)"
+    r"|\b(?:on|to|at|from|of)\s+(?:each|either|both)\s+sides?\b",
+    re.I,
+)
+"""As many tokens before a query as after it: by a formula, or in words."""
+_SEES = re.compile(r"\b(?:attend(?:s|ed|ing)?|sees?|seen|visible|reads?|looks?|keys?|local|band(?:ed)?)\b|window", re.I)
+_NOT_OF_BOTH = re.compile(
+    r"\b(?:causal\w*|bias\w*|past|previous|preceding|global|shift\w*|dilat\w*|if|when|unless)\b", re.I
+)
+_AFTER, _BEFORE = r"after|ahead|later|to the right", r"before|back|earlier|to the left"
+_KEY_AT = re.compile(
+    rf"\bkeys?\b(?:(?!\bquer).)*?\b(?P<symbol>[a-z]\w*)`?\s+(?:tokens?|positions?|places?|steps?)\s+"
+    rf"(?:(?P<after>{_AFTER})|(?P<before>{_BEFORE}))\b",
+    re.I | re.S,
+)
+"""A key, and by how many tokens it comes after or before, in a symbol."""
+_ENTRY = re.compile(r"\b(?:entry|entries|row|index|column|slot|element)\b|\[", re.I)
+_ROTARY = re.compile(r"\b(?:rotary|rotat(?:es?|ed|ing|ions?)|rope)\b", re.I)
+_QUERIES_AND_KEYS = re.compile(r"\b(?:quer(?:y|ies)|q)\b[\s,/&]*(?:and\s+)?(?:keys?|k)\b", re.I)
+_OF_QUERIES_AND_KEYS = re.compile(
+    r"\b(?:RoFormer|Llama|GPT-?NeoX|GPT-?J|Mistral|Qwen|Gemma|PaLM)(?:[-\s]?\d\S*)?\b", re.I
+)
+"""Published models in which these two are rotated, and values are not; phi is the name of an angle as well."""
+_VALUES = re.compile(r"\b(?:values?|v)\b", re.I)
 
+_SEEN_BY_ALL = re.compile(r"\b(?:prefix|prompt|global|registers?\b|memory|memories)", re.I)
 _CAUSAL = re.compile(r"(?<!non-)(?<!non )(?<!not )\b(?:causal(?:ly)?|auto-?regressive(?:ly)?)\b(?!\s*[=:])", re.I)
 _QUALIFIED = re.compile(
     r"\b(?:if|when|where|whether|optional(?:ly)?|unless|or|not|no|non|may|can|cannot|bi-?directional(?:ly)?|full(?:y)?"
@@ -59,20 +96,29 @@ def name_and_documentation(target: Any) -> str:
     return f"{getattr(kind, '__name__', '')}\n\n{documentation_of(target)}"
 
 
-def mask_meaning(text: str, name: str, *, is_only: bool) -> Literal["allowed", "blocked"] | None:
+def mask_meaning(text: str, name: str, *, is_only: bool, of_one: bool = False) -> Literal["allowed", "blocked"] | None:
     """What 1, or True, in a mask means; None where nothing says it, or two sentences say different things.
 
     Args:
         text: the documentation.
         name: the argument.
         is_only: whether it is the only mask, so that "the mask" is this one.
+        of_one: whether only what is said of 1 or True counts, not what is said of 0 or False: a mask of 0 and large
+            negative numbers is 0 at allowed keys as well.
     """
     about = re.compile(rf"\b{re.escape(name)}\b" + (r"|\bmask\b" if is_only else ""), re.I)
-    told = {meaning for sentence in _SENTENCES.split(text) if about.search(sentence) for meaning in _meanings(sentence)}
+    told = {
+        meaning
+        for sentence in _SENTENCES.split(text)
+        if about.search(sentence)
+        for value, meaning in _meanings(sentence)
+        if value == 1 or not of_one
+    }
     return told.pop() if len(told) == 1 else None  # type: ignore[return-value]
 
 
-def _meanings(sentence: str) -> Iterator[str]:
+def _meanings(sentence: str) -> Iterator[tuple[int, str]]:
+    """What is said of 0 and of 1: each time the value, and what 1 means by it."""
     if _ADDED.search(sentence):
         return
     values = list(_VALUE.finditer(sentence))
@@ -85,14 +131,53 @@ def _meanings(sentence: str) -> Iterator[str]:
         allowed = allowed or (not blocked and bool(_TOKENS.search(said)))
         if blocked != allowed:
             is_one = value[1].lower()[0] in "1t"
-            yield "blocked" if blocked == is_one else "allowed"
+            yield int(is_one), "blocked" if blocked == is_one else "allowed"
 
 
 def promises_causality(text: str) -> bool:
     """Whether it says of all tokens, without a condition, that none sees what comes later."""
-    return any(_CAUSAL.search(each) and not _QUALIFIED.search(each) for each in _SENTENCES.split(text))
+    return not _SEEN_BY_ALL.search(text) and any(
+        _CAUSAL.search(each) and not _QUALIFIED.search(each) for each in _SENTENCES.split(text)
+    )
 
 
 def is_inclusive(text: str) -> bool:
     """Whether it says of a window that a token itself is one of those that it sees."""
     return any("window" in each.lower() and _INCLUSIVE.search(each) for each in _SENTENCES.split(text))
+
+
+def is_two_sided(text: str) -> bool:
+    """Whether it says of what a query sees, without a condition, that it reaches as far ahead as back."""
+    return any(
+        _APART.search(each) and _SEES.search(each) and not _NOT_OF_BOTH.search(each) for each in _SENTENCES.split(text)
+    )
+
+
+def rotates_queries_and_keys(text: str) -> bool:
+    """Whether it says of rotary positions that they are of queries and keys, and does not add values.
+
+    Or that they are those of a published model, which rotates these two.
+    """
+    return any(
+        _ROTARY.search(each)
+        and (_QUERIES_AND_KEYS.search(each) or _OF_QUERIES_AND_KEYS.search(each))
+        and not _VALUES.search(each)
+        for each in _SENTENCES.split(text)
+    )
+
+
+def index_direction(text: str) -> int:
+    """What it says of a table by distance: 1 where entries of later keys come later, -1 where earlier, 0 where nothing.
+
+    As in "entry n + r is of a key r tokens after the query".
+    """
+    found = set[int]()
+    for sentence in _SENTENCES.split(text):
+        key = _KEY_AT.search(sentence)
+        if key is None or not _ENTRY.search(sentence[: key.start()]):
+            continue
+        symbol = rf"(?<!\w){re.escape(key['symbol'])}(?!\w)"
+        signs = re.findall(rf"([+−-]?)\s*{symbol}(?=\s*([+−-]|\]|`|\s))", sentence[: key.start()])
+        if len(signs) == 1 and any(signs[0]):
+            found.add((-1 if signs[0][0] in ("-", "−") else 1) * (1 if key["after"] else -1))
+    return found.pop() if len(found) == 1 else 0

@@ -18,12 +18,15 @@ from regard.check.roles.influence import Influence
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.table import AttentionTable, table_of
 from regard.check.target import Invocation
+from regard.check.target.preparation import modules_in
 from regard.check.target.token_ids import other_ids
 from regard.check.trace.operation import Trace
 
 __all__ = ["evidence_of", "evidence_of_tables", "with_equal_tokens", "with_fresh_tokens"]
 
 FRESH_SEED = 77
+HIDING = re.compile("causal|decoder|regressive|direction|mask", re.I)
+"""Names of settings that say whether later keys are seen."""
 HIDDEN = -50.0
 """A number of a mask from here down hides a key; Swin writes -100."""
 
@@ -65,6 +68,7 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
         _promises_causal(invocation),
         {each.argument: each.role for each in invocation.streams},
         0,
+        _hides_on_demand(invocation),
     )
 
 
@@ -93,6 +97,20 @@ def _promises_causal(invocation: Invocation) -> bool:
     except (ValueError, TypeError):
         return False
     return not any(re.search("causal", name, re.I) for name in names)
+
+
+def _hides_on_demand(invocation: Invocation) -> bool:
+    target = invocation.target
+    tensors = {name for name, value in invocation.arguments.items() if isinstance(value, Tensor)}
+    if invocation.masks or invocation.causal_flags or invocation.lengths or tensors - _streams(invocation):
+        return True
+    names = {name for module in modules_in(target) for each in module.modules() for name in vars(each)}
+    try:
+        for call in (target.forward, type(target).__init__) if isinstance(target, nn.Module) else (target,):
+            names |= set(inspect.signature(call).parameters)
+    except (ValueError, TypeError):
+        return True
+    return any(HIDING.search(each) for each in names)
 
 
 def _may_be_none(invocation: Invocation, name: str) -> bool:

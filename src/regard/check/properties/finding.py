@@ -49,3 +49,5 @@ class Evidence:
     """By stream: "x", "context", "q", "k", "v" or "ids"."""
     num_tokens: int = 0
     """That queries and keys are of; 0 where these are not as many."""
+    hides_on_demand: bool = False
+    """Whether something besides its sequences is handed over, or an argument or a setting may hide later keys."""

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.mask_arguments import MaskOutcome, kept, masked_weights, own_mask_lost, violated
+from regard.check.properties.mask_arguments import kept, masked_weights, own_mask_lost, violated
 from regard.check.properties.mask_memory import mask_memory_findings
-from regard.check.properties.masks import ZERO_WEIGHT
+from regard.check.properties.mask_outcome import MaskOutcome
+from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 
@@ -22,9 +23,9 @@ def key_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterato
     table = evidence.base
     sample, query, key = table.query.sample.clamp(min=0), table.query.token, table.key.token
     samples, keys = int(sample.max()) + 1, int(key.max()) + 1
-    if samples < 2 or keys < 3:
+    if keys < 3:
         return
-    for name in invocation.lengths:
+    for name in invocation.lengths if samples > 1 else ():
         lengths = torch.arange(samples) % (keys - 1) + 1
         whole, allowed = torch.full((samples,), keys), key < lengths[sample]
         of_itself = torch.equal(table.query.stream, table.key.stream)
@@ -34,6 +35,8 @@ def key_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterato
     for name in invocation.documents:
         texts = (torch.arange(keys)[None, :] > torch.arange(samples)[:, None] % (keys - 1)).long()
         same = texts[sample, query.clamp(max=keys - 1)] == texts[sample, key]
+        if invocation.arguments[name].ndim < 2:  # of one sequence
+            texts = texts[0]
         one = torch.zeros_like(texts)
         says, judged = "keeps the texts of a row apart", torch.ones_like(same)
         one_way = _one_way(invocation, evidence, name, texts, same)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import record_invocation
-from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target import Invocation
 from regard.check.trace.operation import TensorRecord, Trace
 
-__all__ = ["later_division"]
+__all__ = ["later_division", "raised"]
 
 TOLERANCE = 1e-5
 
@@ -26,11 +26,11 @@ def later_division(invocation: Invocation, evidence: Evidence) -> Finding | None
         evidence: of its attention.
     """
     instance = evidence.base.instance
-    raised = _raised(instance)
-    if not raised:
+    given = raised(instance.run, [instance.values_place(each) for each in instance.sums])
+    if not given:
         return None
     base = instance.run.trace
-    run = record_invocation(invocation, frozen=raised)
+    run = record_invocation(invocation, frozen=given)
     if run.error or not run.same_operations(base) or not _are_raised_by_one(instance, run):
         return None
     gaps = [(after.data - before.data)[kept] for before, after, kept in _results(instance, run)]
@@ -45,12 +45,15 @@ def later_division(invocation: Invocation, evidence: Evidence) -> Finding | None
     return Finding("holds", "weights-sum-later", "weights", message, instance.sums_location)
 
 
-def _raised(instance: AttentionInstance) -> dict[int, Tensor]:
-    """By the index of what made the values, its results plus one where they are values."""
-    run = instance.run
+def raised(run: TaggedRun, places: Sequence[tuple[int, int]]) -> dict[int, Tensor]:
+    """By the index of what made the values, its results plus one where they are values.
+
+    Args:
+        run: the run.
+        places: where values are taken.
+    """
     found: dict[int, Tensor] = {}
-    for each in instance.sums:
-        place, number = instance.values_place(each)
+    for place, number in places:
         tags = run.tags.inputs[place][number].flatten()
         for index in run.owner_of(tags):
             made = run.trace.operations[index].outputs[0].data

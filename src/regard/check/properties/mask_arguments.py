@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.check.properties.documentation import documentation_of, mask_meaning
+from regard.check.properties.documented_masks import asks_for_axes, documented_forms, documented_mask_findings
+from regard.check.properties.drawn_masks import drawn_mask, open_mask, spread
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.mask_memory import mask_memory_findings
-from regard.check.properties.masks import FROM_FIRST_KEY, ZERO_WEIGHT, allowed_of, built_in_pattern, square
+from regard.check.properties.mask_outcome import MaskOutcome
+from regard.check.properties.masks import FROM_FIRST_KEY, allowed_of, built_in_pattern, square
+from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
 from regard.check.properties.weights import SUM_TOLERANCE
+from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 from regard.check.target.mask_values import MASK_FORMS, write_mask
+from regard.check.target.names import call_meaning
 from regard.check.target.signature import source_of
-from regard.check.trace.operation import Trace
+from regard.check.trace.operation import Operation, Trace
 
 __all__ = [
-    "MaskOutcome",
     "flag_findings",
     "kept",
     "mask_argument_findings",
@@ -37,14 +40,12 @@ __all__ = [
 SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid")
-OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross")
+OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_")
 """Names of masks of a sequence that need not be there."""
 NOT_OF_KEYS = re.compile("^(?:q|query|queries)_|prefix")
 """Names of masks that hide no key: of queries that are padding, whose outputs are of no use, and of a prefix."""
 OWN_MASKS = frozenset({"causal", "causal window", FROM_FIRST_KEY})
 """Masks of the code itself that a mask of padding has to be joined with."""
-OF_ALLOWED, OF_BLOCKED = ("allowed", "keep", "keep, whole"), ("blocked", "block", "block, whole")
-"""Forms in which True or 1 means one or the other."""
 SAID = {
     "allowed": "True in {name} means allowed",
     "blocked": "True in {name} means blocked",
@@ -54,36 +55,6 @@ SAID = {
     "block": "1 in {name} means blocked",
     "block, whole": "1 in {name} means blocked",
 }
-
-
-@dataclass(frozen=True, eq=False)
-class MaskOutcome:
-    """What a mask in one form and shape did."""
-
-    form: str
-    shape: str
-    value: Tensor
-    """What was handed over."""
-    free: Tensor
-    """(scores): the weights where everything is allowed."""
-    weight: Tensor
-    """(scores): with the mask."""
-    allowed: Tensor
-    """(scores): whether mask and code allow it."""
-    blocked: Tensor
-    """(scores): whether the weight is zero."""
-    judged: Tensor
-    """(scores): whether its query is none that the same mask hides as a key: what padding reads is of no use."""
-
-    @property
-    def wrong(self) -> Tensor:
-        """(scores): those that have a weight and must not, or have none and should."""
-        return self.judged & (self.blocked == self.allowed)
-
-    @property
-    def exact(self) -> bool:
-        """Whether exactly those that are not allowed have no weight."""
-        return not bool(self.wrong.any())
 
 
 def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -102,11 +73,12 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
         exact = [(each, list(kept(evidence, each, name))) for each in outcomes if each.exact]
         if exact:
             outcome, found = min(exact, key=lambda each: len(each[1]))
-            found = found or list(_beyond_hiding(invocation, evidence, outcome, name))
+            found = found or list(_beyond_hiding(invocation, evidence, outcome, outcomes, name))
             yield from found
             if any(each.kind == "violation" for each in found):
                 continue
             message = f"{name} hides exactly the keys that it blocks; {SAID[outcome.form].format(name=name)}"
+            message += "; a token sees itself all the same" if outcome.with_itself else ""
             yield Finding("holds", "mask-form", "mask", message)
             continue
         yield from violated(evidence, outcomes, name)
@@ -138,13 +110,14 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
     given = invocation.arguments.get(name)
     axes = given.ndim if isinstance(given, Tensor) else None
     forms = _forms(invocation, name)
+    by_axes = asks_for_axes(invocation, name)
     for shape in SHAPES:
         if PADDING_NAMES.search(name) and "q" in shape:
             continue
         keys_last = shape.replace("k", "") + "k"
         sizes = [{"b": samples, "h": heads, "q": queries, "k": keys, "1": 1}[letter] for letter in keys_last]
-        pattern = _pattern(sizes, of_queries="q" in shape)
-        whole = _spread(pattern, keys_last, samples, heads, queries, keys)
+        pattern = drawn_mask(sizes, of_queries="q" in shape)
+        whole = spread(pattern, keys_last, samples, heads, queries, keys)
         pattern = pattern.movedim(-1, shape.index("k"))
         ran = False
         for form in forms:
@@ -158,17 +131,33 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
                 continue
             ran = True
             blocked = ~(weight.abs() > ZERO_WEIGHT)
-            places = (table.query.sample.clamp(min=0), table.head, table.query.token, table.key.token)
-            built_in = allowed_of(evidence)[places] if axes is None else free > ZERO_WEIGHT
+            row = (table.query.sample.clamp(min=0), table.head, table.query.token)
+            built_in = allowed_of(evidence)[*row, table.key.token] if axes is None else free > ZERO_WEIGHT
             judged = _of_real_queries(evidence, whole, shape)
-            for allowed in (whole[places] & built_in, whole[places]):  # with or in the place of its own mask
-                seeing = judged & _has_a_key(evidence, allowed)
-                outcome = MaskOutcome(form, shape, value, free, weight, allowed, blocked, seeing)
-                yield outcome
-                if outcome.exact and next(kept(evidence, outcome, name), None) is None:
-                    return
-        if ran and shape != "bhqk" and "q" in shape:
+            itself = (table.query.token == table.key.token) & ("q" in shape and _are_of_one_sequence(table))
+            for told in [whole[*row, column] for column in _columns(table)]:
+                # With or in the place of its own mask.
+                for allowed in (told & built_in, told, *([told & built_in | itself] if bool(itself.any()) else [])):
+                    seeing, own = judged & _has_a_key(evidence, allowed), bool((allowed & ~told).any())
+                    outcome = MaskOutcome(form, shape, value, free, weight, allowed, blocked, seeing, own)
+                    yield outcome
+                    if outcome.exact and next(kept(evidence, outcome, name), None) is None:
+                        return
+        if ran and shape != "bhqk" and "q" in shape and not by_axes:
             return
+
+
+def _columns(table: AttentionTable) -> list[Tensor]:
+    """(scores): the column of a mask that a key stands in, the likeliest order first.
+
+    Keys may be made of two sequences, one behind the other, and the asking one may come last (Perceiver's resampler).
+    """
+    streams, token = table.key.stream, table.key.token
+    last = streams == streams.max()
+    if bool(last.all()) or bool((streams[~last] != streams.min()).any()):
+        return [token]
+    begin = token[last].min()
+    return [token, torch.where(last, token - begin, token + (token.max() + 1 - begin))]
 
 
 def _has_a_key(evidence: Evidence, allowed: Tensor) -> Tensor:
@@ -206,36 +195,24 @@ def _forms(invocation: Invocation, name: str) -> list[str]:
     First those that the documentation means.
     """
     source, forms = source_of(invocation.target), list(MASK_FORMS)
-    if re.search(rf"\b1(?:\.0?)?\s*-\s*{re.escape(name)}\b", source):
+    if call_meaning(name) == "ids":
+        forms = [form for form in MASK_FORMS if form.endswith("whole")]
+    elif re.search(rf"\b1(?:\.0?)?\s*-\s*{re.escape(name)}\b", source):
         forms = [form for form in MASK_FORMS if form.startswith("keep")]
     elif re.search(rf"\b{re.escape(name)}\.dtype\s*(?:==|is)\s*torch\.bool", source):
         forms = ["allowed", "blocked"]
-    meant = {"allowed": OF_ALLOWED, "blocked": OF_BLOCKED}.get(_documented(invocation, name) or "", ())
+    meant = documented_forms(invocation, name)
     return sorted(forms, key=lambda form: form not in meant)
 
 
-def _beyond_hiding(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
+def _beyond_hiding(
+    invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, outcomes: Sequence[MaskOutcome], name: str
+) -> Iterator[Finding]:
     """What may be wrong with a mask that hides what it blocks."""
     yield from own_mask_lost(evidence, outcome, name)
     yield from _with_flag(invocation, evidence, outcome, name)
-    yield from _otherwise_than_documented(invocation, evidence, outcome, name)
-    yield from mask_memory_findings(invocation, name, _opened(outcome.value.shape, outcome.form), outcome.value)
-
-
-def _documented(invocation: Invocation, name: str) -> str | None:
-    return mask_meaning(documentation_of(invocation.target), name, is_only=len(invocation.masks) == 1)
-
-
-def _otherwise_than_documented(
-    invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, name: str
-) -> Iterator[Finding]:
-    """A mask that is read the other way round than the documentation says; `_forms` has tried that way first."""
-    meaning = _documented(invocation, name)
-    if meaning is None or outcome.form not in (OF_ALLOWED if meaning == "blocked" else OF_BLOCKED):
-        return
-    other = {"allowed": "blocked", "blocked": "allowed"}[meaning]
-    message = f"its documentation says that 1 in {name} means {meaning}; the code takes it for {other}"
-    yield Finding("violation", "mask-as-documented", "mask", message, evidence.base.instance.scores_location)
+    yield from documented_mask_findings(invocation, evidence, outcome, outcomes, name)
+    yield from mask_memory_findings(invocation, name, open_mask(outcome.value.shape, outcome.form), outcome.value)
 
 
 def own_mask_lost(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
@@ -260,7 +237,7 @@ def own_mask_lost(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterat
 def _with_flag(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
     """A mask and a flag that says causal hide together what each of them hides."""
     for flag in invocation.causal_flags[:1]:
-        opened = _opened(outcome.value.shape, outcome.form)
+        opened = open_mask(outcome.value.shape, outcome.form)
         causal, both = (
             masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, flag: True, name: value}))
             for value in (opened, outcome.value)
@@ -276,49 +253,8 @@ def _with_flag(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome,
 
 def _free(invocation: Invocation, evidence: Evidence, name: str, sizes: Sequence[int], form: str) -> Tensor | None:
     """The weights under a mask that blocks nothing."""
-    run = record_invocation(invocation, {**invocation.arguments, name: _opened(sizes, form)})
+    run = record_invocation(invocation, {**invocation.arguments, name: open_mask(sizes, form)})
     return masked_weights(evidence, run)
-
-
-def _opened(sizes: Sequence[int], form: str) -> Tensor:
-    """A mask that blocks nothing."""
-    return write_mask(torch.ones(*sizes, dtype=torch.bool), form)
-
-
-def _pattern(sizes: list[int], *, of_queries: bool) -> Tensor:
-    """A mask in which no two rows are alike, the first key is allowed, and no axis looks like another.
-
-    Args:
-        sizes: of the mask, keys last.
-        of_queries: whether it says something else of each query; where it does not, a token of a sample that is no
-            padding comes after one that is: before padding, a causal mask would hide that as well.
-    """
-    *rows, keys = sizes
-    if keys < 3:
-        return torch.arange(keys).expand(sizes) == 0
-    count = math.prod(rows)
-    if of_queries:
-        inner = min(keys - 2, 16)
-        number = torch.arange(count) * 5 + 3  # odd: no two are alike up to 2**inner
-    else:
-        inner = min(keys - 1, 16)
-        number = torch.cat([torch.arange(2, 2**inner, 2), torch.arange(1, 2**inner, 2)])  # first, key 1 is hidden
-        number = number[torch.arange(count) % len(number)]
-    pattern = torch.zeros(sizes, dtype=torch.bool)
-    pattern[..., 1 : inner + 1] = (number.reshape([*rows, 1]) >> torch.arange(inner)) & 1 > 0
-    pattern[..., 0] = True
-    return pattern
-
-
-def _spread(pattern: Tensor, shape: str, samples: int, heads: int, queries: int, keys: int) -> Tensor:
-    """The mask as (samples, heads, queries, keys)."""
-    letters = shape.replace("1", "")
-    order = [letters.index(letter) for letter in "bhqk" if letter in letters]
-    ordered = pattern.reshape([size for size, letter in zip(pattern.shape, shape, strict=True) if letter != "1"])
-    view = ordered.permute(order).reshape(
-        [pattern.shape[shape.index(letter)] if letter in shape else 1 for letter in "bhqk"]
-    )
-    return view.expand(samples, heads, queries, keys)
 
 
 def masked_weights(evidence: Evidence, run: Trace) -> Tensor | None:
@@ -329,17 +265,15 @@ def masked_weights(evidence: Evidence, run: Trace) -> Tensor | None:
     parts = []
     for product in table.instance.sums:
         operation = product.operation
-        same = (operation.name, operation.outputs[0].shape)
-        place = [
-            each.index for each in base if (each.name, each.outputs[0].shape if each.outputs else ()) == same
-        ].index(operation.index)
-        found = [each for each in run if (each.name, each.outputs[0].shape if each.outputs else ()) == same]
+        place = [each.index for each in base if _kind(each) == _kind(operation)].index(operation.index)
+        found = [each for each in run if _kind(each) == _kind(operation)]
         if place >= len(found):
             return None
         index, number = table.instance.weights_place(product)
-        taken = found[place].inputs
-        if operation.index != index or number >= len(taken):
+        twin = found[place] if operation.index == index else _before(table, product, run, found[place])
+        if twin is None or number >= len(twin.inputs):
             return None
+        taken = twin.inputs
         terms = table.instance.weight_terms(product)
         data = taken[number].data.flatten()
         if data.numel() != base.operations[index].inputs[number].data.numel():
@@ -352,6 +286,23 @@ def masked_weights(evidence: Evidence, run: Trace) -> Tensor | None:
     return weight
 
 
+def _kind(operation: Operation) -> tuple[str, tuple[int, ...]]:
+    """What an operation has in common with its twin in another run."""
+    return operation.name, operation.outputs[0].shape if operation.outputs else ()
+
+
+def _before(table: AttentionTable, product: Contraction, run: Trace, summed: Operation) -> Operation | None:
+    """The twin of what multiplies values by weights before they are summed; None where the values are others."""
+    base = table.instance.run.trace
+    (index, _), (other, number) = table.instance.weights_place(product), table.instance.values_place(product)
+    mine = base.operations[index]
+    nearest = [each for each in base.operations[: product.operation.index] if _kind(each) == _kind(mine)]
+    found = [each for each in run.operations[: summed.index] if _kind(each) == _kind(mine)]
+    if index != other or not found or nearest[-1] is not mine or number >= len(found[-1].inputs):
+        return None
+    return found[-1] if torch.equal(found[-1].inputs[number].data, mine.inputs[number].data) else None
+
+
 def kept(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
     """What is allowed has weights that sum to one and stand to one another as without the mask."""
     table, rows = evidence.base, query_numbers(evidence)
@@ -359,8 +310,10 @@ def kept(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Findin
     weight, free = (torch.where(outcome.judged, each, 0.0) for each in (outcome.weight, outcome.free))
     before = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).index_add_(0, rows, free)
     sums = torch.zeros_like(before).index_add_(0, rows, weight)
-    if bool(((sums - before).abs() > SUM_TOLERANCE).any()) and not bool(table.with_sink.any()):
-        worst = float(sums[(sums - before).abs().argmax()])
+    is_normalized = (before - 1).abs() <= SUM_TOLERANCE  # linear attention without a denominator has other sums
+    excess = torch.where(is_normalized, (sums - before).abs(), 0.0)
+    if bool((excess > SUM_TOLERANCE).any()) and not bool(table.with_sink.any()):
+        worst = float(sums[excess.argmax()])
         yield Finding(
             "violation",
             "weights-sum-to-one",
@@ -396,7 +349,7 @@ def violated(evidence: Evidence, outcomes: list[MaskOutcome], name: str) -> Iter
         yield Finding("violation", "mask-argument", "mask", f"{name} has no effect on any weight", line)
         return
     best = min(outcomes, key=lambda each: int(each.wrong.sum()))
-    leaks = best.wrong & ~best.blocked
+    leaks = best.leaks
     at = int((leaks if bool(leaks.any()) else best.wrong).nonzero()[0])
     verb = (
         f"has weight {float(best.weight[at]):.3g} where {name} blocks it"

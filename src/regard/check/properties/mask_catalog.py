@@ -15,11 +15,25 @@ MASKS = (
         "scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf)",
     ),
     Property(
+        "later-tokens-hidden",
+        "masked",
+        "where every attention is causal, nothing else leads from a later token to an earlier output",
+        "The model sees what it shall predict.",
+        "x = self.norm(x)  # over the channels of a token: no mean, norm or convolution over later tokens",
+    ),
+    Property(
         "blocked-scores",
         "masked",
         "a key whose score is blocked has weight zero",
         "Queries attend to keys that the mask hides.",
         "scores = scores.masked_fill(~mask, -torch.inf)  # last before the softmax",
+    ),
+    Property(
+        "largest-kept",
+        "masked",
+        "where a query keeps some keys by their scores, they are as many as it is told, and have the largest",
+        "What a query looks for is hidden from it, or far more is seen than was meant.",
+        "least = scores.topk(k, dim=-1).values[..., -1:]  # kthvalue counts from the smallest",
     ),
     Property(
         "mask-argument",
@@ -85,6 +99,13 @@ MASKS = (
         "allowed = causal & (target != pad)[:, None, None, :]",
     ),
     Property(
+        "mask-of-one-sequence",
+        "masked",
+        "a causal mask holds among the tokens of one sequence, not between a target and its encoded source",
+        "The first tokens of a translation are made of the first tokens of its source alone.",
+        "x = x + self.cross(x, memory, memory)  # no causal mask: the whole source was there before the first token",
+    ),
+    Property(
         "mask-same-for-heads",
         "masked",
         "a mask holds for every head",
@@ -101,7 +122,7 @@ MASKS = (
     Property(
         "window-as-documented",
         "masked",
-        "a window that is documented to have the token itself has as many tokens as it is told",
+        "a window reaches as far as its documentation says: with the token itself, or as far ahead as back",
         "One token more or fewer than somebody expects who reads the documentation, or loads other weights.",
         "mask = torch.ones(T, T).tril() * torch.ones(T, T).triu(1 - window)  # window tokens, itself included",
     ),

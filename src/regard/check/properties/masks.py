@@ -9,20 +9,22 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT, is_saturated
 from regard.check.properties.sums import query_numbers
-from regard.check.roles.influence import is_chosen
+from regard.check.roles.influence import is_chosen, selections
+from regard.check.roles.instances import AttentionInstance
 
 __all__ = ["Pattern", "built_in_pattern", "mask_findings", "square"]
 
-ZERO_WEIGHT = 1e-30
-BLOCKED = -1e4
-"""Scores from here down were put there in order to block."""
 NOTICEABLE = 1e-3
 """Of the largest weight of a query: a smaller one was meant to be none."""
 FROM_FIRST_KEY = "causal, from the first key on"
 """With more keys than queries, the first query stands at the first key, as in PyTorch, not the last at the last."""
-BOTH_WAYS = frozenset({"blocks", "window"})
-"""Masks of which each has a causal half: a query sees as much of what comes later as of what came before."""
+AFTER_PREFIX = "causal after a prefix that all see"
+ITSELF_LAST = "causal, and a token sees itself only where it sees no other"
+"""As in Reformer (Kitaev et al. 2020, section 2), whose queries are its keys."""
+NOT_CAUSAL = {"blocks": "one of blocks", "window": "a window on both sides", AFTER_PREFIX: AFTER_PREFIX}
+"""Masks that are meant by who does not say that all is causal: a query sees some of what comes later."""
 Pattern = str
 
 
@@ -35,6 +37,9 @@ def allowed_of(evidence: Evidence) -> Tensor:
     tables = [evidence.base]
     if evidence.fresh.num_heads == evidence.base.num_heads and len(evidence.fresh.weight) == len(evidence.base.weight):
         tables.append(evidence.fresh)
+    if is_saturated(evidence):  # the weights do not tell, the scores do
+        live = (evidence.base.masked > BLOCKED) | (evidence.fresh.masked > BLOCKED)
+        return square(evidence, evidence.base.dense(live, False))
     dense = torch.stack([evidence.base.dense(each.weight, 0.0) for each in tables])
     allowed = (dense.abs() > ZERO_WEIGHT).any(0)
     equal = (dense.amax(-1) - dense.amin(-1) < 1e-12).all(0) & (allowed.sum(-1) > 1)
@@ -74,7 +79,7 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
         if torch.equal(allowed, (distance >= low) & (distance <= high)):
             if low == 0:
                 return "causal window", ""
-            if low == -high or (low < 0 < high and queries == keys and low > -(keys - 1) and high < queries - 1):
+            if low == -high:
                 return "window", ""
             if queries == keys:
                 return _band(low, high, keys)
@@ -84,6 +89,8 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
         return "sparse causal", ""
     if queries == keys > 2 and torch.equal(allowed, ~torch.eye(keys, dtype=torch.bool)):
         return "every key but the query's own", ""
+    if queries == keys > 2 and torch.equal(allowed, (rows > columns) | (rows + columns == 0)):
+        return ITSELF_LAST, ""
     if queries == keys and not bool(allowed.diagonal().any()):
         return "gap", "no query sees itself: the mask is the wrong way round"
     if queries == keys and not bool(allowed.diagonal().all()) and not bool(allowed.triu(1).any()):
@@ -91,7 +98,7 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
         listed = ", ".join(map(str, blind))
         return "gap", f"queries {listed} do not see themselves: they see what is before them, and not all of that"
     if queries == keys and torch.equal(allowed, (rows >= columns) | allowed[0]) and bool(allowed[0].diff().sum() == 1):
-        return "causal after a prefix that all see", ""
+        return AFTER_PREFIX, ""
     last = int(allowed.any(0).nonzero().max()) + 1 if bool(allowed.any()) else keys
     if last < keys and bool(allowed[:, :last].all()):
         listed = ", ".join(map(str, range(last, keys)))
@@ -123,11 +130,13 @@ def _depends_on_content(evidence: Evidence) -> bool:
     base, fresh = evidence.base, evidence.fresh
     if len(base.weight) != len(fresh.weight):
         return True
-    return bool(((base.weight.abs() > ZERO_WEIGHT) != (fresh.weight.abs() > ZERO_WEIGHT)).any())
+    return not is_saturated(evidence) and bool(
+        ((base.weight.abs() > ZERO_WEIGHT) != (fresh.weight.abs() > ZERO_WEIGHT)).any()
+    )
 
 
 def _are_chosen(evidence: Evidence) -> bool:
-    """Whether queries or keys were chosen by their numbers, after they were projected."""
+    """Whether queries or keys were chosen by their numbers, after they were projected, or values by the scores."""
     instance = evidence.base.instance
     if not instance.scores:
         return False  # no step shows them
@@ -135,7 +144,25 @@ def _are_chosen(evidence: Evidence) -> bool:
     projections: set[int] = set()
     for operation, number in (scores.left_place, scores.right_place):
         projections |= run.owner_of(run.tags.inputs[operation][number])
-    return is_chosen(run.trace, scores.operation.index, min(projections, default=0))
+    first, last = scores.operation.index, instance.sums[0].operation.index
+    if is_chosen(run.trace, first, min(projections, default=0)) or is_chosen(run.trace, last, first):
+        return True
+    return _is_mask_chosen(instance, first, last)
+
+
+def _is_mask_chosen(instance: AttentionInstance, first: int, last: int) -> bool:
+    """Whether scores meet a mask, two numbers at most, that was made of places which the run chose by its numbers."""
+    run = instance.run
+    places = {record.storage for index in selections(run.trace) for record in run.trace.operations[index].outputs}
+    chosen = run.trace.made_of(places) if places else set()
+    scores = {each.operation.index for each in instance.scores}
+    for operation in run.trace.operations[first + 1 : last + 1] if chosen else ():
+        of_scores = [bool(run.owner_of(tags) & scores) for tags in run.tags.inputs[operation.index]]
+        beside = [record for record, is_score in zip(operation.inputs, of_scores, strict=False) if not is_score]
+        masks = [each for each in beside if each.storage in chosen and len(set(each.data.flatten().tolist())) <= 2]
+        if any(of_scores) and masks:
+            return True
+    return False
 
 
 def _unblocked(evidence: Evidence) -> Finding | None:
@@ -145,20 +172,22 @@ def _unblocked(evidence: Evidence) -> Finding | None:
     last = max((each.operation.index for each in table.instance.scores), default=len(run.trace))
     kept = torch.full((len(layout.used) + 1,), -1)
     kept[:-1][layout.used] = torch.arange(int(layout.used.sum()))
+    queries = query_numbers(evidence)
+    lowest = torch.full((int(queries.max()) + 1,), -torch.inf, dtype=torch.float64)
+    # A query whose keys are all blocked before the softmax has to read one of them, as a token that sees no other does.
+    with_a_key = lowest.scatter_reduce(0, queries, table.masked, "amax") > BLOCKED
     for operation in run.trace.operations[last + 1 :]:
         for record, tags in zip(operation.outputs[:1], run.tags.outputs[operation.index], strict=False):
             if not record.data.is_floating_point() or not bool((record.data <= BLOCKED).any()):
                 continue
             rows = kept[layout.row_of[tags]]
-            blocked = torch.zeros(len(table.weight), dtype=torch.bool)
-            blocked[rows[(rows >= 0) & (record.data <= BLOCKED)]] = True
-            free = torch.zeros_like(blocked)
-            free[rows[(rows >= 0) & (record.data > BLOCKED)]] = True
-            queries = query_numbers(evidence)
-            with_a_key = torch.zeros(int(queries.max()) + 1, dtype=torch.bool).index_put_(
-                (queries[free],), torch.tensor(True)
-            )
-            seen = blocked & with_a_key[queries] & (table.weight > ZERO_WEIGHT)
+            scores = torch.full((len(table.weight),), torch.nan, dtype=torch.float64)
+            scores[rows[rows >= 0]] = record.data[rows >= 0].double()
+            # Where a large number is added to all of them, or all are written later, none is blocked.
+            largest = lowest.scatter_reduce(0, queries, scores.nan_to_num(-torch.inf, neginf=-torch.inf), "amax")
+            lowered = (scores <= largest[queries] + BLOCKED / 2) & (largest[queries] > -torch.inf)
+            blocked = (scores <= BLOCKED) & lowered & with_a_key[queries]
+            seen = blocked & (table.weight > ZERO_WEIGHT)
             if bool(seen.any()):
                 at = int(seen.nonzero()[0])
                 key, query, weight = table.key.token[at], table.query.token[at], float(table.weight[at])
@@ -183,6 +212,9 @@ def _replaced(evidence: Evidence) -> Finding | None:
         or not torch.equal(same, fresh.masked == numbers)
     ):
         return None  # as where scores are clamped
+    top = torch.full((int(rows.max()) + 1,), -torch.inf, dtype=torch.float64)
+    if bool((top.scatter_reduce(0, rows, base.masked, "amax") == numbers).all()):
+        return None  # the maximum of each query's scores is subtracted
     largest = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).scatter_reduce(
         0, rows[~same], base.weight[~same], "amax"
     )
@@ -212,8 +244,12 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
     if evidence.is_masked:
         yield Finding("open", "mask-given", "mask", "judged with the mask that was handed over", line)
         return
-    if _depends_on_content(evidence) or _are_chosen(evidence):
+    if _depends_on_content(evidence):
         yield Finding("design", "sparse-by-content", "mask", "which keys have a weight depends on the tokens", line)
+        return
+    if _are_chosen(evidence):
+        message = "which queries, keys or values take part is chosen by their numbers"
+        yield Finding("design", "sparse-by-content", "mask", message, line)
         return
     if not bool((allowed == allowed[:, :1]).all()) and len(set(evidence.base.query.stream.tolist())) > 1:
         message = "which keys are blocked is not told: tokens of several sequences ask together, and their heads mix"
@@ -247,11 +283,11 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("design", "mask-pattern", "mask", f"its own mask: {pattern}; {wrong}", line)
     elif wrong:
         yield Finding("violation", "mask-pattern", "mask", wrong, line)
-    elif pattern in BOTH_WAYS and evidence.promises_causal:
+    elif pattern in NOT_CAUSAL and evidence.promises_causal:
         query, key = (int(each) for each in first.triu(1).nonzero()[0])
         message = (
-            f"its documentation says that it is causal; its own mask is one of {pattern}, in which query {query} sees "
-            f"key {key}, a later one"
+            f"its documentation says that it is causal; its own mask is {NOT_CAUSAL[pattern]}, in which query "
+            f"{query} sees key {key}, a later one"
         )
         yield Finding("violation", "mask-pattern", "mask", message, line)
     elif pattern == "causal":

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -37,33 +40,18 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
     others = {size for axis, size in enumerate(shape[:-1] if sequence else shape) if axis not in stream.token_axes}
     if any(shape[axis] in others for axis in stream.token_axes):
         return  # an output with other axes could not be told from one that mixes its tokens
-    scores = table.values.score
-    owner = scores.amax(-1).clamp(min=0)
+    shown = _Outputs(invocation, evidence, stream, frozen)
     line = table.instance.sums_location
     tokens = int(table.query.token.max()) + 1
     dead: list[int] = []
     moved = 0
-    for sample, token, head in _places(table, tokens):
-        rows = (
-            (table.query.sample[owner].clamp(min=0) == sample)
-            & (table.query.token[owner] == token)
-            & (table.head[owner] == head)
-            & (scores >= 0).any(-1)
-        )
+    tried = list(_places(table, tokens))
+    for number, (sample, token, head) in enumerate(itertools.chain(tried, shown.exchanged(tokens))):
+        rows = shown.rows(sample, [token], head)
         if not bool(rows.any()):
             continue
-        given, start = {}, 0
-        for each in table.instance.sums:
-            count = each.output.data.numel()
-            mine = rows[start : start + count].reshape(each.output.shape)
-            base = frozen[each.operation.index]
-            noise = torch.linspace(0.5, 1.5, count, dtype=base.dtype).reshape(base.shape)
-            given[each.operation.index] = torch.where(mine, base + noise, base)
-            start += count
-        run = record_invocation(invocation, frozen={**frozen, **given})
-        if run.error or not run.same_operations(trace):
-            return
-        places = _changed(trace, run, stream, shape)
+        given = shown.given(rows)
+        places = shown.changed(given)
         if places is None:
             return
         wanted, heads, changed = {(sample, token)}, {each[2] for each in places}, {each[:2] for each in places}
@@ -84,6 +72,16 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
                 line,
             )
             return
+        elif changed != wanted and number >= len(tried) and not sequence:
+            columns = shape[stream.token_axes[1]]
+            read, shown_at = (divmod(each, columns) for each in (token, min(each for _, each in changed)))
+            message = "what row {}, column {} attended to is returned at row {}, column {}".format(*read, *shown_at)
+            yield Finding("violation", "output-at-its-place", "output", message, line)
+            return
+        elif changed > wanted and _is_convolved(table):
+            message = "a convolution mixes what neighbouring tokens attended to"
+            yield Finding("design", "output-of-the-token", "heads joined", message, line)
+            return
         elif changed != wanted:
             mixed = sorted(changed - wanted) or sorted(changed)
             yield Finding(
@@ -95,6 +93,8 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
                 line,
             )
             return
+    if len(set(dead)) < table.num_heads:  # heads of other weights may be for some tokens alone, as for global ones
+        dead = [head for head in dead if not shown.changed(shown.given(shown.rows(0, range(tokens), head)))]
     if dead:
         listed = ", ".join(str(each) for each in sorted(set(dead)))
         which = "nothing that is attended to" if len(set(dead)) == table.num_heads else f"head {listed}"
@@ -104,6 +104,79 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
         which = f"each of {table.num_heads} heads" if table.num_heads > 1 else "one head"
         message = f"{which}: what a query read reaches its token's output"
         yield Finding("holds", "output-of-the-token", "heads joined", message, line)
+
+
+def _is_convolved(table: AttentionTable) -> bool:
+    """Whether the weighted sums go through a convolution that reads several places at once."""
+    trace = table.instance.run.trace
+    made = trace.made_of(each.output.storage for each in table.instance.sums)
+    return any(
+        each.name == "convolution"
+        and each.inputs[0].storage in made
+        and math.prod(each.inputs[1].data.shape[2:]) > 1  # (channels out, channels in, *kernel)
+        for each in trace
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Outputs:
+    """What becomes of the weighted sums of some queries, with all others held."""
+
+    invocation: Invocation
+    evidence: Evidence
+    stream: Stream
+    """Of the queries."""
+    frozen: Mapping[int, Tensor]
+
+    def rows(self, sample: int, tokens: Sequence[int], head: int) -> Tensor:
+        """(sums): which are of some tokens of a sample and a head."""
+        table = self.evidence.base
+        scores = table.values.score
+        owner = scores.amax(-1).clamp(min=0)
+        return (
+            (table.query.sample[owner].clamp(min=0) == sample)
+            & torch.isin(table.query.token[owner], torch.tensor(tokens))
+            & (table.head[owner] == head)
+            & (scores >= 0).any(-1)
+        )
+
+    def given(self, rows: Tensor) -> dict[int, Tensor]:
+        """The weighted sums with others in some rows, by the index of their operation."""
+        given, start = {}, 0
+        for each in self.evidence.base.instance.sums:
+            count = each.output.data.numel()
+            mine = rows[start : start + count].reshape(each.output.shape)
+            base = self.frozen[each.operation.index]
+            noise = torch.linspace(0.5, 1.5, count, dtype=base.dtype).reshape(base.shape)
+            given[each.operation.index] = torch.where(mine, base + noise, base)
+            start += count
+        return given
+
+    def changed(self, given: Mapping[int, Tensor]) -> set[tuple[int, int, int]] | None:
+        """The samples, tokens and heads of the output that change with weighted sums; None where that is not known."""
+        run = record_invocation(self.invocation, frozen={**self.frozen, **given})
+        trace = self.evidence.base.instance.run.trace
+        if run.error or not run.same_operations(trace):
+            return None
+        return _changed(trace, run, self.stream, self.invocation.arguments[self.stream.argument].shape)
+
+    def exchanged(self, tokens: int) -> Iterator[tuple[int, int, int]]:
+        """A token whose output does not show what it read, while another token's does.
+
+        Windows that are put back wrongly leave some tokens at their places, those that `_places` has among them. For
+        each binary digit of the tokens' numbers those that have it are changed at once: any two tokens differ in one.
+        """
+        for digit in range((tokens - 1).bit_length()):
+            of_digit = [each for each in range(tokens) if each >> digit & 1]
+            rows = self.rows(0, of_digit, 0)
+            changed = self.changed(self.given(rows)) if bool(rows.any()) else None
+            if changed is None:
+                return
+            stray = {token for _, token, _ in changed} - {*of_digit}
+            lost = {*of_digit} - {token for _, token, _ in changed}
+            if stray and lost:
+                yield 0, min(lost), 0
+                return
 
 
 def projected_once(evidence: Evidence) -> Iterator[Finding]:
@@ -123,6 +196,8 @@ def projected_once(evidence: Evidence) -> Iterator[Finding]:
                 if other is None or index in bilinear:
                     continue
                 before = other.right if side == "right" else other.left
+                if _times_applied(matrix, run) > 2:
+                    continue  # a recurrent layer goes from token to token by one matrix
                 if before.storage == matrix.storage and before.offset == matrix.offset and _is_weight(matrix, run):
                     yield Finding(
                         "violation",
@@ -133,6 +208,11 @@ def projected_once(evidence: Evidence) -> Iterator[Finding]:
                     )
                     return
     yield _projection(evidence)
+
+
+def _times_applied(matrix: TensorRecord, run: TaggedRun) -> int:
+    sides = [(each.left, each.right) for each in run.products]
+    return sum(any((one.storage, one.offset) == (matrix.storage, matrix.offset) for one in both) for both in sides)
 
 
 def _projection(evidence: Evidence) -> Finding:

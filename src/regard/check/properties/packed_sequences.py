@@ -67,5 +67,5 @@ def _reached(invocation: Invocation, stream: Stream, tokens: int, given: dict[st
         moved = depends(invocation, stream.argument, stream.token_axes[0], token, arguments)
         if not moved or moved[0].ndim <= stream.token_axes[0] or moved[0].shape[stream.token_axes[0]] != tokens:
             return None
-        found.append(moved[0].movedim(stream.token_axes[0], 0).flatten(1).any(-1))
+        found.append(moved[0].movedim(stream.token_axes[0], 0).reshape(tokens, -1).any(-1))
     return torch.stack(found, -1)

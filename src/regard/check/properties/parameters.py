@@ -57,10 +57,22 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
         before = [each.detach().clone() for each in outputs]
         total = sum((each * _toward(each)).sum() for each in outputs)
         assert isinstance(total, Tensor)
-        found = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+        weights = {name: next(each.parameters()) for name, each in norms.items()}
+        learned = [*parameters.values(), *(each for each in weights.values() if each.requires_grad)]
+        found = torch.autograd.grad(total, learned, allow_unused=True)
     except (Failed, RuntimeError):
         return
+    found, of_norms = found[: len(parameters)], found[len(parameters) :]
     yield from _in_the_place_of(norms, dict(counts))
+    moving = {
+        name
+        for name, gradient in zip((name for name, each in weights.items() if each.requires_grad), of_norms, strict=True)
+        if _moves(gradient)
+    }
+    for name, other in _thrown_away(norms, dict(counts), moving):
+        if not _has_effect(invocation, live, weights[name], before):
+            message = f"{name} has no effect: what it returns is not used, and what {other} returns is"
+            yield Finding("violation", "norm-used", "projections", message)
     has_cache = are_written(kept)
     used = {tuple(one.shape) for one, gradient in zip(parameters.values(), found, strict=True) if _moves(gradient)}
     for (name, parameter), gradient in zip(parameters.items(), found, strict=True):
@@ -102,18 +114,29 @@ def _counted(modules: dict[str, nn.Module]) -> Counter[str]:
 
 def _in_the_place_of(norms: dict[str, nn.Module], counts: dict[str, int]) -> Iterator[Finding]:
     """Norms that are never called, beside others of the same kind and size that are called several times."""
+    for name in norms:
+        other = next((each for each in _siblings(norms, name) if counts.get(each, 0) > 1), None)
+        if name not in counts and other is not None:
+            message = f"{name} has no effect: it is constructed and not used, and {other} is used {counts[other]} times"
+            yield Finding("violation", "norm-used", "projections", message)
+
+
+def _thrown_away(norms: dict[str, nn.Module], counts: dict[str, int], moving: set[str]) -> Iterator[tuple[str, str]]:
+    """Norms that are called and have no gradient, each with one of the same kind and size that has one."""
     for name, module in norms.items():
-        if name in counts:
-            continue
-        place, (own, *_) = name.rpartition(".")[0], module.parameters()
-        for other, sibling in norms.items():
-            same = type(sibling) is type(module) and other.rpartition(".")[0] == place
-            if same and counts.get(other, 0) > 1 and next(sibling.parameters()).shape == own.shape:
-                message = (
-                    f"{name} has no effect: it is constructed and not used, and {other} is used {counts[other]} times"
-                )
-                yield Finding("violation", "norm-used", "projections", message)
-                break
+        other = next((each for each in _siblings(norms, name) if each in moving), None)
+        weight = next(module.parameters())
+        if name in counts and name not in moving and weight.requires_grad and other is not None:
+            yield name, other
+
+
+def _siblings(norms: dict[str, nn.Module], name: str) -> Iterator[str]:
+    """The other norms of a module that are of the same kind and size."""
+    module, place = norms[name], name.rpartition(".")[0]
+    for other, sibling in norms.items():
+        same = type(sibling) is type(module) and other.rpartition(".")[0] == place and other != name
+        if same and next(sibling.parameters()).shape == next(module.parameters()).shape:
+            yield other
 
 
 def _moves(gradient: Tensor | None) -> bool:

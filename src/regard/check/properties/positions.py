@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.check.location import CodeLocation
+from regard.check.properties.documentation import rotates_queries_and_keys
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.lengths import length_ratios
 from regard.check.roles.table import AttentionTable
@@ -20,8 +21,13 @@ MIN_DISTANCES = 3
 """Of a grid, that several pairs of tokens have: fewer show nothing."""
 
 
-def position_findings(evidence: Evidence) -> Iterator[Finding]:
-    """What positions do, shown by tokens that are all alike."""
+def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
+    """What positions do, shown by tokens that are all alike.
+
+    Args:
+        evidence: an attention.
+        text: the documentation.
+    """
     table = evidence.equal
     if table is None or not len(table.product) or not table.whole:
         return
@@ -32,13 +38,10 @@ def position_findings(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("design", "scale-by-position", "scale", f"{message} (log n)", line)
         table = replace(table, q=table.q / growth[:, None], product=table.product / growth)
     moves = {
-        "query": _moves(table.q, torch.stack([table.query.sample, table.head], -1), table.query.token),
-        "key": _moves(table.k, torch.stack([table.key.sample, table.head], -1), table.key.token),
+        "query": _moves(table.q, torch.stack([table.query.stream, table.query.sample, table.head], -1)),
+        "key": _moves(table.k, torch.stack([table.key.stream, table.key.sample, table.head], -1)),
     }
-    values = table.values
-    used = values.score >= 0
-    spread = torch.where(used, values.value, values.value[:, :1])
-    value_moves = bool(((spread - spread[:, :1]).abs() > SAME * max(1.0, float(spread.abs().max()))).any())
+    value_moves = _values_move(table)
     scores = table.dense(table.product)
     if not any(moves.values()) and _is_split(evidence) and bool((_spread(scores) > SAME).any()):
         yield from _of_added_products(scores, line)
@@ -53,13 +56,12 @@ def position_findings(evidence: Evidence) -> Iterator[Finding]:
     relative = _toeplitz(scores)
     keeps_length = _same_length(table.q, table.query.token) and _same_length(table.k, table.key.token)
     if value_moves and relative and keeps_length and _values_keep_lengths(table):
-        yield Finding(
-            "violation",
-            "values-without-positions",
-            "positions",
-            "values are rotated by their position, as queries and keys are",
-            line,
-        )
+        message = "values are rotated by their position, as queries and keys are"
+        if rotates_queries_and_keys(text):
+            message = f"{message}; by the documentation queries and keys are rotated alone"
+            yield Finding("violation", "values-without-positions", "positions", message, line)
+        else:  # proposed with rotary positions, to tell absolute positions as well
+            yield Finding("design", "rotary-values", "positions", f"{message}: what is read tells its position", line)
         return
     if not value_moves and not keeps_length and not relative and not evidence.base.normalized and _stretched(evidence):
         yield Finding(
@@ -86,9 +88,33 @@ def position_findings(evidence: Evidence) -> Iterator[Finding]:
         ) + ": the score of the same two tokens at the same distance is not the same"
         yield Finding("violation", "positions-relative", "positions", message, line)
         return
+    turned = _turned_apart(table)
+    if turned:
+        yield Finding("violation", "positions-relative", "positions", turned, line)
+        return
     yield Finding(
         "design", "rotary", "positions", "rotary positions: scores depend on the distance of two tokens", line
     )
+
+
+def _turned_apart(table: AttentionTable) -> str:
+    """What is said where the first token is not turned as a key, and is as a query, or the other way round."""
+    if not torch.equal(table.query.stream, table.key.stream):
+        return ""
+    still, turned = list[str](), list[str]()
+    for name, vectors, source, owner in (
+        ("query", table.q, table.q_source, table.query),
+        ("key", table.k, table.k_source, table.key),
+    ):
+        ratios = length_ratios(vectors, source)
+        if not len(ratios) or float(ratios.max() - ratios.min()) > 1e-6 * float(ratios.max()):
+            return ""  # it is not known what they were before
+        first = owner.token == 0
+        gap = (vectors[first] - float(ratios.mean()) * source[first]).abs().max()
+        (still if float(gap) <= 1e-6 * float(vectors.abs().max()) else turned).append(name)
+    if not still or not turned:
+        return ""
+    return f"the {turned[0]} of the first token is rotated, its {still[0]} is not: a token is at a distance from itself"
 
 
 def _order_of_channels(table: AttentionTable) -> str:
@@ -146,18 +172,29 @@ def _of_added_products(scores: Tensor, line: CodeLocation | None) -> Iterator[Fi
     yield Finding("violation", "positions-relative", "positions", message, line)
 
 
+def _values_move(table: AttentionTable) -> bool:
+    """Whether the values of one sum differ that are of one stream; that of a sink, which is no token's, is left out."""
+    used, values = table.values.score >= 0, table.values.value
+    largest = max(1.0, float(values[used].abs().max()))
+    for stream in set(table.values.stream[used].tolist()):
+        mine = used & (table.values.stream == stream)
+        first = values.gather(-1, mine.long().argmax(-1, keepdim=True))
+        if bool(((values - first).abs()[mine] > SAME * largest).any()):
+            return True
+    return False
+
+
 def _values_keep_lengths(table: AttentionTable) -> bool:
     """Whether the values of one query are as long as one another: rotated, and not padded."""
     values = table.values
     scores = values.score.clamp(min=0)
     rows = (values.score >= 0).all(-1) & (table.query.token == table.query.token.max())[scores].all(-1)
-    rows &= (table.head[scores] == 0).all(-1) & (table.query.sample[scores] <= 0).all(-1)
     lengths = values.value[rows].norm(dim=0)
     return not len(lengths) or float(lengths.max() - lengths.min()) < 1e-6 * float(lengths.max())
 
 
-def _moves(vectors: Tensor, groups: Tensor, tokens: Tensor) -> bool:
-    """Whether vectors of the same content differ with the position."""
+def _moves(vectors: Tensor, groups: Tensor) -> bool:
+    """Whether vectors of the same content, those of one group, differ with the position."""
     inverse = torch.unique(groups, dim=0, return_inverse=True)[1]
     first = torch.zeros(int(inverse.max()) + 1, vectors.shape[-1], dtype=vectors.dtype)
     first[inverse.flip(0)] = vectors.flip(0)

@@ -13,10 +13,12 @@ from regard.check.properties.masks import mask_findings
 from regard.check.properties.scores import fit_scores, score_findings
 from regard.check.properties.sums import query_numbers, sums_by
 from regard.check.properties.weights import weight_findings
+from regard.check.roles.influence import influence_of
 from regard.check.roles.instances import TaggedRun
 from regard.check.roles.reading import reader_of
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
+from regard.check.trace.operation import Trace
 
 __all__ = ["BY_HAND", "confirmed", "linear_findings", "read_evidence", "read_findings"]
 
@@ -81,7 +83,7 @@ def _judged(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
     if fit is None:
         message = "its weights are no softmax, or too few of them are not zero: its scores were not judged"
         yield Finding("open", "scores-bilinear", "scores", message)
-    elif fit.linear or invocation.arrays or evidence.base.instance.steps & EXPONENTIALS:
+    elif fit.linear or invocation.arrays or _has_exponentials_of_scores(invocation, evidence.base.instance.run.trace):
         yield from score_findings(evidence, fit)
         if fit.linear:
             message = "none: queries, keys and values are multiplied as they are handed over"
@@ -90,9 +92,24 @@ def _judged(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
             yield Finding("absent", "positions", "positions", message)
     else:
         message = (
-            "its weights sum to 1 and are no exponentials: another function of queries and keys (linear attention)"
+            "its weights sum to 1 and are no exponentials of scores: another function of queries and keys (linear "
+            "attention)"
         )
         yield Finding("design", "linear-attention", "scores", message)
+
+
+def _has_exponentials_of_scores(invocation: Invocation, trace: Trace) -> bool:
+    """Whether an exponential is of a query and a key: one of each alone is a feature map of linear attention."""
+    taken = [each for each in trace if each.name in EXPONENTIALS]
+    if not taken:
+        return False
+    names = {each.role: each.argument for each in invocation.streams}
+    sides = [names.get(role) for role in "qk"]
+    influence = influence_of(invocation, trace, keep=lambda each: each.kind == "token" and each.stream in sides)
+    rows = [[row for row, (source, _) in enumerate(influence.runs) if source.stream == side] for side in sides]
+    if not all(rows):
+        return True  # not known
+    return any(all(bool(influence.of(each.index, 0)[side].any()) for side in rows) for each in taken)
 
 
 def _channels(order: list[int]) -> Finding:
@@ -112,7 +129,9 @@ def confirmed(
         found: what these say.
         fresh: the arguments with all tokens drawn anew.
     """
-    if all(each.kind == "holds" for each in found):
+    if all(each.kind == "holds" or each.step == "mask" for each in found):  # of who is weighed, the output says no more
+        return found, evidence
+    if any(each.property == "softmax-of-scores" for each in found):  # whatever the output's weights sum to
         return found, evidence
     run = evidence.base.instance.run
     read = read_evidence(invocation, run, fresh, lambda base, other: replace(evidence, base=base, fresh=other))

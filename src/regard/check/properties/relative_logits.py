@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks import ZERO_WEIGHT
+from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import TaggedRun
+from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 
 __all__ = ["relative_logit_findings"]
@@ -32,6 +34,12 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
     if not learned:
         return
     line = learned[0].operation.location
+    stray = _of_another_query(evidence.base, learned)
+    if stray is None and len(invocation.streams[0].token_axes) == 1:
+        stray = _beside_the_padding(evidence.base, learned)
+    if stray is not None:
+        yield stray
+        return
     table = evidence.equal
     if table is None:
         message = "learned vectors are added to the scores: not judged, as tokens cannot be made alike"
@@ -56,6 +64,100 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
         return
     message = "queries or keys times a learned vector of their distance are added to the scores (Transformer-XL)"
     yield Finding("design", "relative-logits", "positions", message, line)
+
+
+def _of_another_query(table: AttentionTable, learned: list[Contraction]) -> Finding | None:
+    """A score to which the product of another token's query, or key, is added."""
+    run, rows = table.instance.run, table.rows_of_tags()
+    live = table.weight > ZERO_WEIGHT
+    for product in learned:
+        first, count = run.first_tag[product.operation.index], product.output.data.numel()
+        left = product.left_place in run.depends
+        place, terms = (product.left_place, product.left_terms) if left else (product.right_place, product.right_terms)
+        made_of = run.tags.inputs[place[0]][place[1]].flatten()[terms]
+        owners = [_owners_of_tags(table, queries=queries)[made_of].amax(-1) for queries in (True, False)]
+        for kept, lost in run.tags.sums:
+            mine = (lost >= first) & (lost < first + count) & (rows[kept] >= 0)
+            scores, elements = rows[kept[mine]], lost[mine] - first
+            query, key = (owner[elements] for owner in owners)
+            own = (query == table.query.token[scores]) | (key == table.key.token[scores])
+            wrong = live[scores] & (query >= 0) & ~own
+            if bool(wrong.any()):
+                at = int(wrong.nonzero()[0])
+                score = scores[at]
+                message = (
+                    f"a learned vector times the query of token {int(query[at])} is added to the score of query "
+                    f"{int(table.query.token[score])} and key {int(table.key.token[score])}"
+                )
+                return Finding("violation", "logits-of-the-query", "positions", message, product.operation.location)
+    return None
+
+
+def _beside_the_padding(table: AttentionTable, learned: list[Contraction]) -> Finding | None:
+    """A distance whose scores take the padding of a shift, while as many vectors as distances leave one for none.
+
+    Elsewhere a distance may have no vector on purpose, as one beyond the last.
+    """
+    run, rows = table.instance.run, table.rows_of_tags()
+    if any(len(torch.unique(each.stream)) > 1 for each in (table.query, table.key)):
+        return None  # keys of a memory besides: their distances are others
+    live, distance = table.weight > ZERO_WEIGHT, table.query.token - table.key.token
+    seen = torch.unique(distance[live])
+    for product in learned:
+        first, count = run.first_tag[product.operation.index], product.output.data.numel()
+        left = product.left_place in run.depends
+        asking, vector = (each[:, 0] for each in (product.left_terms, product.right_terms)[:: 1 if left else -1])
+        if not bool((torch.unique(asking, return_counts=True)[1] == len(seen)).all()) or not _is_padded(
+            run, first, count
+        ):
+            continue
+        with_vector, used = torch.zeros_like(live), torch.zeros(int(vector.max()) + 1, dtype=torch.bool)
+        for kept, lost in run.tags.sums:
+            mine = (lost >= first) & (lost < first + count) & (rows[kept] >= 0)
+            scores = rows[kept[mine]]
+            with_vector[scores] = True
+            used[vector[lost[mine] - first][live[scores]]] = True
+        has = {int(each): with_vector[live & (distance == each)] for each in seen}
+        without = [each for each, of_distance in has.items() if not bool(of_distance.any())]
+        spare = int((~used[torch.unique(vector)]).sum())
+        if without and spare and all(bool(has[each].all()) for each in has if each not in without):
+            message = (
+                f"the score of a key {_apart(without[0])} takes the padding in place of a learned vector, and one of "
+                f"the {len(seen)} vectors, as many as there are distances, goes to no score"
+            )
+            return Finding("violation", "vector-of-each-distance", "positions", message, product.operation.location)
+    return None
+
+
+def _apart(distance: int) -> str:
+    if not distance:
+        return "of the query's own token"
+    return f"{abs(distance)} token{'s' * (abs(distance) > 1)} {'back' if distance > 0 else 'ahead'}"
+
+
+def _is_padded(run: TaggedRun, first: int, count: int) -> bool:
+    """Whether zeros are set beside a product's results, as in a shift by a reshape."""
+    return any(
+        operation.name in ("constant_pad_nd", "cat")
+        and any(bool(((tags >= first) & (tags < first + count)).any()) for tags in run.tags.inputs[operation.index])
+        for operation in run.trace
+    )
+
+
+def _owners_of_tags(table: AttentionTable, *, queries: bool) -> Tensor:
+    """By tag, the token of the query, or key, that is made of it; -1 for what makes none."""
+    run = table.instance.run
+    of_tags = torch.full((run.num_tags + 1,), -1)
+    made_of, left = [], queries == table.layout.queries_left
+    for each in table.instance.scores:
+        place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
+        made_of.append(run.tags.inputs[place[0]][place[1]].flatten()[terms])
+    width = max(each.shape[-1] for each in made_of)
+    tags = torch.cat([pad(each, (0, width - each.shape[-1])) for each in made_of])[table.layout.used]
+    token = (table.query if queries else table.key).token
+    of_tags[tags] = token[:, None].expand(tags.shape)
+    of_tags[0] = -1
+    return of_tags
 
 
 def _is_same(numbers: Tensor, groups: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 
 import torch
@@ -12,12 +13,26 @@ from regard.check.trace.operation import Operation, TensorRecord, Trace
 
 __all__ = ["ACTIVATIONS", "residual_findings"]
 
+PRE_NORM = re.compile(r"pre[-_ ]?(?:layer[-_ ]?|rms[-_ ]?)?norm|\bpre[-_ ]?ln\b", re.I)
+"""In a name or a documentation: norms stand before the attention, and the residual goes past them."""
 ACTIVATIONS = frozenset({"gelu", "relu", "silu", "leaky_relu", "elu", "mish", "hardswish", "celu", "selu"})
 
 
-def residual_findings(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
-    """Violations of the sums around attentions."""
+def residual_findings(run: TaggedRun, instances: Sequence[AttentionInstance], text: str) -> Iterator[Finding]:
+    """Violations of the sums around attentions.
+
+    Args:
+        run: the run.
+        instances: its attentions.
+        text: the name and the documentation of what was called.
+    """
+    again = _added_again(run, instances) if len(instances) == 1 else None
     yield from _added_to_itself(run, instances)
+    if again is not None:
+        message = "the input is added to what it was added to before: the residual is twice"
+        yield Finding("violation", "residual-once", "block", message, again.location)
+    if PRE_NORM.search(text):
+        yield from _normalized_in_place(run, instances)
     for instance in instances:
         lost = _lost(run, instance)
         if lost is not None:
@@ -35,7 +50,7 @@ def _added_to_itself(run: TaggedRun, instances: Sequence[AttentionInstance]) -> 
         if not _is_sum(operation):
             continue
         one, two = run.tags.inputs[operation.index]
-        if one.shape != two.shape or not bool((one > 0).all()) or not torch.equal(one, two):
+        if not one.numel() or one.shape != two.shape or not bool((one > 0).all()) or not torch.equal(one, two):
             continue
         if not torch.equal(operation.inputs[0].data, operation.inputs[1].data):
             continue
@@ -47,6 +62,52 @@ def _added_to_itself(run: TaggedRun, instances: Sequence[AttentionInstance]) -> 
             continue
         yield Finding("violation", name, "block", message, operation.location)
         return
+
+
+def _added_again(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Operation | None:
+    """The sum of x and of x + attention(x): both the attention and the code that calls it add the residual."""
+    trace = run.trace
+    sums = {each.operation.outputs[0].storage for instance in instances for each in instance.sums}
+    attended = _reached(trace, sums, trace.operations)
+    made: dict[int, Operation] = {}
+    for operation in trace:
+        if _is_sum(operation):
+            for x, total in (operation.inputs, reversed(operation.inputs)):
+                before = made.get(total.storage)
+                if before is None or x.storage in attended or x.shape != total.shape:
+                    continue
+                is_of_x = [_is_same(each, x) for each in before.inputs]
+                other = before.inputs[is_of_x.index(False)] if is_of_x.count(True) == 1 else None
+                if other is not None and other.storage in attended and other.shape == x.shape:
+                    return operation
+        for record in (*operation.outputs, *operation.written):
+            if not operation.is_view:
+                made.pop(record.storage, None)
+                if _is_sum(operation):
+                    made[record.storage] = operation
+    return None
+
+
+def _normalized_in_place(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """A sum with an attention's output of what a norm has written into: the vector before the norm is gone."""
+    trace, written = run.trace, dict[int, Operation]()
+    attended = _reached(trace, {each.operation.outputs[0].storage for one in instances for each in one.sums}, [*trace])
+    for operation in trace:
+        if operation.name in ("mul_", "div_") and operation.written and len(operation.inputs) == 2:
+            into, factor = operation.written[0], operation.inputs[1]
+            is_by_token = factor.data.ndim == into.data.ndim and factor.shape[-1] == 1 < into.shape[-1]
+            if is_by_token and factor.storage in trace.made_of([into.storage]):
+                written[into.storage] = operation
+        elif _is_sum(operation) and operation.inputs[0].shape == operation.inputs[1].shape:
+            before = [each for each in operation.inputs if each.storage not in attended]
+            if len(before) == 1 and before[0].storage in written:
+                message = (
+                    "the norm writes into the vectors that it reads, which the attention's output is then added to: "
+                    "the residual is normalized as well, in what is said to be a pre-norm block"
+                )
+                location = written[before[0].storage].location
+                yield Finding("violation", "residual-before-norm", "block", message, location)
+                return
 
 
 def _lost(run: TaggedRun, instance: AttentionInstance) -> Operation | None:

@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from regard.check.location import CodeLocation
@@ -30,6 +31,10 @@ MAX_TEMPERATURE = 1 + 0.1 * math.log(64)
 """YaRN's, of queries and of keys, for texts 64 times as long: the longest that models are stretched to."""
 LEFT_TO_THE_INITIALIZATION = re.compile(r"GPTNeo(?!X)|T5")
 """Published models whose scores are not scaled, by the names of their classes."""
+SWITCHES = re.compile(
+    r"(use_|with_|is_)?(softmax_|attn_|attention_|qk_)?scal(e|ed|ing)(_(attn|attention|qk|scores?)\w*)?"
+)
+"""Options that say whether scores are scaled, or by what."""
 RELATIVE_BIAS = re.compile(r"has_relative_(?:attention_|position_)?bias")
 """An option of T5's attention: in all but the first layer the bias is handed over, and scores are not scaled either."""
 
@@ -72,7 +77,12 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     if any(LEFT_TO_THE_INITIALIZATION.match(type(each).__name__) for each in modules_in(invocation.target)):
         message = "scores are not scaled: the initialization does it"
         return Finding("design", "no-scale", "scale", message, line)
-    if any(RELATIVE_BIAS.fullmatch(name) for name in _attributes(invocation)):
+    for name, value in _attributes(invocation):
+        is_one = type(value) in (int, float) and value == 1 and name not in _arguments(invocation)
+        if SWITCHES.fullmatch(name) and (value is False or is_one):
+            message = f"scores are not scaled, as {name} = {value} says"
+            return Finding("design", "no-scale", "scale", message, line)
+    if any(RELATIVE_BIAS.fullmatch(name) for name, _ in _attributes(invocation)):
         message = "scores are not scaled, as in T5, where a layer may have a relative bias: the initialization does it"
         return Finding("design", "no-scale", "scale", message, line)
     if any(len(each.token_axes) == 2 for each in invocation.streams) and _is_gated(instance):
@@ -88,11 +98,21 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     return None
 
 
-def _attributes(invocation: Invocation) -> Iterator[str]:
-    """The names of what the target's modules hold."""
+def _attributes(invocation: Invocation) -> Iterator[tuple[str, Any]]:
+    """What the target's modules hold, by name."""
     for owner in modules_in(invocation.target):
         for module in owner.modules():
-            yield from vars(module)
+            yield from vars(module).items()
+
+
+def _arguments(invocation: Invocation) -> set[str]:
+    """The arguments of its modules' constructors: the default of one is nobody's choice."""
+    found: set[str] = set()
+    for owner in modules_in(invocation.target):
+        for module in owner.modules():
+            with suppress(ValueError, TypeError):
+                found |= set(inspect.signature(type(module)).parameters)
+    return found
 
 
 def _of_folded(total: float, width: int, line: CodeLocation | None) -> Finding:

@@ -12,6 +12,8 @@ from torch import Tensor
 from regard.check.properties.bias import bias_findings
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.lengths import length_ratios
+from regard.check.properties.merged_parts import merged_parts
+from regard.check.properties.saturation import BLOCKED, is_saturated
 from regard.check.properties.softmax_maximum import subtracted_maximum
 from regard.check.properties.sums import query_numbers
 from regard.check.roles.table import AttentionTable
@@ -57,9 +59,13 @@ def fit_scores(evidence: Evidence) -> ScoreFit | None:
         return None
     rows = query_numbers(evidence)
     live = (base.weight > MIN_WEIGHT) & (fresh.weight > MIN_WEIGHT)
+    logs = [each.weight.clamp(min=1e-300).log() for each in (base, fresh)]
+    if is_saturated(evidence):
+        live = (base.masked > BLOCKED) & (fresh.masked > BLOCKED)
+        logs = [each.masked for each in (base, fresh)]
     several = torch.zeros(int(rows.max()) + 1).index_add_(0, rows, live.float()) > 1
     live = live & several[rows] & ~(_uniform(base.weight, rows) | _uniform(fresh.weight, rows))
-    logs = [_centered(each.weight.clamp(min=1e-300).log(), rows, live) for each in (base, fresh)]
+    logs = [_centered(each, rows, live) for each in logs]
     products = [_centered(each.product, rows, live) for each in (base, fresh)]
     y, x = (logs[0] - logs[1])[live], (products[0] - products[1])[live]
     if len(x) < 2 or float(x.abs().max()) < 1e-9 or float(y.abs().max()) < 1e-12:
@@ -112,6 +118,20 @@ def _least_factor(change: Tensor, source: Tensor) -> float:
     return float(ratio.min()) if len(ratio) else math.nan
 
 
+def _heads(table: AttentionTable) -> str:
+    """How many heads there are, and how many of them share their keys."""
+    if table.num_heads < 2:
+        return ""
+    heads = f" in each of {table.num_heads} heads"
+    of_keys = table.keys_by_head
+    groups = len({tuple(keys.flatten().tolist()) for keys in of_keys})
+    if groups == 1:
+        return f"{heads}, which share one head of keys (multi-query attention)"
+    if groups < table.num_heads and table.num_heads % groups == 0:
+        return f"{heads}, {table.num_heads // groups} to a head of keys (grouped-query attention)"
+    return heads
+
+
 def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
     """What scores are, beside q . k / sqrt(width)."""
     table = evidence.base
@@ -120,6 +140,7 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
         yield (
             _capped(table, fit)
             or subtracted_maximum(evidence)
+            or merged_parts(evidence)
             or Finding(
                 "open",
                 "scores-bilinear",
@@ -129,8 +150,7 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
             )
         )
         return
-    heads = f" in each of {table.num_heads} heads" if table.num_heads > 1 else ""
-    yield Finding("holds", "scores-of-two-tokens", "scores", f"q . k of one query and one key{heads}", line)
+    yield Finding("holds", "scores-of-two-tokens", "scores", f"q . k of one query and one key{_heads(table)}", line)
     right = fit.width**-0.5
     biased = list(bias_findings(evidence, fit.bias, fit.scale))
     yield from biased

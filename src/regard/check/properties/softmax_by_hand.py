@@ -44,6 +44,10 @@ def by_hand_findings(evidence: Evidence, line: CodeLocation | None) -> Iterator[
         )
         yield Finding("violation", "softmax-over-keys", "weights", f"{message} of a query", line)
         return
+    crossed = None if is_read else _by_sums_of_other_queries(evidence, line)
+    if crossed is not None:
+        yield crossed
+        return
     if is_read and float(sums.max()) > 1 + TOLERANCE:
         message = f"the weights of a query, read off the output, sum to {float(sums.max()):.4g} over its keys, not to 1"
         yield Finding("violation", "weights-sum-to-one", "weights", message, line)
@@ -51,6 +55,31 @@ def by_hand_findings(evidence: Evidence, line: CodeLocation | None) -> Iterator[
     found = _sink(evidence, sums, line) if len(live) and bool((live < 1).all()) else None
     message = "its softmax is written by hand: seen in its output, not by itself"
     yield found or Finding("open", "weights-by-hand", "weights", message, line)
+
+
+def _by_sums_of_other_queries(evidence: Evidence, line: CodeLocation | None) -> Finding | None:
+    """Weights of key j that are divided by the sum of query j, as where the sums lost their axis of keys."""
+    table, run = evidence.base, evidence.base.instance.run
+    row_of = table.rows_of_tags()
+    exponentials, divided_at = torch.full_like(table.weight, torch.nan), line
+    for operation in run.trace:
+        rows = row_of[run.tags.outputs[operation.index][0]] if run.tags.outputs[operation.index] else row_of[:0]
+        known = rows >= 0
+        if operation.name.rstrip("_") in ("exp", "exp2") and bool(known.any()):
+            exponentials[rows[known]] = operation.outputs[0].data[known].double()
+        elif operation.name.rstrip("_") == "div" and bool(known.any()):
+            divided_at = operation.location
+    numbers, weights = (table.dense(each) for each in (exponentials, table.weight))
+    if numbers.shape[-1] != numbers.shape[-2] or bool(numbers.isnan().any()):
+        return None
+    if not torch.allclose(weights, numbers / numbers.sum(-1)[..., None, :], rtol=TOLERANCE, atol=0):
+        return None
+    sums = weights.sum(-1)
+    message = (
+        "the weight of key j is divided by the sum of query j's exponentials, not of its own query's: weights of a "
+        f"query sum to {float(sums.min()):.4g} to {float(sums.max()):.4g}"
+    )
+    return Finding("violation", "weights-sum-to-one", "weights", message, divided_at)
 
 
 def _sink(evidence: Evidence, sums: Tensor, line: CodeLocation | None) -> Finding | None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import torch
+from torch import Tensor
 
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import Influence, differs, influence_of, record_invocation
 from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.target import Failed, Invocation
-from regard.check.trace.operation import Trace
+from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["surrounding_findings"]
+__all__ = ["is_random", "surrounding_findings"]
 
 
 def surrounding_findings(
@@ -32,7 +34,7 @@ def surrounding_findings(
         yield from found if found or not holds else _samples_alike(invocation, base)
     if base.outputs and holds:
         yield from _places(invocation, base)
-    yield from _patches(run)
+    yield from _patches(invocation, run)
 
 
 def _samples_apart(invocation: Invocation, influence: Influence) -> Iterator[Finding]:
@@ -67,7 +69,7 @@ def _samples_alike(invocation: Invocation, base: Trace) -> Iterator[Finding]:
         elif isinstance(value, torch.Tensor) and value.numel() > 1:
             return  # it may say something else of each sample
     run = record_invocation(invocation, arguments)
-    if _is_random(invocation):
+    if is_random(invocation):
         return
     if run.error or not run.outputs or run.outputs[0].shape != base.outputs[0].shape:
         return
@@ -82,13 +84,13 @@ def _samples_alike(invocation: Invocation, base: Trace) -> Iterator[Finding]:
             return
 
 
-def _is_random(invocation: Invocation) -> bool:
-    """Whether it draws numbers, in evaluation mode as well."""
+def is_random(invocation: Invocation) -> bool:
+    """Whether its first output is drawn, in evaluation mode as well."""
     try:
-        first, second = (invocation.outputs(invocation.run(seed=seed)) for seed in (0, 1))
-    except Failed:
+        one, two = (invocation.outputs(invocation.run(seed=seed))[0] for seed in (0, 1))
+    except (Failed, IndexError):
         return True
-    return any(one.shape != two.shape or bool(differs(one, two).any()) for one, two in zip(first, second, strict=False))
+    return one.shape != two.shape or bool(differs(one, two).any())
 
 
 def _places(invocation: Invocation, base: Trace) -> Iterator[Finding]:
@@ -110,35 +112,69 @@ def _places(invocation: Invocation, base: Trace) -> Iterator[Finding]:
         yield Finding("violation", "output-at-its-place", "output", message)
 
 
-def _patches(run: TaggedRun) -> Iterator[Finding]:
-    """Each token that a picture was cut into holds all channels of one patch.
+def _patches(invocation: Invocation, run: TaggedRun) -> Iterator[Finding]:
+    """Each token that a map of features was cut into holds all channels of one place.
 
     A token is a row of what is added to, normalized or projected; a view alone may be one of several on the way there.
     """
     softmaxes = [each for each in run.trace if each.name in SOFTMAXES]
     scores = set[int]().union(*(run.owner_of(run.tags.inputs[each.index][0]) for each in softmaxes))
+    for stream in invocation.streams:
+        given = run.given.get(stream.argument)
+        if given is None or given.ndim != 4 or len(stream.token_axes) != 2 or stream.batch_axis is None:
+            continue
+        (channel_axis,) = {0, 1, 2, 3} - {stream.batch_axis, *stream.token_axes}
+        if channel_axis < 3 and _are_apart(given.shape, stream.token_axes, channel_axis):
+            tokens = _first_tokens(run, given.permute(stream.batch_axis, channel_axis, *stream.token_axes), 0)
+            if tokens is not None and not tokens[1]:
+                yield _mixed("places", tokens[0])
     for operation in run.trace:
         if operation.name != "convolution" or operation.outputs[0].data.ndim != 4:
             continue
         if run.owner_of(run.tags.inputs[operation.index][0]) & scores:
             continue  # it mixes the heads of scores or weights
-        samples, channels, height, width = operation.outputs[0].shape
-        start = run.first_tag[operation.index]
-        places = height * width
-        if places < 2 or channels < 2 or places == channels:  # as many: rows may be channels on their way
+        shape = operation.outputs[0].shape
+        tags = torch.arange(math.prod(shape)).reshape(shape) + run.first_tag[operation.index]
+        tokens = _first_tokens(run, tags, operation.index + 1)
+        if tokens is not None:
+            yield from () if tokens[1] else (_mixed("patches", tokens[0]),)
+            return
+
+
+def _mixed(called: str, operation: Operation) -> Finding:
+    message = f"the numbers of a token come from several {called}: channels and {called} are mixed"
+    return Finding("violation", "patches-whole", "projections", message, operation.location)
+
+
+def _are_apart(shape: Sequence[int], token_axes: Sequence[int], channel_axis: int) -> bool:
+    """Whether there are as many channels as in no row, column or map of places: its rows are of channels."""
+    channels, sides = shape[channel_axis], [shape[axis] for axis in token_axes]
+    return channels not in (*sides, math.prod(sides))
+
+
+def _first_tokens(run: TaggedRun, tags: Tensor, since: int) -> tuple[Operation, bool] | None:
+    """The first operation that takes all tokens of a map as rows, and whether each row is of one place.
+
+    Args:
+        run: the run.
+        tags: of the map (samples, channels, rows, columns).
+        since: the index of the first operation that may take them.
+    """
+    samples, channels, places = tags.shape[0], tags.shape[1], tags.shape[2] * tags.shape[3]
+    if places < 2 or channels < 2 or places == channels:  # as many: rows may be channels on their way
+        return None
+    start, count = int(tags.min()), tags.numel()
+    place_of = torch.empty(count, dtype=torch.long)
+    place_of[tags.flatten(2) - start] = torch.arange(places).expand(samples, channels, places)
+    for later in run.trace.operations[since:]:
+        if later.is_view:
             continue
-        for later in run.trace.operations[operation.index + 1 :]:
-            if later.is_view:
+        for each in (*run.tags.inputs[later.index], *run.tags.outputs[later.index])[:2]:
+            mine = (each >= start) & (each < start + count)
+            if each.ndim not in (2, 3) or each.shape[-1] != channels:
                 continue
-            for tags in (*run.tags.inputs[later.index], *run.tags.outputs[later.index])[:2]:
-                mine = (tags >= start) & (tags < start + samples * channels * places)
-                if tags.ndim not in (2, 3) or tags.shape[-1] != channels:
-                    continue
-                rows = mine.all(-1)
-                if int(mine.sum()) != samples * channels * places or int(rows.sum()) != samples * places:
-                    continue
-                spatial = (tags[rows] - start) % places
-                if bool((spatial != spatial[:, :1]).any()):
-                    message = "the numbers of a token come from several patches: channels and patches are mixed"
-                    yield Finding("violation", "patches-whole", "projections", message, later.location)
-                return
+            rows = mine.all(-1)
+            if int(mine.sum()) == count and int(rows.sum()) == samples * places:
+                spatial = place_of[each[rows] - start]
+                return later, bool((spatial == spatial[:, :1]).all())
+    return None

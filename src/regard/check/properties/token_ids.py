@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks import BLOCKED, ZERO_WEIGHT
+from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
@@ -42,10 +42,9 @@ def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) 
         if number in read:
             yield from _of_stream(several, run, number, stream.argument, ids.shape[1], invocation.masks)
             continue
-        for beside in read:  # ids of tokens whose vectors are handed over as well
-            other = invocation.streams[beside]
+        for beside, other in enumerate(invocation.streams):  # ids of tokens whose vectors are handed over as well
             shape = invocation.arguments[other.argument].shape
-            if other.batch_axis == 0 and other.token_axes == (1,) and shape[:2] == ids.shape:
+            if beside in read and other.batch_axis == 0 and other.token_axes == (1,) and shape[:2] == ids.shape:
                 yield from _of_stream(several, run, beside, stream.argument, ids.shape[1], invocation.masks)
 
 

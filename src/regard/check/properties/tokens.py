@@ -18,6 +18,8 @@ __all__ = ["seen_from_both_sides", "token_findings"]
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """A smaller weight is none."""
+SIDE_BY_SIDE = frozenset({"y", "other"})
+"""Names beside x that do not say which of the two is read."""
 
 
 def token_findings(evidence: Evidence) -> Iterator[Finding]:
@@ -25,7 +27,7 @@ def token_findings(evidence: Evidence) -> Iterator[Finding]:
     found = list(_violations(evidence))
     yield from found
     if not any(each.kind == "violation" for each in found) and evidence.base.whole:
-        if not found:
+        if all(each.kind == "note" for each in found):
             yield _projected(evidence.base)
         message = "the weight of a key goes to the value of the same token"
         yield Finding("holds", "value-of-the-key", "weighted sum", message, evidence.base.instance.sums_location)
@@ -140,7 +142,7 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
         return
     if {"q", "k", "v"} <= set(roles.values()):
         for name, found, wanted in (("queries", query, "q"), ("keys", key, "k"), ("values", value, "v")):
-            if found != wanted and found in ("q", "k", "v") and not evidence.is_optional.get(wanted, False):
+            if found != wanted and found in ("q", "k", "v") and not evidence.is_optional[wanted]:
                 yield Finding(
                     "violation", f"{name}-from-their-input", "projections", f"{name} are made of {found}", line
                 )
@@ -155,9 +157,15 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
             )
             yield Finding("design", "values-of-symbols", "projections", message, line)
     elif query == "context" and key == "x":
-        yield Finding(
-            "violation", "queries-from-x", "projections", "queries are made of the context, keys and values of x", line
-        )
+        names = {role: name for name, role in roles.items()}
+        if names["context"] in SIDE_BY_SIDE or call_meaning(names["context"]) != "context":  # nothing says which asks
+            message = (
+                f"queries are made of {names['context']}, keys and values of {names['x']}: {names['x']} is the context"
+            )
+            yield Finding("note", "queries-from-x", "projections", message, line)
+        else:
+            message = "queries are made of the context, keys and values of x"
+            yield Finding("violation", "queries-from-x", "projections", message, line)
 
 
 def _heads(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
@@ -210,18 +218,15 @@ def _heads(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
 def _groups(evidence: Evidence) -> Iterator[Finding]:
     """Heads that share keys share values as well, and no others; none shares its queries too."""
     table = evidence.base
-    last = (table.query.token == table.query.token.max()) & (table.query.sample <= 0)
+    last = table.of_last_query
     values, scores = table.values, table.values.score.clamp(min=0)
     mine = (values.score >= 0).any(-1) & (last[scores] | (values.score < 0)).all(-1)
-    queries: list[Tensor] = []
-    keys, summed = [], []
+    queries, summed = list[Tensor](), list[Tensor]()
     for head in range(table.num_heads):
-        rows = (last & (table.head == head)).nonzero().flatten()
-        keys.append(table.k[rows[table.key.token[rows].argsort()]])
-        queries.append(table.q[rows])
+        queries.append(table.q[last & (table.head == head)])
         sums = mine & ((table.head[scores] == head) | (values.score < 0)).all(-1)
         summed.append(values.value[sums])
-    shared, of_queries = [_shared(each) for each in (keys, summed)], _shared(queries)
+    shared, of_queries = [_shared(each) for each in (table.keys_by_head, summed)], _shared(queries)
     same = sorted(shared[0] & shared[1] & of_queries)
     if same:
         message = f"heads {same[0][0]} and {same[0][1]} have the same queries, keys and values: they compute the same"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.check.properties.evidence import HIDDEN
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks import ZERO_WEIGHT
+from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
 

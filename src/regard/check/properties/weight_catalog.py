@@ -36,6 +36,13 @@ WEIGHTS = (
         "weights = scores.softmax(dim=-1)",
     ),
     Property(
+        "softmax-of-scores",
+        "weights",
+        "a softmax is taken of scores, not of weights that a softmax has made of them",
+        "All keys have almost the same weight, and hidden ones have some.",
+        "weights = scores.softmax(dim=-1)  # once",
+    ),
+    Property(
         "weights-kept",
         "weights",
         "the softmax is the last step before the values",
@@ -62,6 +69,13 @@ WEIGHTS = (
         "in linear attention whose queries are a softmax over their channels, keys are one over the tokens",
         "The output grows with the number of tokens.",
         "q, k = q.softmax(dim=-1), k.softmax(dim=-2)  # (..., tokens, channels): so the weights of a query sum to 1",
+    ),
+    Property(
+        "parts-merged",
+        "weights",
+        "parts of the keys that have a softmax each are merged by the sums of their exponentials",
+        "What is read depends on where the keys were cut.",
+        "out = torch.lerp(out, part, torch.sigmoid(part_lse - lse))  # lse: the logarithm of the sum of exponentials",
     ),
     Property(
         "sink-score",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.check.properties.designs import rectified, retention
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.saturation import BLOCKED
 from regard.check.properties.softmax_by_hand import by_hand_findings
 from regard.check.properties.sums import groupings, query_numbers, sums_by
 
@@ -16,6 +17,8 @@ __all__ = ["weight_findings"]
 
 SUM_TOLERANCE = 1e-6
 """Code that computes in float32 inside is not wrong for it."""
+SUM_WITH_EPSILON = 1e-3
+"""The same where weights are divided by their sum and a small number, which keeps the sum from 0."""
 
 
 def weight_findings(evidence: Evidence) -> Iterator[Finding]:
@@ -41,6 +44,10 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
         if found is not None:
             yield _competing(evidence) or found
             return
+        if _are_weights(evidence, table.masked):
+            message = "a second softmax is taken, of weights: they lie between 0 and 1, so that its own hardly differ"
+            yield Finding("violation", "softmax-of-scores", "weights", message, table.instance.softmaxes[-1].location)
+            return
         changed = (table.softmax - weight).abs() > SUM_TOLERANCE
         if bool(changed.any()):
             yield _after_softmax(evidence, changed)
@@ -61,6 +68,10 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
             "design", "sigmoid-weights", "weights", "weights are sigmoids of scores: they do not sum to 1", line
         )
         return
+    unwritten = _unwritten(evidence)
+    if unwritten is not None:
+        yield unwritten
+        return
     if bool(table.with_sink.any()) and bool((sums[live] < 1).all()):
         yield Finding("design", "sinks", "weights", "a sink takes a share of the weights of each query", line)
         return
@@ -78,11 +89,43 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
+def _are_weights(evidence: Evidence, masked: Tensor) -> bool:
+    """Whether what the last softmax takes is what an earlier one made: none negative, sum 1 over a query's keys."""
+    if len(evidence.base.instance.softmaxes) < 2:
+        return False
+    taken = torch.where(masked == -torch.inf, 0.0, masked)
+    sums = sums_by(query_numbers(evidence), taken)
+    return bool((taken >= 0).all()) and bool(((sums - 1).abs() <= SUM_TOLERANCE).all())
+
+
+def _unwritten(evidence: Evidence) -> Finding | None:
+    """Entries of the softmax that no score was written to, whose weights go to values of tokens: no sinks."""
+    table, values = evidence.base, evidence.base.values
+    instance, row_of, constants = table.instance, table.layout.row_of, list[Tensor]()
+    for operation in instance.softmaxes:
+        known, axis = row_of[instance.run.tags.inputs[operation.index][0]] >= 0, int(operation.args[1])
+        constants.append(operation.inputs[0].data[~known & known.any(axis, keepdim=True)])
+    numbers = torch.unique(torch.cat(constants)) if constants else torch.zeros(0)
+    if len(numbers) != 1 or not BLOCKED < float(numbers) < torch.inf:
+        return None
+    written = values.score >= 0
+    read = ~written & written.any(-1, keepdim=True) & (values.token >= 0) & (values.weight > SUM_TOLERANCE)
+    if not bool(read.any()):
+        return None
+    row, term = (int(each) for each in read.nonzero()[0])
+    query = int(table.query.token[values.score[row].max()])
+    message = (
+        f"where no score is written the softmax takes {float(numbers):.4g}, which has a weight all the same: "
+        f"key {int(values.token[row, term])} has {float(values.weight[row, term]):.4g} of query {query}"
+    )
+    return Finding("violation", "blocked-scores", "mask", message, instance.sums_location)
+
+
 def _competing(evidence: Evidence) -> Finding | None:
     """Where queries compete for keys in the softmax, and the weights of each are divided by their sum afterwards."""
     table = evidence.base
     sums = sums_by(query_numbers(evidence), table.weight)
-    if bool(((sums - 1).abs() > SUM_TOLERANCE).any()):
+    if bool(((sums - 1).abs() > SUM_WITH_EPSILON).any()):
         return None
     message = "the softmax runs over the queries, and the weights of each are divided by their sum (slot attention)"
     return Finding("design", "slot-attention", "weights", message, table.instance.softmaxes[0].location)

@@ -1,4 +1,4 @@
-"""A causal window: how many tokens it has, beside the number that it was told."""
+"""A window: how many tokens it has, beside the number that it was told and what its documentation says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.location import CodeLocation
-from regard.check.properties.documentation import documentation_of, is_inclusive
+from regard.check.properties.documentation import documentation_of, is_inclusive, is_two_sided
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks import allowed_of, built_in_pattern
 from regard.check.target import Failed, Invocation
@@ -19,7 +19,7 @@ from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.sizes import Sizes
 
-__all__ = ["window_findings"]
+__all__ = ["numbers_told", "window_findings"]
 
 MAX_WINDOW = 32
 """A larger one is not exercised: a call for each token is made."""
@@ -30,18 +30,21 @@ MORE_TOKENS = 3
 def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
     """What a window hides that is told how many tokens it has, with more tokens than that."""
     told = dict(_told(invocation))
-    pattern, _ = built_in_pattern(allowed_of(evidence)[0, 0])
+    allowed = allowed_of(evidence)[0, 0]
+    pattern, _ = built_in_pattern(allowed)
+    if is_two_sided(documentation_of(invocation.target)):
+        yield from _of_two_sides(invocation, evidence, allowed)
     if len({*told.values()}) != 1 or pattern not in ("causal", "causal window"):
         return
     name, number = next(iter(told.items()))
     line = evidence.base.instance.scores_location
-    allowed = _with_more_tokens(invocation, number) if number <= MAX_WINDOW else None
-    if allowed is None:
+    longer = _with_more_tokens(invocation, number) if number <= MAX_WINDOW else None
+    if longer is None:
         yield Finding("open", "mask-open", "mask", f"{name}={number}: not exercised with more tokens than that", line)
         return
-    pattern, _ = built_in_pattern(allowed)
+    pattern, _ = built_in_pattern(longer)
     if pattern == "causal window":
-        yield _of_width(invocation, name, number, int(allowed.sum(-1).max()), line)
+        yield _of_width(invocation, name, number, int(longer.sum(-1).max()), line)
 
 
 def _of_width(invocation: Invocation, name: str, number: int, width: int, line: CodeLocation | None) -> Finding:
@@ -56,8 +59,38 @@ def _of_width(invocation: Invocation, name: str, number: int, width: int, line: 
     return Finding("design", "mask-pattern", "mask", message, line)
 
 
+def _of_two_sides(invocation: Invocation, evidence: Evidence, allowed: Tensor) -> Iterator[Finding]:
+    """A window that reaches farther to one side, where the documentation says that both are the same.
+
+    Args:
+        invocation: the call.
+        evidence: of its attention.
+        allowed: (queries, keys): what its own mask leaves.
+    """
+    number = max((each for _, each in _told(invocation)), default=0)
+    if bool(allowed.all()) and 0 < number <= MAX_WINDOW:
+        longer = _with_more_tokens(invocation, number)
+        allowed = allowed if longer is None else longer
+    pattern, _ = built_in_pattern(allowed)
+    if pattern != "window" or allowed.shape[0] != allowed.shape[1]:
+        return
+    query, key = allowed.nonzero().unbind(-1)
+    back, ahead = int((query - key).max()), int((key - query).max())
+    if back != ahead:
+        message = f"a query sees {back} tokens back and {ahead} ahead; by its documentation both are the same"
+        line = evidence.base.instance.scores_location
+        yield Finding("violation", "window-as-documented", "mask", message, line)
+
+
 def _told(invocation: Invocation) -> Iterator[tuple[str, int]]:
     """The windows that the call or its modules were told."""
+    for name, value in numbers_told(invocation):
+        if constructor_meaning(name.strip("_")) == "window" and value > 0:
+            yield name, value
+
+
+def numbers_told(invocation: Invocation) -> Iterator[tuple[str, int]]:
+    """The whole numbers that the call or its modules were told, by name."""
     given: list[tuple[str, Any]] = [*invocation.arguments.items()]
     if not isinstance(invocation.target, nn.Module):
         try:
@@ -69,8 +102,7 @@ def _told(invocation: Invocation) -> Iterator[tuple[str, int]]:
         for each in module.modules():
             given += vars(each).items()
     for name, value in given:
-        is_window = constructor_meaning(name.strip("_")) == "window"
-        if is_window and isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if isinstance(value, int) and not isinstance(value, bool):
             yield name, value
 
 

@@ -16,6 +16,8 @@ __all__ = ["groups", "linear", "roles", "rounds", "sources", "split"]
 
 def sources(state: State, choice: str) -> State:
     """Which sequence queries, keys and values are made of."""
+    if state.x is None and choice != "given":
+        raise ValueError("nothing is made of a sequence")
     x, context = state.x, state.context if state.context is not None else state.x
     values = state.values if state.values is not None else context
     if choice == "given":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from regard.check.recipes import output, projections, scores, weights
 from regard.check.recipes.case import Case
@@ -57,11 +57,15 @@ MISFIT = (RuntimeError, IndexError, ValueError, KeyError, AssertionError)
 class RecipeCache:
     """Computes recipes on one case; what they share is computed once."""
 
+    num_computed: ClassVar[int] = 0
+    """Recipes that were computed in this process, on all cases: the work of a search."""
+
     def __init__(self, case: Case) -> None:
         self._kept: dict[tuple[Any, ...], State | None] = {(): State(case)}
 
     def state(self, choices: Choices, last: str = "out") -> State | None:
         """Every step of a recipe, up to a slot; None where its shapes do not fit."""
+        RecipeCache.num_computed += 1
         return self._state(_all_choices(choices)[: list(SLOTS).index(last) + 1])
 
     def _state(self, chosen: tuple[Any, ...]) -> State | None:
@@ -75,6 +79,7 @@ class RecipeCache:
 
     def uncached(self, choices: Choices, slot: str) -> State | None:
         """Every step of a recipe, nothing kept from a slot on: for numbers that are only tried, or have gradients."""
+        RecipeCache.num_computed += 1
         chosen = _all_choices(choices)
         at = list(SLOTS).index(slot)
         state = self._state(chosen[:at])

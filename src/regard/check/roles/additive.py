@@ -16,14 +16,26 @@ __all__ = ["additive_scores", "pairwise_sums", "scores_of_parts"]
 
 
 def pairwise_sums(influence: Influence) -> Iterator[Operation]:
-    """The sums in which each number of one tensor meets each of another one, both made of the inputs."""
+    """The sums in which each number of one tensor meets each of another one, both made of the inputs.
+
+    Of a single query, the keys are as many as the pairs: then each of the two is made of an input of its own.
+    """
     for operation in influence.base:
         if operation.name not in ("add", "sub") or len(operation.inputs) != 2:
             continue
-        shape = operation.outputs[0].shape
-        is_repeated = all(math.prod(each.shape) < math.prod(shape) for each in operation.inputs)
-        if is_repeated and all(bool(influence.of(operation.index, number).any()) for number in (0, 1)):
+        size = math.prod(operation.outputs[0].shape)
+        is_repeated = [math.prod(each.shape) < size for each in operation.inputs]
+        if not any(is_repeated):
+            continue
+        one, other = (_streams_of(influence, operation.index, number) for number in (0, 1))
+        if one and other and (all(is_repeated) or not one & other):
             yield operation
+
+
+def _streams_of(influence: Influence, operation: int, number: int) -> set[str]:
+    """The inputs that a tensor which an operation takes is made of."""
+    depends = influence.of(operation, number).unsqueeze(-1).flatten(1).any(1)
+    return {source.stream for (source, _), made in zip(influence.runs, depends.tolist(), strict=True) if made}
 
 
 def additive_scores(

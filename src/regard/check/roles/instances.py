@@ -15,7 +15,7 @@ from regard.check.roles.contractions import Contraction, contractions
 from regard.check.roles.head_mixing import mixed_heads, mixing_products
 from regard.check.roles.influence import Influence
 from regard.check.roles.tags import TaggedTrace, tagged
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import CHOICES, Operation, Trace
 
 __all__ = ["NONE", "SEVERAL", "AttentionInstance", "Owners", "TaggedRun", "attentions_of", "owners"]
 
@@ -49,7 +49,11 @@ def owners(depends: Tensor, influence: Influence, streams: Sequence[str]) -> Own
     for kind in ("token", "sample", "head"):
         rows = influence.sources(kind)
         labels = torch.tensor([influence.runs[row][0].index for row in rows], dtype=torch.long)
-        found[kind] = _single(depends[rows], labels)
+        of_kind = depends[rows]
+        if kind == "sample" and len(rows):  # the same one of several streams is one sample
+            labels, which = torch.unique(labels, return_inverse=True)
+            of_kind = torch.stack([of_kind[which == at].any(0) for at in range(len(labels))])
+        found[kind] = _single(of_kind, labels)
     rows = influence.sources("token") + influence.sources("sample")
     labels = torch.tensor([numbers[influence.runs[row][0].stream] for row in rows], dtype=torch.long)
     by_stream = torch.stack([depends[rows][labels == at].any(0) for at in range(len(streams))])
@@ -83,6 +87,8 @@ class TaggedRun:
     """The factors that depend on the inputs: the operation that takes it, and which of its tensors it is."""
     additive: bool = False
     """Whether its scores are products of a vector and f(q + k), and not q . k."""
+    streams: dict[int, frozenset[str]] = field(default_factory=dict)
+    """By the index of a product, the inputs that its factors are made of."""
 
     def owner_of(self, tags: Tensor) -> set[int]:
         """The indices of the operations that some tags are of."""
@@ -128,7 +134,17 @@ def tagged_run(influence: Influence, inputs: Sequence[str] = (), *, additive: bo
     if additive:
         bilinear = list(additive_scores(sums, products, tags, first, depends))
         bilinear = bilinear or list(scores_of_parts(sums, trace, tags, first))
-    return TaggedRun(trace, products, tags, first, bilinear, next_tag, given, depends, additive)
+    streams = {
+        each.operation.index: _streams_of(influence, each.left_place) | _streams_of(influence, each.right_place)
+        for each in bilinear
+    }
+    return TaggedRun(trace, products, tags, first, bilinear, next_tag, given, depends, additive, streams)
+
+
+def _streams_of(influence: Influence, place: tuple[int, int]) -> frozenset[str]:
+    """The inputs that a factor is made of."""
+    depends = influence.of(*place).unsqueeze(-1).flatten(1).any(1).tolist()
+    return frozenset(source.stream for (source, _), made in zip(influence.runs, depends, strict=True) if made)
 
 
 def _mixing(
@@ -203,6 +219,17 @@ class AttentionInstance:
             for operation, number in (each.left_place, each.right_place)
         )
 
+    @property
+    def are_scores_chosen(self) -> bool:
+        """Whether the softmaxes take the largest scores alone."""
+        return any(each.name in CHOICES and self.takes_chosen(each.index) for each in self.run.trace)
+
+    def takes_chosen(self, index: int) -> bool:
+        """Whether the softmaxes take scores that an operation chose, and no others."""
+        tags = self.run.tags
+        taken = [tags.inputs[each.index][0].flatten() for each in self.softmaxes]
+        return bool(taken) and bool(torch.isin(torch.cat(taken), tags.outputs[index][0]).all())
+
     def weight_terms(self, product: Contraction) -> Tensor:
         """(elements, terms): which elements of the weights each weighted sum takes."""
         return product.left_terms if self.weights_left else product.right_terms
@@ -224,7 +251,8 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
     """The attentions of a run, in the order of their weighted sums.
 
     An attention is a product one factor of which was made, number by number, of another product: scores and then a
-    weighted sum. Products of one line and module are one attention: loops over heads, samples or blocks of rows.
+    weighted sum. Products of one line and module are one attention: loops over heads, samples or blocks of rows. Those
+    of sequences that have nothing in common are several: an encoder and a decoder may call one function.
     """
     bilinear = {each.operation.index: each for each in run.bilinear}
     found = _weighted_sums(run, set(bilinear), set())
@@ -235,16 +263,47 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
     bilinear |= learned
     depths = _depths(run.trace, {product.operation.index: group for product, _, group in found})
     grouped: dict[object, AttentionInstance] = {}
+    read: dict[object, list[frozenset[str]]] = {}
     for product, made_of, group in found:
-        key = (group, depths[product.operation.index])
+        of_its_scores = frozenset[str]().union(*(run.streams.get(index, frozenset()) for index in made_of))
+        read.setdefault((group, depths[product.operation.index]), []).append(of_its_scores)
+    apart = {key: _connected(several) for key, several in read.items()}
+    for product, made_of, group in found:
+        place = (group, depths[product.operation.index])
+        key = (place, apart[place].pop(0))
         instance = grouped.setdefault(key, AttentionInstance(run, [], [], group[2]))
         instance.sums.append(product)
         known = {each.operation.index for each in instance.scores}
         instance.scores += [bilinear[index] for index in sorted(made_of - known)]
-    result = list(grouped.values())
+    result = [each for each in grouped.values() if not _only_chooses(run.trace, each)] or list(grouped.values())
     for instance in result:
         _complete(instance, bilinear)
     return result
+
+
+def _connected(several: Sequence[frozenset[str]]) -> list[int]:
+    """For each of several sets the number of its group: sets of one group have elements in common, over others."""
+    groups: list[frozenset[str]] = []
+    for each in several:
+        joined = [group for group in groups if group & each]
+        groups = [group for group in groups if group not in joined] + [each.union(*joined)]
+    return [next((number for number, group in enumerate(groups) if group >= each), 0) for each in several]
+
+
+def _only_chooses(trace: Trace, instance: AttentionInstance) -> bool:
+    """Whether what it gives is of use for its places alone.
+
+    An indexer (DeepSeek-V3.2, arXiv:2512.02556) scores keys with a product of weights and ReLU scores, and the places
+    of the largest say which keys the attention beside it may see.
+    """
+    made = {record.storage for each in instance.sums for record in each.operation.outputs}
+    chooses = False
+    for operation in trace.operations[min(each.operation.index for each in instance.sums) + 1 :]:
+        if any(one.storage in made for one in operation.inputs):
+            chooses = chooses or operation.name in CHOICES
+            results = () if operation.name in CHOICES else (*operation.outputs, *operation.written)
+            made.update(one.storage for one in results if one.data.is_floating_point())
+    return chooses and not any(one.storage in made for one in trace.outputs)
 
 
 _Place = tuple[str, tuple[str, int] | None, bool]
@@ -298,7 +357,7 @@ def _depths(trace: Trace, sums: Mapping[int, _Place]) -> dict[int, int]:
         if operation.index in sums:
             place = sums[operation.index]
             found[operation.index] = mine.get(place, 0)
-            mine[place] = mine.get(place, 0) + 1
+            mine[place] = found[operation.index] + 1
         if not mine:
             continue
         for record in (*operation.outputs, *operation.written):
@@ -309,10 +368,18 @@ def _depths(trace: Trace, sums: Mapping[int, _Place]) -> dict[int, int]:
 
 
 def _of_learned_queries(run: TaggedRun) -> list[Contraction]:
-    """Products of keys and learned queries: those that a softmax takes."""
+    """Products of keys and learned queries: those that a softmax takes, also one that is written by hand."""
     taken: set[int] = set()
+    exponentials: set[int] = set()
+    sums: set[int] = set()
     for operation in run.trace:
         if operation.name in SOFTMAXES:
+            taken |= run.owner_of(run.tags.inputs[operation.index][0])
+        elif operation.name in ("exp", "exp_"):
+            exponentials |= {each.storage for each in operation.outputs}
+        elif operation.name == "sum" and operation.inputs[0].storage in exponentials:
+            sums |= {each.storage for each in operation.outputs}
+        elif operation.name in ("div", "div_") and operation.inputs[-1].storage in sums:
             taken |= run.owner_of(run.tags.inputs[operation.index][0])
     known = {each.operation.index for each in run.bilinear}
     return [each for each in run.products if each.operation.index in taken - known]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from regard.check.roles.influence import Influence, Source, record_invocation
+from regard.check.roles.influence import Influence, Source, influence_of, record_invocation
 from regard.check.roles.instances import NONE, SEVERAL, AttentionInstance, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation
@@ -67,12 +67,19 @@ def local_influence(
         frozen: the weighted sums of all attentions, by the index of their operation.
 
     Returns:
-        It, and the names of the projections, as those of streams; None where there are none, or too many rows.
+        It, and the names of the projections, as those of streams; None where there are none, or too many rows. Token
+        ids whose vectors no projection makes into queries or keys are a stream of their own.
     """
     base = influence.base
-    found = Influence(base)
+    projections = _projections(instance)
+    if not projections:
+        return None
+    # What a projection makes of another one's rows is of its own: keys that a convolution makes of projected tokens.
+    held = {**frozen, **{each.index: each.outputs[0].data for each in projections}}
+    ids = {each.argument for each in invocation.streams if each.role == "ids"} & _given(instance, influence)
+    found = influence_of(invocation, base, frozen=held, keep=lambda source: source.stream in ids)
     names = []
-    for operation in _projections(instance):
+    for operation in projections:
         rows = _rows(operation, influence)
         if rows is None:
             return None
@@ -87,10 +94,23 @@ def local_influence(
                 if len(found.runs) >= MAX_RUNS:
                     return None
                 moved = torch.where(labels == index, fresh, output)
-                run = record_invocation(invocation, frozen={**frozen, operation.index: moved})
+                run = record_invocation(invocation, frozen={**held, operation.index: moved})
                 if run.same_operations(base):
                     found.runs.append((Source(name, kind, index), run))
-    return (found, names) if names else None
+    return found, [*names, *sorted(ids)]
+
+
+def _given(instance: AttentionInstance, influence: Influence) -> set[str]:
+    """The streams that queries or keys are of without a projection."""
+    run = instance.run
+    places = [place for each in instance.scores for place in (each.left_place, each.right_place)]
+    return {
+        source.stream
+        for operation, number in places
+        if not run.owner_of(run.tags.inputs[operation][number])
+        for (source, _), depends in zip(influence.runs, influence.of(operation, number), strict=True)
+        if bool(depends.any())
+    }
 
 
 def _projections(instance: AttentionInstance) -> list[Operation]:

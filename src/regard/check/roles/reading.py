@@ -92,7 +92,7 @@ class Reader:
         weights = torch.stack(known, -2)
         expected = (weights * values.repeat_interleave(output.shape[1] // values.shape[1], 1)[:, :, None]).sum(-2)
         gap = float((expected - output).abs().max())
-        return weights if gap <= EXACT * max(1.0, float(output.abs().max())) else None
+        return weights if gap <= EXACT * float(output.abs().max()) else None
 
     def _output(self, arguments: Mapping[str, Any], values: Tensor) -> Tensor | None:
         """(samples, heads, queries, channels): what the call returns for other values."""

@@ -111,9 +111,27 @@ class AttentionTable:
         return int(self.head.max()) + 1 if len(self.head) else 0
 
     @property
+    def of_last_query(self) -> Tensor:
+        """(scores): whether a score is of the last query token of the first sample, which may see every key."""
+        return (self.query.token == self.query.token.max()) & (self.query.sample <= 0)
+
+    @property
+    def keys_by_head(self) -> list[Tensor]:
+        """Of each head the keys (keys, width) that the last query meets, in the order of their tokens."""
+        last = self.of_last_query
+        rows = [(last & (self.head == head)).nonzero().flatten() for head in range(self.num_heads)]
+        return [self.k[of_head[self.key.token[of_head].argsort()]] for of_head in rows]
+
+    @property
     def whole(self) -> bool:
         """Whether each score is of one query token and one key token."""
         return all(bool((each >= 0).all()) for each in (self.query.token, self.key.token))
+
+    def rows_of_tags(self) -> Tensor:
+        """By tag, the row of a score; -1 for anything else."""
+        kept = torch.full((len(self.layout.used) + 1,), -1)
+        kept[:-1][self.layout.used] = torch.arange(int(self.layout.used.sum()))
+        return kept[self.layout.row_of]
 
     def dense(self, numbers: Tensor, fill: float = float("nan")) -> Tensor:
         """Some numbers as (samples, heads, queries, keys)."""
@@ -157,6 +175,8 @@ def table_of(instance: AttentionInstance, influence: Influence, streams: Sequenc
     used[values.score[values.score >= 0]] = True
     queries_left = _queries_left(values.score, left, right)
     query, key = (left, right) if queries_left else (right, left)
+    used &= ~_hidden_copies(ScoreLayout(instance, row_of, used, queries_left), query, key)
+    all_heads = _heads(query, key) if instance.are_scores_chosen else None  # others are of other keys in each head
     query, key = (
         Owners(each.stream[used], each.token[used], each.sample[used], each.head[used]) for each in (query, key)
     )
@@ -168,7 +188,8 @@ def table_of(instance: AttentionInstance, influence: Influence, streams: Sequenc
     values = replace(values, of_pairs=_are_of_pairs(instance, influence, values, query, key))
     key, values = _numbered_keys(key, values)
     layout = ScoreLayout(instance, row_of, used, queries_left)
-    return AttentionTable(layout, tuple(streams), query, key, _heads(query, key), **_numbers(layout, run.trace, values))
+    heads = _heads(query, key) if all_heads is None else all_heads[used]
+    return AttentionTable(layout, tuple(streams), query, key, heads, **_numbers(layout, run.trace, values))
 
 
 def _numbers(layout: ScoreLayout, trace: Trace, values: ValueTable) -> dict[str, Any]:
@@ -227,11 +248,18 @@ def _factor_owners(products: Sequence[Contraction], influence: Influence, stream
 
 
 def _factors(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
-    """(scores, width): the left or right factors of each score."""
+    """(scores, width): the left or right factors of each score.
+
+    Of complex numbers the real and imaginary parts, so that their product is the real part of the score: the imaginary
+    parts of right factors, which are conjugated where they are keys, have the other sign.
+    """
     rows = []
     for each in instance.scores:
         place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
-        rows.append(_data(trace, *place).flatten()[terms])
+        factors = _data(trace, *place).flatten()[terms]
+        if factors.is_complex():
+            factors = torch.view_as_real((factors if left else factors.conj()).resolve_conj()).flatten(-2)
+        rows.append(factors)
     return _stacked(rows, 0.0)
 
 
@@ -248,7 +276,10 @@ def _sources(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
             numbers[tags.flatten()] = trace.arguments[name].data.flatten().double()
     for each in instance.scores:
         place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
-        rows.append(numbers[run.tags.inputs[place[0]][place[1]].flatten()[terms]])
+        parts = [run.tags.inputs[place[0]][place[1]]]
+        if place in run.tags.imaginary:
+            parts.append(run.tags.imaginary[place])
+        rows.append(torch.stack([numbers[tags.flatten()[terms]] for tags in parts], -1).flatten(-2))
     return _stacked(rows, 0.0)
 
 
@@ -369,6 +400,24 @@ def _numbered_keys(key: Owners, values: ValueTable) -> tuple[Owners, ValueTable]
         of_values = torch.where((values.stream == stream) & (values.token >= 0), values.token + start, of_values)
         start = max(start, int(tokens[key.stream == stream].max()) + 1)
     return replace(key, token=tokens), replace(values, token=of_values)
+
+
+def _hidden_copies(layout: ScoreLayout, query: Owners, key: Owners) -> Tensor:
+    """(scores): hidden ones of a key that stands several times in one row of the softmax.
+
+    Keys of a window that are gathered by clamped places: the first tokens' windows hold the first key again, hidden.
+    Scores of one row of a softmax are of one head, whatever keys they are of.
+    """
+    _, softmax, group, _ = _softmax(layout, layout.instance.run.trace, len(layout.used))
+    rows = torch.stack([query.sample, query.token, key.sample, key.token, group], -1)
+    inverse = torch.unique(rows, dim=0, return_inverse=True)[1]
+    candidates = layout.used & (group >= 0) & (query.token >= 0) & (key.token >= 0)
+    shown = candidates & (softmax != 0)
+    count = torch.zeros(len(inverse) + 1, dtype=torch.long).index_add_(0, inverse, shown.long())
+    hidden = candidates & ~shown
+    first = torch.full_like(count, len(inverse)).scatter_reduce(0, inverse[hidden], hidden.nonzero()[:, 0], "amin")
+    is_first = torch.arange(len(inverse)) == first[inverse]
+    return hidden & ((count[inverse] > 0) | ~is_first)
 
 
 def _heads(query: Owners, key: Owners) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from regard.check.trace.operation import Operation, TensorRecord, Trace
+from regard.check.trace.operation import CHOICES, Operation, TensorRecord, Trace, axis_of
 
 __all__ = ["TaggedTrace", "tagged"]
 
@@ -69,8 +69,6 @@ REDUCTIONS = frozenset(
         "cumsum",
         "any",
         "all",
-        "topk",
-        "sort",
         "nansum",
     ]
 )
@@ -94,6 +92,8 @@ class TaggedTrace:
     """Pairs of tags whose numbers were added to one another; the first of each went on."""
     through: list[int] = field(default_factory=list)
     """Operations that were asked for the tags of what they return, and had some."""
+    imaginary: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    """By operation and tensor argument, the tags of the imaginary parts of complex numbers; `inputs` has the others."""
 
 
 class _Memory:
@@ -157,6 +157,9 @@ def tagged(
         memory.write(trace.arguments[name], tags)
     for operation in trace:
         given = [memory.read(each) for each in operation.inputs]
+        for number, record in enumerate(operation.inputs):
+            if record.data.is_complex():
+                result.imaginary[operation.index, number] = memory.read(record, imaginary=True)
         passed = passing[operation.index]([*result.inputs, given]) if passing and operation.index in passing else None
         if passed is not None or operation.index in sources:
             target = operation.outputs[0]
@@ -194,6 +197,10 @@ def _computed(
             return given[0]
         again = _again(operation, given)
         return again if again is not None and again.shape == nothing.shape else nothing
+    if operation.name in CHOICES and number == 0:
+        axis = axis_of(operation.function, operation.args, operation.kwargs)
+        assert axis is not None  # topk and sort have one
+        return given[0].gather(axis, operation.outputs[1].data)
     if operation.name in REDUCTIONS or number > 0:
         return nothing
     return _elementwise(operation, given, output.shape, sums)
@@ -231,7 +238,7 @@ def _after_write(
     if _masks(operation, given):
         return given[0]
     if name == "copy":
-        return given[1].broadcast_to(target.shape) if len(given) > 1 else torch.zeros(target.shape, dtype=torch.long)
+        return given[1].broadcast_to(target.shape)
     if name in OVERWRITES:
         return torch.zeros(target.shape, dtype=torch.long)
     if name in COPIES:

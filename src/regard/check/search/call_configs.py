@@ -39,7 +39,6 @@ class CallConfig:
 
     way: Way
     pairs: list[tuple[ProbeCall, Case, Tensor]]
-    functions: bool
     structure: Structure | None = None
 
     @property
@@ -87,7 +86,7 @@ def _function_settings(subject: Subject) -> tuple[list[CallConfig], str]:
     for way, (nothing, batched) in itertools.product(FUNCTION_WAYS, _nothings(subject)):
         call = ProbeCall(subject, way, subject.module, nothing=nothing, batched=batched)
         if way.flat:
-            if "size heads" in roles and not same:
+            if "size heads" in _required(subject) and not same:
                 settings += _flat(subject, call)
             continue
         pairs = []
@@ -104,19 +103,23 @@ def _function_settings(subject: Subject) -> tuple[list[CallConfig], str]:
                 if number == 0:
                     break
         if pairs and pairs[0][1].q is not None:
-            settings.append(CallConfig(way, pairs, functions=True))
+            settings.append(CallConfig(way, pairs))
+    if any(setting.way.flat for setting in settings):  # one head alone would say nothing of how they are split
+        settings = [setting for setting in settings if setting.way.layout != "btd"]
     return settings, failed
 
 
 def _nothings(subject: Subject) -> list[tuple[MaskFormat | None, bool]]:
     """Ways to say that there is no mask, where one has to be given."""
-    empty = inspect.Parameter.empty
-    must = any(
-        means in ("mask", "padding", "bias") and subject.called[name].default is empty
-        for name, means in subject.roles().items()
-    )
+    must = _required(subject) & {"mask", "padding", "bias"}
     forms = [(form, batched) for form in FORMS[:4] for batched in (False, True)] if must else []
     return [(None, False), *forms]
+
+
+def _required(subject: Subject) -> set[str]:
+    """What the arguments mean that have no default."""
+    empty = inspect.Parameter.empty
+    return {means for name, means in subject.roles().items() if subject.called[name].default is empty}
 
 
 def _flat(subject: Subject, call: ProbeCall) -> list[CallConfig]:
@@ -131,7 +134,7 @@ def _flat(subject: Subject, call: ProbeCall) -> list[CallConfig]:
             pairs.append((flat, case, flat(case)))
         except Failed:
             continue
-    return [CallConfig(call.way, pairs, functions=False)] if pairs else []
+    return [CallConfig(call.way, pairs)] if pairs else []
 
 
 def _weighted_settings(subject: Subject) -> tuple[list[CallConfig], str]:
@@ -156,7 +159,7 @@ def _weighted_settings(subject: Subject) -> tuple[list[CallConfig], str]:
             if pairs:
                 label = f"weights {stored}"
                 structure = Structure(label, pairs[0][1].weights)  # type: ignore[arg-type]
-                settings.append(CallConfig(way, pairs, functions=False, structure=structure))
+                settings.append(CallConfig(way, pairs, structure=structure))
     return settings, failed
 
 
@@ -193,7 +196,7 @@ def _module_settings(subject: Subject) -> tuple[list[CallConfig], str]:
                 continue
             for structure in structures(module, width, sizes.heads if subject.told else None, other):
                 pairs = [(call, replace(case, weights=structure.weights), output) for case, output in called]
-                setting = found.setdefault(structure.label, CallConfig(way, [], functions=False, structure=structure))
+                setting = found.setdefault(structure.label, CallConfig(way, [], structure=structure))
                 setting.pairs += pairs
         most = max((len(setting.pairs) for setting in found.values()), default=0)
         settings += [setting for setting in found.values() if len(setting.pairs) == most]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Mapping
+import linecache
+import traceback
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -15,7 +17,19 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.layouts import Sizes
 from regard.errors import InputError
 
-__all__ = ["constructed", "require_cpu"]
+__all__ = ["UnknownArgument", "constructed", "require_cpu"]
+
+
+MAX_LENGTH = 16
+"""Of a text, where a constructor asks for one."""
+
+
+class UnknownArgument(InputError):
+    """An argument of a constructor, or a field of its config, whose meaning no name tells here."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"{message}: give --arg {name}=VALUE")
+        self.name = name
 
 
 class Guessed:
@@ -24,6 +38,9 @@ class Guessed:
     def __init__(self, sizes: Sizes, args: Mapping[str, Any]) -> None:
         self._sizes, self._args, self._asked = sizes, dict(args), dict[str, Any]()
 
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, str(name))
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -31,7 +48,7 @@ class Guessed:
             return self._args[name]
         means = meaning(name, SIZES)
         if means is None or means == "config":
-            raise InputError(f"its constructor reads config.{name}, whose meaning is unknown: give --arg {name}=VALUE")
+            raise UnknownArgument(name, f"its constructor reads config.{name}, whose meaning is unknown")
         self._asked[name] = _number(means, name, self._sizes)
         return self._asked[name]
 
@@ -47,7 +64,7 @@ def _number(means: str, name: str, sizes: Sizes) -> Any:
         "kv_heads": sizes.heads // 2 if sizes.heads % 2 == 0 else sizes.heads,
         "groups": 1,
         "d_head": sizes.d_key,
-        "length": 16,
+        "length": MAX_LENGTH,
         "vocab": 11,
         "layers": 2,
         "d_ff": 4 * sizes.d_model,
@@ -60,7 +77,11 @@ def _number(means: str, name: str, sizes: Sizes) -> Any:
 
 
 def constructed(
-    implementation: type[nn.Module], sizes: Sizes, args: Mapping[str, Any], settings: UserSettings
+    implementation: type,
+    sizes: Sizes,
+    args: Mapping[str, Any],
+    settings: UserSettings,
+    as_module: Callable[[Any], nn.Module | None] = lambda made: made,
 ) -> tuple[nn.Module, list[str]]:
     """A module of the sizes that are wanted, and what was guessed for it.
 
@@ -69,9 +90,10 @@ def constructed(
         sizes: of the module.
         args: for its constructor; what they leave open is guessed by name.
         settings: PyTorch's settings while it is constructed.
+        as_module: makes a module of what is constructed; None where it cannot.
 
     Raises:
-        InputError: an argument without a known meaning, or a constructor that raises.
+        InputError: an argument without a known meaning, a constructor that raises, or nothing that is a module.
     """
     given, said = dict(args), []
     for name, parameter in inspect.signature(implementation).parameters.items():
@@ -88,26 +110,29 @@ def constructed(
             not required and means in ("dropout", "flag", "eps", "row_dim", "col_dim", "groups", "vocab", "layers")
         ):
             if required:
-                raise InputError(
-                    f"{implementation.__name__} takes {name}, which has no known meaning: give --arg {name}=VALUE"
-                )
+                raise UnknownArgument(name, f"{implementation.__name__} takes {name}, which has no known meaning")
             continue
         if not required and parameter.default is None and means not in ("d_model", "heads", "kv_heads"):
             continue
         if not required and means == "kv_heads" and parameter.default is None:
             continue
+        if means == "length" and type(parameter.default) is int and parameter.default < MAX_LENGTH:
+            continue  # no largest length of a text is as small: it decides what is computed
         given[name] = _number(means, name, sizes)
         said.append(f"{name}={given[name]}")
     try:
         with settings.on():
-            module = implementation(**given)
+            module = as_module(implementation(**given))
     except InputError:
         raise
     except Exception as error:
         with_what = ", ".join(f"{key}={value}" for key, value in given.items() if not isinstance(value, Guessed))
         raise InputError(
             f"{implementation.__name__}({with_what}) cannot be constructed: {error_text(error)}"
+            + _line_of(error, implementation)
         ) from error
+    if module is None:
+        raise InputError(f"{implementation.__name__} is not a torch.nn.Module, and keeps no arrays")
     if "_parameters" not in vars(module):
         raise InputError(f"the constructor of {implementation.__name__} does not call super().__init__()")
     require_cpu(module)
@@ -115,6 +140,17 @@ def constructed(
         if isinstance(value, Guessed):
             said += [f"config.{name}={number}" for name, number in value._asked.items()]
     return module, said
+
+
+def _line_of(error: BaseException, implementation: type) -> str:
+    """The line of a class's file at which its constructor stopped; empty where it refuses its arguments there."""
+    try:
+        file = inspect.getsourcefile(implementation)
+    except (OSError, TypeError):
+        return ""
+    lines = [number for frame, number in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    text = linecache.getline(file, lines[-1]).strip() if file is not None and lines else ""
+    return f" in line {lines[-1]}, {text}" if text and not text.startswith(("raise", "assert")) else ""
 
 
 def require_cpu(module: nn.Module) -> None:

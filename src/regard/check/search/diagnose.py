@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.recipes.case import Case
 from regard.check.recipes.state import Choices
+from regard.check.search.budget import SearchBudget
 from regard.check.search.call_configs import CallConfig, call_configs
 from regard.check.search.calls import Failed
 from regard.check.search.cases import square
-from regard.check.search.deadline import Deadline
 from regard.check.search.masks import drops, masks_of
 from regard.check.search.recipe_search import Level, Match, RecipeSearch
 from regard.check.search.stage import Diagnosis, Stage
@@ -39,30 +39,31 @@ SEARCH_ORDER: dict[Level | Literal["design"], int] = {
 """How many ways to call it and to read its parameters are searched for mistakes, the likelier ones first."""
 
 
-def diagnose(subject: Subject, *, deadline: Deadline) -> Diagnosis:
+def diagnose(subject: Subject, *, budget: SearchBudget) -> Diagnosis:
     """Find out what an implementation computes.
 
     Args:
         subject: the implementation.
-        deadline: when the search gives up.
+        budget: how much the search may do.
     """
     diagnosis = Diagnosis(subject)
     settings, failed = call_configs(subject)
     if not settings and subject.function is not None:
         subject.function = on_arrays(subject.function)
         settings, _ = call_configs(subject)
+        subject.takes_arrays = bool(settings)
         diagnosis.conventions += ["it takes numpy arrays"] if settings else []
     if not settings:
         diagnosis.unexplained.append(failed or "it could not be called")
         return diagnosis
-    plain = _plain(diagnosis, settings, deadline)
+    plain = _plain(diagnosis, settings, budget)
     diagnosis.stages.append(plain)
     if plain.found is not None:
-        diagnosis.stages += masks_of(diagnosis, plain, deadline)
+        diagnosis.stages += masks_of(diagnosis, plain, budget)
     return diagnosis
 
 
-def _plain(diagnosis: Diagnosis, settings: list[CallConfig], deadline: Deadline) -> Stage:
+def _plain(diagnosis: Diagnosis, settings: list[CallConfig], budget: SearchBudget) -> Stage:
     """The recipe of calls without a mask."""
     subject = diagnosis.subject
     named, hint = _causal_by(subject, settings)
@@ -74,7 +75,7 @@ def _plain(diagnosis: Diagnosis, settings: list[CallConfig], deadline: Deadline)
             if batched and "b" not in setting.way.layout:
                 continue  # what runs with a batch has to be right with one
             observed = setting.observed(built_in)
-            search = RecipeSearch(deadline, functions=setting.functions, packed=setting.packed)
+            search = RecipeSearch(budget, packed=setting.packed)
             found = search.match_convention(observed, most=most)
             if found is not None:
                 diagnosis.setting = setting
@@ -91,11 +92,11 @@ def _plain(diagnosis: Diagnosis, settings: list[CallConfig], deadline: Deadline)
     others = [guess for guess in guesses if guess[1] != hint]
     searched = 0
     for level, most in SEARCH_ORDER.items():
-        if deadline.passed:
+        if budget.spent:
             break
         for setting, built_in in (*hinted[:most], *others[: (most + 1) // 2]):
             observed = setting.observed(built_in)
-            search = RecipeSearch(deadline, functions=setting.functions, packed=setting.packed)
+            search = RecipeSearch(budget, packed=setting.packed)
             found = (
                 search.match_design(observed, {})
                 if level == "design"
@@ -109,14 +110,14 @@ def _plain(diagnosis: Diagnosis, settings: list[CallConfig], deadline: Deadline)
                     found = replace(found, causes=(*found.causes, (MISTAKES["mask-dropped"], {"seen": "none"})))
                 mask = f"built-in causal mask{f' ({named})' if named else ''}" if built_in or named else ""
                 return Stage("built-in" if built_in else "none", mask, observed, found)
-            if search.deadline.passed:
+            if search.budget.spent:
                 break
-        searched += not deadline.passed
+        searched += not budget.spent
     diagnosis.setting = settings[0]
     why = "no known mistake, and no pair of known mistakes, explains its output"
     if searched < len(SEARCH_ORDER):
         done = f"{searched} of {len(SEARCH_ORDER)} parts done"
-        why = f"no known mistake was found; its time ended the search for one: {done}"
+        why = f"no known mistake was found; the search for one ended after {budget.num_searched:,} recipes: {done}"
     return Stage("built-in" if hint else "none", "built-in causal mask", settings[0].observed(hint), None, why=why)
 
 
@@ -129,8 +130,9 @@ def _causal_by(subject: Subject, settings: list[CallConfig]) -> tuple[str, bool]
     roles = set(subject.roles().values())
     told = bool(roles & {"mask", "causal", "padding"})
     name = subject.name.lower()
-    by = _flag_of(subject.module) if subject.module is not None and "causal" not in roles else ""
-    if not told:
+    by = _flag_of(subject.module, True) if subject.module is not None and "causal" not in roles else ""
+    off = subject.module is not None and _flag_of(subject.module, False)  # then nothing says that it is causal
+    if not told and not off:
         alone = roles & {"x", "q", "k", "v", "context"} == {"x"}
         words = ("causal", "masked", "autoregress", *(["decoder"] if alone and "encoder" not in name else []))
         if any(word in name for word in words):
@@ -142,11 +144,11 @@ def _causal_by(subject: Subject, settings: list[CallConfig]) -> tuple[str, bool]
     return by, bool(by) or _looks_causal(settings[0])
 
 
-def _flag_of(module: nn.Module) -> str:
+def _flag_of(module: nn.Module, value: bool) -> str:
     asked = inspect.signature(type(module)).parameters
     for name in ("causal", "is_causal", "masked"):
-        if name in asked and getattr(module, name, None) is True:
-            return f"its attribute {name}=True"
+        if name in asked and getattr(module, name, None) is value:
+            return f"its attribute {name}={value}"
     return ""
 
 

@@ -16,7 +16,7 @@ __all__ = ["fit_parameters", "fit_scalar"]
 
 STEP = 1e-6
 """By which a number is moved to see what comes of it."""
-LEAST_SCALE = 1e-9
+LEAST_NUMBER = 1e-9
 NUM_STARTS = 12
 """Starting points from which an unknown number is looked for."""
 
@@ -119,7 +119,8 @@ def fit_scalar(observed: Observed, choices: Choices, slot: str, write: Callable[
             else:
                 break
             number, (size, gap) = tried, found
-        is_nothing = slot == "scale" and abs(number) < LEAST_SCALE  # all weights are the same, whatever the scores
+        # Such a scale makes all weights the same, whatever the scores are; to add such a number blocks nothing.
+        is_nothing = (slot == "scale" or isinstance(write(number), tuple)) and abs(number) < LEAST_NUMBER
         if not is_nothing and observed.fits({**choices, slot: write(number)}):
             return number
     return None

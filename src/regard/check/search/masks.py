@@ -14,9 +14,9 @@ from regard.check.mistakes.catalog import MISTAKES
 from regard.check.mistakes.mistake import MaskSource
 from regard.check.names import INPUTS, meaning
 from regard.check.recipes.case import Case, causal
+from regard.check.search.budget import SearchBudget
 from regard.check.search.calls import Failed, ProbeCall, calls_with
 from regard.check.search.cases import drawn, lengths, padded, random_mask, square
-from regard.check.search.deadline import Deadline
 from regard.check.search.mask_formats import FORMS, MaskFormat
 from regard.check.search.observed import Observed
 from regard.check.search.recipe_search import Level, Match, RecipeSearch
@@ -29,13 +29,13 @@ LEVELS: tuple[Level, ...] = ("number", "two", "one and number")
 SHAPES = {"mask": ("bhqk", "qk", "bqk", "hqk", "qkb1", "qk11"), "padding": ("bk", "b11k", "b1k", "kb", "k")}
 
 
-def masks_of(diagnosis: Diagnosis, plain: Stage, deadline: Deadline) -> Iterator[Stage]:
+def masks_of(diagnosis: Diagnosis, plain: Stage, budget: SearchBudget) -> Iterator[Stage]:
     """A stage for each mask that it takes."""
-    for stage in _each(diagnosis, plain, deadline):
+    for stage in _each(diagnosis, plain, budget):
         yield _passed_on(diagnosis.subject, stage)
 
 
-def _each(diagnosis: Diagnosis, plain: Stage, deadline: Deadline) -> Iterator[Stage]:
+def _each(diagnosis: Diagnosis, plain: Stage, budget: SearchBudget) -> Iterator[Stage]:
     subject = diagnosis.subject
     assert diagnosis.setting is not None
     crossed = any(case.context is not None or case.q is not None for _, case, _ in diagnosis.setting.pairs)
@@ -43,16 +43,16 @@ def _each(diagnosis: Diagnosis, plain: Stage, deadline: Deadline) -> Iterator[St
         if re.search("enc|memory|context|cross", name) and not crossed:
             continue  # of a sequence that there is none of
         if means == "causal":
-            stage = _flagged(diagnosis, plain, name, deadline)
+            stage = _flagged(diagnosis, plain, name, budget)
             if stage.observed or subject.has("mask") is None:  # else it is a hint, and needs the mask that it hints at
                 yield stage
         elif means in ("mask", "padding"):
-            stage = _argued(diagnosis, plain, name, means, deadline)
+            stage = _argued(diagnosis, plain, name, means, budget)
             yield stage
             if stage.call is not None and means == "mask":
-                yield from _finite(diagnosis, plain, stage, name, deadline)
+                yield from _finite(diagnosis, plain, stage, name, budget)
         elif means == "bias":
-            yield _biased(diagnosis, plain, name, deadline)
+            yield _biased(diagnosis, plain, name, budget)
 
 
 def _passed_on(subject: Subject, stage: Stage) -> Stage:
@@ -87,12 +87,12 @@ Tried = list[tuple[ProbeCall, list[Observed]]]
 
 
 def _searched(
-    diagnosis: Diagnosis, plain: Stage, tried: Tried, deadline: Deadline
+    diagnosis: Diagnosis, plain: Stage, tried: Tried, budget: SearchBudget
 ) -> tuple[Match | None, ProbeCall | None, list[Observed]]:
     """The first call, in the order of likelihood, that the recipe explains: as it is, or with mistakes of its mask."""
     setting, base = diagnosis.setting, _bases(plain)
     assert setting is not None
-    search = RecipeSearch(deadline, functions=setting.functions, packed=setting.packed)
+    search = RecipeSearch(budget, packed=setting.packed)
     dropped = None
     for asked in dict.fromkeys(observed[0].asked for _, observed in tried):
         kind = [(call, observed) for call, observed in tried if observed[0].asked == asked]
@@ -123,7 +123,7 @@ def _searched(
             found = search.match_mistakes(observed, base, level, masks=True)
             if found is not None:
                 return found, call, observed
-            if search.deadline.passed:
+            if search.budget.spent:
                 return None, None, tried[0][1]
     return None, None, tried[0][1] if tried else []
 
@@ -163,7 +163,7 @@ def _shared(
     return None
 
 
-def _flagged(diagnosis: Diagnosis, plain: Stage, name: str, deadline: Deadline) -> Stage:
+def _flagged(diagnosis: Diagnosis, plain: Stage, name: str, budget: SearchBudget) -> Stage:
     setting = diagnosis.setting
     assert setting is not None
     observed: list[Observed] = []
@@ -181,7 +181,7 @@ def _flagged(diagnosis: Diagnosis, plain: Stage, name: str, deadline: Deadline) 
     if not observed:
         return Stage("flag", f"flag {name}", [], None, why=f"with {name}=True, {why}")
     call = replace(setting.pairs[0][0], flag=True)
-    found, _, _ = _searched(diagnosis, plain, [(call, observed)], deadline)
+    found, _, _ = _searched(diagnosis, plain, [(call, observed)], budget)
     says = ""
     if found is not None and not {known.id for known, _ in found.causes} - {k.id for k, _ in _bases(plain).causes}:
         first = {**found.choices, "seen": "first-aligned"}
@@ -195,7 +195,7 @@ def _flagged(diagnosis: Diagnosis, plain: Stage, name: str, deadline: Deadline) 
     return Stage("flag", f"flag {name}", observed, found, says=says, why=why, call=call)
 
 
-def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, deadline: Deadline) -> Stage:
+def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, budget: SearchBudget) -> Stage:
     setting = diagnosis.setting
     assert setting is not None
     built_in = plain.asked == "built-in"
@@ -224,7 +224,7 @@ def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, deadline:
                 tried.append((replace(pattern, case=observed[0].case), observed))
     if not tried:
         return Stage(kinds[0], f"argument {name}", [], None, why=f"with {name}, {why}")
-    found, used, observed = _searched(diagnosis, plain, tried, deadline)
+    found, used, observed = _searched(diagnosis, plain, tried, budget)
     why = "" if found is not None else f"no known mistake explains its output with {name}"
     says = used.form.says if used is not None and found is not None else ""
     if used is not None and observed[0].asked == "padding" and used.shape in ("bk", "k", "kb") and means == "mask":
@@ -233,13 +233,13 @@ def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, deadline:
     return Stage(observed[0].asked, f"argument {name}", observed, found, says=says, why=why, call=used)
 
 
-def _finite(diagnosis: Diagnosis, plain: Stage, stage: Stage, name: str, deadline: Deadline) -> Iterator[Stage]:
+def _finite(diagnosis: Diagnosis, plain: Stage, stage: Stage, name: str, budget: SearchBudget) -> Iterator[Stage]:
     """What becomes of finite numbers in a mask that is added; and of any float mask, where it seems to be ignored."""
     call = stage.call
     assert call is not None
     assert diagnosis.setting is not None
     if call.form.name.startswith("added"):
-        yield _biased(diagnosis, plain, name, deadline)
+        yield _biased(diagnosis, plain, name, budget)
     elif call.form.name == "may" and stage.found is not None and not stage.found.causes:
         added = next(form for form in FORMS if form.name == "added")
         for first, case, output in diagnosis.setting.pairs[:1]:
@@ -249,7 +249,7 @@ def _finite(diagnosis: Diagnosis, plain: Stage, stage: Stage, name: str, deadlin
             except Failed:
                 return
             if torch.equal(ignored, output):
-                yield _biased(diagnosis, plain, name, deadline)
+                yield _biased(diagnosis, plain, name, budget)
 
 
 def _of_real_queries(observed: Observed, may: Tensor, base: Match) -> Observed:
@@ -272,7 +272,7 @@ def _mask_for(asked: MaskSource, shape: str, case: Case, built_in: bool) -> Tens
     return random_mask(batch if "b" in shape else 1, queries, keys)
 
 
-def _biased(diagnosis: Diagnosis, plain: Stage, name: str, deadline: Deadline) -> Stage:
+def _biased(diagnosis: Diagnosis, plain: Stage, name: str, budget: SearchBudget) -> Stage:
     setting = diagnosis.setting
     assert setting is not None
     observed = []
@@ -289,7 +289,7 @@ def _biased(diagnosis: Diagnosis, plain: Stage, name: str, deadline: Deadline) -
                 why = why or str(error)
     if not observed:
         return Stage("none", f"argument {name}", [], None, why=f"with {name}, {why}")
-    found, call_, _ = _searched(diagnosis, plain, [(setting.pairs[0][0], observed)], deadline)
+    found, call_, _ = _searched(diagnosis, plain, [(setting.pairs[0][0], observed)], budget)
     why = "" if found is not None else f"no known mistake explains its output with {name}"
     return Stage("none", f"argument {name}", observed, found, why=why, call=call_)
 

@@ -26,11 +26,13 @@ OTHERS = (
     Sizes(batch=2, heads=1, queries=6, keys=6, d_key=10, d_value=10),
 )
 """Sizes to build modules of, until two could be built and called."""
+MAX_PARAMETERS = 20_000_000
+"""Of a module that is searched."""
 
 
 def modules_of(subject: Subject) -> tuple[list[tuple[Sizes, nn.Module, int, int | None]], str]:
     """Modules of two sizes, in float64, with parameters that all count."""
-    failed = ""
+    failed: InputError | None = None
     made: list[tuple[Sizes, nn.Module, int, int | None]] = []
     if subject.build is None:
         assert subject.module is not None
@@ -49,8 +51,9 @@ def modules_of(subject: Subject) -> tuple[list[tuple[Sizes, nn.Module, int, int 
             torch.manual_seed(0)
             module, said = subject.build(sizes)
         except InputError as error:
-            failed = failed or str(error)
+            failed = failed or error
             continue
+        _refuse_large(module)
         module = module.double().eval()
         refuse_lazy(module)
         redraw(module, len(made) + 1)
@@ -61,9 +64,21 @@ def modules_of(subject: Subject) -> tuple[list[tuple[Sizes, nn.Module, int, int 
         made.append((sizes, module, _inferred(module, sizes.d_model), None))
         if len(made) == 2:
             break
-    if not made:
-        raise InputError(failed)
+    if failed is not None and not made:
+        raise failed
     return made, ""
+
+
+def _refuse_large(module: nn.Module) -> None:
+    """Refuse a module whose sizes the constructor's defaults make too large to be computed hundreds of times.
+
+    Raises:
+        InputError: it has more than `MAX_PARAMETERS`.
+    """
+    count = sum(each.numel() for each in module.parameters() if not nn.parameter.is_lazy(each))
+    if count > MAX_PARAMETERS:
+        millions = f"{count / 1e6:.0f} million parameters with the sizes that are its defaults"
+        raise InputError(f"{type(module).__name__} has {millions}, too many to be searched: give smaller ones by --arg")
 
 
 def whole(subject: Subject) -> nn.Module:

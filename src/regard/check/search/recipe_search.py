@@ -14,9 +14,9 @@ from torch import Tensor
 
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.mistakes.conventions import CONVENTIONS
-from regard.check.mistakes.mistake import Convention, MaskSource, Mistake
+from regard.check.mistakes.mistake import Convention, Mistake
 from regard.check.recipes.state import Choices
-from regard.check.search.deadline import Deadline
+from regard.check.search.budget import SearchBudget
 from regard.check.search.designs import DESIGNS
 from regard.check.search.fitting import fit_parameters, fit_scalar
 from regard.check.search.observed import Observed
@@ -48,11 +48,10 @@ class Match:
 
 
 class RecipeSearch:
-    """Looks for what explains some calls, until a deadline."""
+    """Looks for what explains some calls, until its budget is spent."""
 
-    def __init__(self, deadline: Deadline, *, functions: bool, packed: bool = False) -> None:
-        self.deadline = deadline
-        self.functions = functions
+    def __init__(self, budget: SearchBudget, *, packed: bool = False) -> None:
+        self.budget = budget
         self.packed = packed
 
     def match_convention(
@@ -81,7 +80,7 @@ class RecipeSearch:
         singles = [
             (known, choices)
             for known in MISTAKES.values()
-            if self._can(known, asked)
+            if not known.mask_sources or asked & set(known.mask_sources)
             for choices in known.recipe
             if not masks or set(choices) <= MASKING
         ]
@@ -96,13 +95,13 @@ class RecipeSearch:
             if level in ("number", "one and number"):
                 for causes in ((),) if level == "number" else several:
                     found = self._with_free_number(observed, base, otherwise, causes)
-                    if found is not None or self.deadline.passed:
+                    if found is not None or self.budget.spent:
                         return found
             else:
                 every = list(self._each(observed, base, otherwise, several, 1 if level == "two" else len(several)))
                 if every:  # the nearest: numbers as small as 1e-9 and 0 are told apart by rounding alone
                     return min(every, key=lambda found: max(each.gap(found.choices) for each in observed))
-                if self.deadline.passed:
+                if self.budget.spent:
                     return None
         return None
 
@@ -119,21 +118,12 @@ class RecipeSearch:
             if found is not None:
                 yield found
                 most -= 1
-            if not most or (number % 100 == 0 and self.deadline.passed):
+            if not most or (number % 100 == 0 and self.budget.spent):
                 return
-
-    def _can(self, known: Mistake, asked: set[MaskSource]) -> bool:
-        if not (known.functions if self.functions else known.modules):
-            return False
-        return not known.mask_sources or bool(asked & set(known.mask_sources))
 
     def _otherwise(self, most: int, observed: Sequence[Observed], base: Choices) -> Iterator[tuple[Convention, ...]]:
         """Up to so many conventions and designs; without those that cannot be, as groups where there are none."""
-        can = [
-            each
-            for each in CONVENTIONS
-            if (each.functions if self.functions else each.modules) and (self.packed or not each.packed)
-        ]
+        can = [each for each in CONVENTIONS if self.packed or not each.packed]
         if most:
             can = [each for each in can if observed[0].state({**base, **each.recipe}) is not None]
         for number in range(most + 1):
@@ -161,8 +151,8 @@ class RecipeSearch:
     ) -> Match | None:
         """A number that no formula gives: what the scores are multiplied by, or what blocked ones become."""
         merged = _merged(base.choices, *(each.recipe for each in otherwise), *(choices for _, choices in causes))
-        if merged is None:
-            return None
+        if merged is None or observed[0].state(merged) is None:
+            return None  # no number makes its shapes fit
         for slot, known, write in FREE_NUMBERS:
             if slot in merged or (slot == "fill" and all(each.case.may is None for each in observed)):
                 continue
@@ -185,6 +175,8 @@ class RecipeSearch:
 
     def match_design(self, observed: Sequence[Observed], base: Choices) -> Match | None:
         """The definition with numbers of its own by design: a temperature, a soft-cap, a bias of positions."""
+        if any(each.state({}) is None for each in observed):
+            return None  # with weights that are read so, the definition computes nothing
         for design in DESIGNS:
             merged = _merged(base, design.recipe)
             if merged is None or design.slot in merged:
@@ -201,7 +193,7 @@ class RecipeSearch:
                 recipe = {**design.recipe, design.slot: design.write(first)}
                 named = Convention("design", design.message.format(number=number), recipe)
                 return Match({**merged, **recipe}, (), (named,))
-            if self.deadline.passed:
+            if self.budget.spent:
                 return None
         return None
 

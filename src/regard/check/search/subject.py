@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,8 +14,11 @@ from torch import Tensor, nn
 
 from regard.check.names import INPUTS, SIZES, meaning
 from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.search.arrays import module_of_arrays
+from regard.check.search.cases import DIFFERENT
 from regard.check.search.construction import constructed, require_cpu
 from regard.check.search.layouts import Sizes
+from regard.check.target.construction import method_of
 from regard.check.target.preparation import copied, width_of_scale
 from regard.errors import InputError
 
@@ -31,6 +35,8 @@ class Subject:
 
     name: str
     function: Callable[..., Any] | None = None
+    takes_arrays: bool = False
+    """Whether the function was written for numpy's arrays."""
     module: nn.Module | None = None
     kind: type[nn.Module] | None = None
     """The class of the module."""
@@ -127,9 +133,7 @@ def subject_of(implementation: Any, args: Mapping[str, Any], settings: UserSetti
         subject.build = lambda sizes: constructed(implementation, sizes, args, settings)
         return subject
     if inspect.isclass(implementation):
-        with settings.on():
-            made = _plain_class(implementation, args)
-        return Subject(implementation.__name__, function=made, file=source(implementation), settings=settings)
+        return _of_plain_class(implementation, args, settings)
     if not callable(implementation):
         raise InputError(f"{implementation!r} is not a function, class or module")
     name = getattr(implementation, "__name__", type(implementation).__name__)
@@ -150,21 +154,22 @@ def _fused(
     return output
 
 
-def _plain_class(implementation: type, args: Mapping[str, Any]) -> Callable[..., Any]:
+def _of_plain_class(implementation: type, args: Mapping[str, Any], settings: UserSettings) -> Subject:
+    """What is known of a class that is no module: as of a module where it keeps its weights as arrays of numpy."""
+    name, file = implementation.__name__, source(implementation)
+
+    def build(sizes: Sizes) -> tuple[nn.Module, list[str]]:
+        return constructed(implementation, sizes, args, settings, lambda made: module_of_arrays(made, method_of(made)))
+
+    with suppress(InputError):
+        module, _ = build(DIFFERENT)
+        return Subject(name, kind=type(module), build=build, args=args, file=file, settings=settings)
     try:
-        made = implementation(**args)
+        with settings.on():
+            made = implementation(**args)
     except TypeError as error:
-        raise InputError(
-            f"{implementation.__name__} cannot be constructed: {error}; give arguments with --arg"
-        ) from error
-    for name in ("forward", "attention", "attend", "call"):
-        if callable(getattr(made, name, None)):
-            found: Callable[..., Any] = getattr(made, name)
-            return found
-    if callable(made):
-        called: Callable[..., Any] = made
-        return called
-    raise InputError(f"{implementation.__name__} is not a torch.nn.Module and has no forward method")
+        raise InputError(f"{name} cannot be constructed: {error}; give arguments with --arg") from error
+    return Subject(name, function=method_of(made), file=file, settings=settings)
 
 
 def _any_names(implementation: Any) -> bool:

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ __all__ = ["is_path", "load"]
 
 IMPORTERS = frozenset({__file__, pkgutil.__file__, importlib.__file__, import_file.__code__.co_filename})
 """Files whose frames are those of an import, and not of what is imported."""
+MAX_LISTED = 10
+"""Names of a module that has not the one that is wanted."""
 
 
 def is_path(path: str) -> bool:
@@ -78,7 +81,7 @@ def _found(module: Any, path: str, name: str, run: NotebookRun | None = None) ->
         found, owner = getattr(found, part, None), found
     if found is None:
         failed = f"; {run.failures[0]}" if run is not None and run.failures else ""
-        raise InputError(f"{path} has no {name}; it has {', '.join(_own(module)) or 'no function or class'}{failed}")
+        raise InputError(f"{path} has no {name}; it has {_listed(module, name)}{failed}")
     if inspect.isclass(owner) and inspect.isfunction(found) and not _is_static(owner, found.__name__):
         raise InputError(f"{path}:{name} is a method: give its class, {path}:{name.rpartition('.')[0]}")
     if not callable(found):
@@ -90,13 +93,17 @@ def _is_static(owner: type, name: str) -> bool:
     return isinstance(inspect.getattr_static(owner, name, None), staticmethod)
 
 
-def _own(module: Any) -> list[str]:
-    """The functions and classes that are written in a module."""
-    return [
+def _listed(module: Any, wanted: str) -> str:
+    """The functions and classes that a module is imported for: of many those that are called much as what is wanted."""
+    own = [
         name
         for name, value in vars(module).items()
-        if callable(value) and getattr(value, "__module__", "") == module.__name__
+        if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
     ]
+    names = list(dict.fromkeys([*own, *getattr(module, "__all__", ())]))
+    if len(names) > MAX_LISTED:
+        names = [*(get_close_matches(wanted, names, MAX_LISTED) or names[:MAX_LISTED]), "others"]
+    return ", ".join(names) or "no function or class"
 
 
 @contextmanager

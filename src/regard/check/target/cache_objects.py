@@ -23,7 +23,7 @@ from regard.errors import InputError
 
 __all__ = ["cache_objects", "installers", "sizes_of"]
 
-METHODS = ("update", "append", "add", "put", "store", "write", "forward", "__call__", "get")
+METHODS = ("update", "update_and_fetch", "append", "add", "put", "store", "write", "forward", "__call__", "get")
 """One of which the class of a cache has."""
 SETUP = re.compile(r"^(setup|set|build|init|allocate|alloc|make|create|enable)_\w*caches?$")
 """Methods that put a cache into a module, or make one for it."""
@@ -133,9 +133,9 @@ def _classes_in(annotation: Any) -> list[type]:
 
 
 def _classes_beside(target: Any) -> Iterator[type]:
-    """Classes of caches in the file of a target."""
+    """Classes of caches in the class of a target, or in its file."""
     owner = target if inspect.isfunction(target) else type(modules_in(target)[0] if modules_in(target) else target)
-    for name, kind in list(vars(sys.modules.get(owner.__module__, object)).items()):
+    for name, kind in [*vars(owner).items(), *vars(sys.modules.get(owner.__module__, object)).items()]:
         if not inspect.isclass(kind) or "cache" not in name.lower() or NOT_A_CACHE.search(name):
             continue
         if name == "Cache" and kind.__module__.startswith("transformers"):

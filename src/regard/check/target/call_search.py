@@ -14,21 +14,23 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
 from regard.check.target.draft import Draft, grids, token_counts, widths
 from regard.check.target.errors import Failed
-from regard.check.target.influence import depends, given_stream
+from regard.check.target.influence import Influence, depends, given_stream
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.mask_values import MASK_FORMS
 from regard.check.target.names import call_meaning
 from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, check_rotated, rope_widths
 from regard.check.target.preparation import embeds
 from regard.check.target.running import Invocation, Stream
-from regard.check.target.signature import STREAMS, Argument
+from regard.check.target.signature import MATRICES, STREAMS, Argument
 from regard.check.target.sizes import Sizes
 from regard.check.target.user_inputs import UserInputs
-from regard.check.target.values import ABSENT, candidates
+from regard.check.target.values import ABSENT, STATE, TEXT, candidates
 
 __all__ = ["Budget", "CallPlan", "search_calls"]
 
 WEIGHT_STORES = ("rectangular", "rectangular, out-in", "in-out", "out-in", "per head")
+ONE_QUERY = "one query"
+"""The choice of lengths by which one query is beside several keys, as in a step of a decoder."""
 IN_PLACE = re.compile(r"modified in-?place|leaf Variable that requires grad .*in-place")
 """What PyTorch says of writing in place where it keeps track of gradients, and only there."""
 ROLES = {"image": "x"}
@@ -52,6 +54,8 @@ class CallPlan:
         """For each choice the names of its candidates, the likeliest first."""
         roles = {each.role for each in self.arguments if each.name not in self.user_inputs.names}
         found = {"lengths": ["other", "same"] if roles & {"k", "v", "context"} else ["same"]}
+        if {"q", "k"} <= roles and "documents" not in roles:
+            found["lengths"].append(ONE_QUERY)
         if "boundaries" in roles:
             found["lengths"] = ["same"]
         if not {"ids", "image"} >= roles & set(STREAMS) or not roles or ("ids" in roles and not embeds(target)):
@@ -68,14 +72,39 @@ class CallPlan:
             check_rotated(target)
             draft = self._draft(target, sizes)
             found["rope"] = [f"{shape} {size}" for size in _distinct(rope_widths(draft)) for shape in ROPE_SHAPES]
-        if roles & {"w_q", "w_k", "w_v"}:
-            found["weights"] = list(WEIGHT_STORES)
+        if roles & MATRICES - {"w_o"}:
+            # Who asks for the width of the tokens alone takes it for that of all heads as well.
+            required = {each.role for each in self.arguments if each.required}
+            is_square = "size d_model" in required and "size d_head" not in required
+            found["weights"] = [each for each in WEIGHT_STORES if not (is_square and each.startswith("rectangular"))]
         arrays = re.search(r"\b(?:np|numpy)\.", self.source) is not None and "torch" not in self.source
         found["numbers"] = ["arrays", "tensors"] if arrays else ["tensors"]
         for each in self.arguments:
             if each.name not in self.user_inputs.names:
                 found[f"argument {each.name}"] = list(candidates(each, target, self.source))
+                if STATE in found[f"argument {each.name}"] and not self._may_have_a_state:
+                    found[f"argument {each.name}"].remove(STATE)
+                elif STATE in found[f"argument {each.name}"] and call_meaning(each.name) is None:
+                    # A sequence of as many tokens as there are keys runs by accident where a state is meant.
+                    found["lengths"] = found.pop("lengths")
+                if TEXT in found[f"argument {each.name}"] and "y" not in self.layout.letters:
+                    found[f"argument {each.name}"].remove(TEXT)
         return found
+
+    @property
+    def _may_have_a_state(self) -> bool:
+        """Whether it may be asked by one vector of each sample: beside keys, or a context, that are sequences."""
+        required = {each.role for each in self.arguments if each.required}
+        is_asked = bool(required & {"k", "context"}) and not required >= {"k", "v"}
+        return self.layout.letters in ("btd", "tbd") and is_asked
+
+    @property
+    def has_wide_mask(self) -> bool:
+        """Whether a mask that has to be given has more axes than one for each key of each sample."""
+        chosen = [self.choices.get(f"argument {each.name}", "") for each in self.arguments]
+        return any(
+            form in MASK_FORMS and len(shape) > 2 for form, _, shape in (each.rpartition(" ") for each in chosen)
+        )
 
     def invocation(self, target: Any, sizes: Sizes) -> Invocation:
         """The call, which may not run.
@@ -119,7 +148,8 @@ class CallPlan:
         invocation.guessed = [
             each.name
             for each in self.arguments
-            if each.required and each.role is None and each.name not in handed_over and given.get(each.name) is not None
+            if each.required and (each.role is None or each.guessed) and each.name not in handed_over
+            if given.get(each.name) is not None
         ]
         invocation.sizes = draft.known()
         invocation.arrays = self.choices.get("numbers") == "arrays"
@@ -135,12 +165,16 @@ class CallPlan:
         tokens = counts.get(choice("tokens", "tokens"), sizes.tokens)
         if "image" in self.choices:
             tokens = sizes.image if self.choices["image"] == "image" else int(self.choices["image"])
-        keys = sizes.context if choice("lengths", "other") == "other" else tokens
+        keys = tokens if choice("lengths", "other") == "same" else sizes.context
+        tokens = 1 if choice("lengths") == ONE_QUERY else tokens
         context = {"d_context": sizes.d_context, **width}.get(choice("context width", "d_context"), wide)
         draft = Draft(target, self.source, sizes, self.layout, tokens, keys, wide, context)
         draft.grid = next((each for each in grids(target) if f"{each[0]}x{each[1]}" == choice("grid")), draft.grid)
         draft.grouped = choice("heads") == "grouped"
         draft.weights = choice("weights", WEIGHT_STORES[0])
+        roles = {each.role for each in self.arguments}
+        if roles & MATRICES - {"w_o"} and draft.weights != "per head":
+            draft.matrix_heads = sizes.heads if "size heads" in roles else 1
         draft.pairs, draft.first = choice("pairs", ""), int(choice("first", "0"))
         rope = choice("rope", "1td whole")
         draft.rope = (rope, rope_widths(draft).get(rope.partition(" ")[2], draft.d_head))
@@ -184,6 +218,9 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
         if any(not bool(each.isfinite().all()) for each in outputs if each.numel()):
             broken.append(tried)
             raise Failed("it returned NaN or infinity")
+        if outputs[0].ndim > len(plan.layout.letters) and tried.has_wide_mask:
+            broken.append(tried)
+            raise Failed("it returned a tensor with the axes of the mask")
         return tried
 
     broken: list[CallPlan] = []
@@ -191,10 +228,33 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
     found = False
     for each in search.results():
         found = True
+        each = _of_one_query(each, target, sizes)
         yield _with_open_masks(_with_turning_tables(each, target, sizes), target, sizes)
     yield from broken[:1]
     if not found and not broken:
         raise Failed(search.error, search.farthest)
+
+
+def _of_one_query(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
+    """The plan with a single query, where several run only as many as keys, and then meet one key each.
+
+    As by Bahdanau's decoder, whose query (batch, 1, width) is added to every key: of several, each output would depend
+    on all of them.
+    """
+    if plan.choices.get("lengths") != "same" or not {"q", "k"} <= {each.role for each in plan.arguments}:
+        return plan
+    invocation = plan.invocation(target, sizes)
+    query = next((each for each in invocation.streams if each.role == "q"), None)
+    if query is None or len(query.token_axes) != 1:
+        return plan
+    alone = replace(plan, choices={**plan.choices, "lengths": ONE_QUERY})
+    try:
+        if Influence(invocation).locality(query.argument, query.token_axes[0]) is not False:
+            return plan
+        shapes = {_first_output(each, target, sizes).shape for each in (plan, alone)}
+    except Failed:
+        return plan
+    return alone if len(shapes) == 1 else plan  # else what was taken for the tokens are the channels
 
 
 def _with_turning_tables(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import typing
 from collections.abc import Mapping
@@ -13,14 +14,24 @@ from regard.check.target.names import constructor_meaning
 from regard.check.target.sizes import Sizes
 from regard.errors import InputError
 
-__all__ = ["GuessedConfig", "UnknownField", "config_class", "number"]
+__all__ = ["OF_POSITIONS", "GuessedConfig", "UnknownField", "config_class", "config_classes", "number"]
 
 HEAD_DEFAULTS = ("_attn_implementation", "attn_implementation", "_attn_implementation_internal")
 """Where transformers' modules read which kernel to use; eager attention shows its steps."""
 CONFIG_NAMES = ("Config", "Args", "Params", "Hparams")
 """How the names of classes end that hold the settings of a model."""
 BASE_CONFIGS = ("PretrainedConfig", "PreTrainedConfig", "GenerationConfig")
+MAX_CLASSES = 6
+"""Of one argument that are tried."""
 TRUE_FLAGS = ("bias", "qkv_bias", "use_bias", "attention_bias", "batch_first")
+
+OF_POSITIONS = re.compile(r"rope|rotary|alibi")
+"""In the names of options that ask for positions."""
+
+WIDTH_WORDS = ("dim", "dims", "width", "channels", "features", "hidden", "size", "units")
+COUNT_WORDS = ("num", "n", "number", "nb")
+COUNT = 6
+"""Of things such as latents: as many as nothing else is."""
 
 
 class UnknownField(InputError, AttributeError, KeyError):
@@ -38,15 +49,25 @@ class UnknownField(InputError, AttributeError, KeyError):
 class GuessedConfig(dict[str, Any]):
     """A config that gives a value for every name whose meaning is known: as an attribute, and as a key of a dict."""
 
-    def __init__(self, sizes: Sizes, args: Mapping[str, Any]) -> None:
+    def __init__(self, sizes: Sizes, args: Mapping[str, Any], *, by_kind: bool = False) -> None:
+        """A config of some sizes.
+
+        Args:
+            sizes: of what is made.
+            args: the fields that the user gave.
+            by_kind: whether a name that is not known may say by its parts that it is a width, or that it counts things.
+        """
         super().__init__(args)
-        self.__dict__["_sizes"] = sizes
+        self.__dict__["_sizes"], self.__dict__["_by_kind"] = sizes, by_kind
         self.__dict__["_read"] = {}
 
     def __missing__(self, name: str) -> Any:
         if name in HEAD_DEFAULTS:
             return "eager"
         means = constructor_meaning(name)
+        if self.__dict__["_by_kind"] and means is None and (counted := _by_kind(name, self.__dict__["_sizes"])):
+            self[name] = self.__dict__["_read"][name] = counted
+            return counted
         if means is None or means == "config":
             raise UnknownField(name)
         self[name] = self.__dict__["_read"][name] = number(means, name, self.__dict__["_sizes"])
@@ -79,38 +100,56 @@ class GuessedConfig(dict[str, Any]):
         return [f"config.{name}={value}" for name, value in self.__dict__["_read"].items()]
 
 
-def config_class(parameter: inspect.Parameter, owner: Any) -> type | None:
-    """The class that an argument is annotated with, where it is one that is constructed by keywords."""
+def _by_kind(name: str, sizes: Sizes) -> int | None:
+    """The value for a field whose name is not known but ends as widths do, or begins as counts do."""
+    words = name.lower().split("_")
+    if words[-1] in WIDTH_WORDS or words[0] in ("d", "dim"):
+        return sizes.d_model
+    return COUNT if len(words) > 1 and words[0] in COUNT_WORDS else None
+
+
+def config_classes(parameter: inspect.Parameter, owner: Any) -> list[type]:
+    """The classes that an argument may be an object of, the likeliest first.
+
+    The one that it is annotated with, where that is one that is constructed by keywords. A class that holds a model's
+    settings in parts has none of its own, so the config classes in the owner's module come after it.
+    """
     annotation = parameter.annotation
+    beside = _classes_beside(owner)
     if isinstance(annotation, str):
         names = vars(sys.modules.get(getattr(owner, "__module__", ""), typing))
         try:
             annotation = eval(annotation, dict(names))
         except Exception:  # a name that is imported for type checkers alone
-            return None
+            return []
     choices = typing.get_args(annotation) if typing.get_origin(annotation) in (typing.Union, UnionType) else ()
     for each in choices or (annotation,):
         plain = inspect.isclass(each) and each.__module__ not in ("builtins", "typing", "inspect")
         if plain and not each.__module__.startswith("torch"):
-            kind: type = each
-            return kind
-    return _class_beside(owner) if constructor_meaning(parameter.name) == "config" else None
+            others = beside if each.__name__.endswith(CONFIG_NAMES) else []
+            return [each, *(other for other in others if other is not each)]
+    return beside if constructor_meaning(parameter.name) == "config" else []
 
 
-def _class_beside(owner: Any) -> type | None:
-    """The config class in the module of another class: the only one, or the one with the most like name."""
+def config_class(parameter: inspect.Parameter, owner: Any) -> type | None:
+    """The likeliest of them."""
+    return next(iter(config_classes(parameter, owner)), None)
+
+
+def _classes_beside(owner: Any) -> list[type]:
+    """The config classes in the module of another class; first those whose names begin most alike."""
     names = vars(sys.modules.get(getattr(owner, "__module__", ""), typing))
     found = [
         value
         for name, value in names.items()
         if inspect.isclass(value) and name.endswith(CONFIG_NAMES) and value is not owner and name not in BASE_CONFIGS
     ]
-    return max(found, key=lambda each: _common_letters(each.__name__, owner.__name__), default=None)
+    return sorted(found, key=lambda each: -_common_letters(each.__name__, owner.__name__))[:MAX_CLASSES]
 
 
 def _common_letters(one: str, other: str) -> int:
     """How many letters two names begin with in common."""
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return [*map(str.__eq__, one, other), False].index(False)
 
 
 def number(means: str, name: str, sizes: Sizes) -> Any:
@@ -147,7 +186,9 @@ def number(means: str, name: str, sizes: Sizes) -> Any:
         "base": 10_000.0,
         "batch": 16,
         "kernel": 3,
-        "off": False,
+        "off": sizes.positions and OF_POSITIONS.search(short) is not None,
         "pad": 0,
+        "buckets": 8,
+        "distance": 16,
         "rotary": max(2, sizes.d_head // 2),
     }[means]

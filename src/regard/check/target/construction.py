@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,18 +18,30 @@ from torch import nn
 
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
-from regard.check.target.configs import CONFIG_NAMES, HEAD_DEFAULTS, GuessedConfig, config_class, number
+from regard.check.target.configs import (
+    CONFIG_NAMES,
+    HEAD_DEFAULTS,
+    MAX_CLASSES,
+    OF_POSITIONS,
+    GuessedConfig,
+    config_class,
+    config_classes,
+    number,
+)
 from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import Failed, error_line
 from regard.check.target.names import constructor_meaning
 from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes
+from regard.check.target.usage import called_with, divides, has_fields, is_step
 from regard.errors import InputError
 
 __all__ = ["Construction", "constructions"]
 
 MAX_TRIES = 60
 """Of one class and one set of sizes."""
+MAX_FIELDS = 5
+"""That a config lacks and is given."""
 ALWAYS = frozenset(
     [
         "d_model",
@@ -48,6 +62,9 @@ ALWAYS = frozenset(
 """Sizes that replace the default of an optional argument, so that the target is small and its sizes differ."""
 METHODS = ("forward", "attention", "attend", "call", "compute_attention", "apply", "run", "compute")
 """Of a plain class, what is called."""
+FEW_TOKENS = 2
+"""In a part of a sequence: so few that there are several parts."""
+PARTS = re.compile(r"(?:^|_)(?:block|chunk|segment|tile|bucket)(?:_|s?$)")
 DEFAULT = object()
 """The argument is not given."""
 
@@ -61,6 +78,8 @@ class Construction:
     settings: UserSettings
     choices: dict[str, int] = field(default_factory=dict)
     """For each argument, which of its candidates is taken."""
+    wider: str = ""
+    """An argument that is told twice the width that it would be."""
 
     def build(self, sizes: Sizes) -> tuple[Any, list[str]]:
         """The object of some sizes, and what was guessed for it.
@@ -81,11 +100,11 @@ class Construction:
                 raise Failed(f"{name} of {self.kind.__name__} cannot be made: {error_line(error)}") from error
             if name not in self.args and not _is_config(given[name]):
                 said.append(f"{name}={given[name]}")
-        torch.manual_seed(0)
+            elif name not in self.args and isinstance(given[name], nn.Module):
+                said.append(f"{name}={type(given[name]).__name__}")
         positional = [given.pop(n) for n, p in _parameters(self.kind).items() if p.kind is p.POSITIONAL_ONLY]
         try:
-            with self.settings.on(), double_precision():
-                made = self.kind(*positional, **given)
+            made = self._made(positional, given, sizes)
         except Exception as error:
             what = ", ".join(f"{k}={v}" for k, v in given.items() if not _is_config(v))
             raise Failed(f"{self.kind.__name__}({what}) cannot be constructed: {error_line(error)}") from error
@@ -93,6 +112,21 @@ class Construction:
             if isinstance(value, GuessedConfig):
                 said += value.guessed
         return made, said
+
+    def _made(self, positional: Sequence[Any], given: Mapping[str, Any], sizes: Sizes) -> Any:
+        """The object; what it reads of a config and a larger model writes there is guessed by name."""
+        for _ in range(MAX_FIELDS):
+            torch.manual_seed(0)
+            try:
+                with self.settings.on(), double_precision():
+                    return self.kind(*positional, **given)
+            except AttributeError as error:
+                name = error.name or ""
+                means = constructor_meaning(name)
+                if not any(error.obj is each for each in given.values()) or means is None or means == "config":
+                    raise
+                setattr(error.obj, name, number(means, name, sizes))
+        raise AttributeError(f"its config lacks more than {MAX_FIELDS} fields")
 
     def options(self, sizes: Sizes) -> Iterator[tuple[str, list[Any]]]:
         """For each argument of the constructor the values to try, the likeliest first."""
@@ -106,6 +140,12 @@ class Construction:
             else:
                 yield name, self._candidates(name, parameter, sizes, {**fields, **self.args.get(name, {})})
 
+    def widths(self) -> list[str]:
+        """The arguments that are told the width of the tokens, by their names, and that nobody gave."""
+        return [
+            name for name in _parameters(self.kind) if name not in self.args and constructor_meaning(name) == "d_model"
+        ]
+
     def is_grouped(self, said: Iterable[str]) -> bool:
         """Whether its number of heads of keys and values can be chosen; `said` is what was guessed for it."""
         names = {*_parameters(self.kind), *(each.partition("=")[0].rpartition(".")[2] for each in said)}
@@ -118,7 +158,7 @@ class Construction:
         return any(self._takes_config(name, each) for name, each in _parameters(self.kind).items())
 
     def _takes_config(self, name: str, parameter: inspect.Parameter) -> bool:
-        if constructor_meaning(name) == "config":
+        if constructor_meaning(name) == "config" or has_fields(source_of(self.kind), name):
             return True
         kind = config_class(parameter, self.kind)
         return kind is not None and (dataclasses.is_dataclass(kind) or kind.__name__.endswith(CONFIG_NAMES))
@@ -127,13 +167,16 @@ class Construction:
         required = parameter.default is inspect.Parameter.empty
         means = constructor_meaning(name)
         if self._takes_config(name, parameter):
-            kind = config_class(parameter, self.kind)
+            kinds = [each for each in config_classes(parameter, self.kind) if not issubclass(each, dict)]
             made: list[Any] = []
             for tried in (sizes, replace(sizes, dropout=0.0)):  # some refuse any dropout
-                if kind is not None and not issubclass(kind, dict):
-                    made.append(partial(_config, kind, tried, fields, self.settings))
+                made += [partial(_config, kind, tried, fields, self.settings) for kind in kinds[:1]]
                 made.append(partial(GuessedConfig, tried, fields))
+            made += [partial(_config, kind, sizes, fields, self.settings) for kind in kinds[1:]]
+            made.append(partial(GuessedConfig, sizes, fields, by_kind=True))
             return made if required or fields else [*made, DEFAULT]
+        if sizes.positions and parameter.default is False and OF_POSITIONS.search(name.lower()):
+            return [True]
         if means is None:
             if not required:
                 return [DEFAULT]
@@ -152,10 +195,14 @@ class Construction:
             return [DEFAULT]
         if means == "length" and len(name) == 1:  # n may count the heads as well
             return [DEFAULT, *values]
+        if means == "length" and type(parameter.default) is int and parameter.default < sizes.length:
+            return [DEFAULT, *values]  # no largest length of a text is as small: it decides what is computed
         return [*values, DEFAULT]
 
     def _known(self, name: str, means: str, sizes: Sizes) -> list[Any]:
         value = number(means, name, sizes)
+        if name == self.wider:
+            return [2 * value]
         if means in ("scale", "temperature"):
             divides = re.search(rf"/\s*(?:self\.)?_?{re.escape(name)}\b", source_of(self.kind)) is not None
             multiplies = re.search(rf"\*\s*(?:self\.)?_?{re.escape(name)}\b", source_of(self.kind)) is not None
@@ -164,6 +211,8 @@ class Construction:
         if means in ("window", "image", "patch", "grid"):
             side = value[0] if isinstance(value, tuple) else value
             return [value, (side, side), side] if isinstance(value, tuple) else [value, (value, value)]
+        if means == "length" and is_step(source_of(self.kind), name):
+            return [FEW_TOKENS, value]
         if means == "activation":
             return [value, nn.GELU(), nn.GELU]
         if means == "layers":
@@ -179,6 +228,8 @@ class Construction:
             return [False, True]
         if "float" in annotation:
             return [1.0, 0.0]
+        if members := _members(name, parameter, self.kind):
+            return members
         if "str" in annotation:
             return ["", "gelu", "linear"]
         if re.search("norm", name.lower()):
@@ -189,7 +240,15 @@ class Construction:
                     nn.Linear(sizes.d_model, 4 * sizes.d_model), nn.GELU(), nn.Linear(4 * sizes.d_model, sizes.d_model)
                 )
             ]
-        return [sizes.d_model, None, 2, False, True, sizes.heads, sizes.length]
+        count = called_with(source_of(self.kind), name)
+        if count is not None and (modules := list(_called_modules(self.kind, count, sizes, self.settings))):
+            return modules
+        values: list[Any] = [sizes.d_model, None, 2, False, True, sizes.heads, sizes.length]
+        if PARTS.search(name.lower()) or is_step(source_of(self.kind), name):
+            values.insert(0, FEW_TOKENS)
+        elif divides(source_of(self.kind), name):
+            values.insert(0, sizes.heads)
+        return values
 
 
 def constructions(
@@ -223,6 +282,18 @@ def constructions(
         raise InputError(search.error or f"{kind.__name__} cannot be constructed")
 
 
+def unknown_arguments(kind: type, args: Mapping[str, Any]) -> list[str]:
+    """The arguments that a constructor needs, that nobody gave, and whose names say nothing."""
+    return [
+        name
+        for name, each in _parameters(kind).items()
+        if name not in args
+        and each.default is inspect.Parameter.empty
+        and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+        and constructor_meaning(name) is None
+    ]
+
+
 def method_of(made: Any) -> Callable[..., Any]:
     """What is called of an object that is no module.
 
@@ -239,15 +310,61 @@ def method_of(made: Any) -> Callable[..., Any]:
     raise InputError(f"{type(made).__name__} is not a torch.nn.Module and has no forward method")
 
 
+def _called_modules(owner: type, count: int, sizes: Sizes, settings: UserSettings) -> Iterator[Callable[[], nn.Module]]:
+    """Modules that are called with so many arguments: of classes of the owner's file, attentions first; or a matrix."""
+    beside = vars(sys.modules.get(owner.__module__, object)).values()
+    kinds = [each for each in beside if inspect.isclass(each) and issubclass(each, nn.Module) and each is not owner]
+    kinds = [each for each in kinds if each.__module__ == owner.__module__ and _takes(each.forward, count + 1)]
+    if count == 1:
+        yield partial(nn.Linear, sizes.d_model, sizes.d_model)
+    for kind in sorted(kinds, key=lambda each: "attention" not in each.__name__.lower())[:MAX_CLASSES]:
+        yield lambda kind=kind: Construction(kind, {}, settings).build(sizes)[0]  # type: ignore[misc]
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether it can be called with so many arguments by their place."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _first_made(kind: type, *several: dict[str, Any]) -> Any:
+    """What the first of several sets of arguments gives that the class does not refuse.
+
+    Configs may ask for as many heads of keys as of queries, or for as many layers as a list of their kinds has.
+
+    Raises:
+        Exception: what the first set raised, where none works.
+    """
+    first: Exception | None = None
+    for given in several:
+        try:
+            return kind(**given)
+        except Exception as error:
+            first = first or error
+    assert first is not None
+    raise first
+
+
 def _config(kind: type, sizes: Sizes, fields: Mapping[str, Any], settings: UserSettings) -> Any:
     """An object of a config class: its own defaults, with sizes and the user's fields set by name."""
     construction = Construction(kind, dict(fields), settings)
     options = dict(construction.options(sizes))
     given = {n: c[0]() if callable(c[0]) and not isinstance(c[0], type) else c[0] for n, c in options.items()}
     given = {name: value for name, value in given.items() if value is not DEFAULT}
+    of_kv_heads = {n: sizes.kv_heads for n in options if constructor_meaning(n) == "kv_heads" and n not in fields}
+    of_layers = {n for n in given if constructor_meaning(n) == "layers" and n not in fields}
     if sizes.kv_heads != sizes.heads:
-        given.update({n: sizes.kv_heads for n in options if constructor_meaning(n) == "kv_heads" and n not in fields})
-    made = kind(**given)
+        given.update(of_kv_heads)
+    made = _first_made(
+        kind,
+        given,
+        {**given, **of_kv_heads},
+        {name: value for name, value in given.items() if name not in of_layers},
+        {name: value for name, value in {**given, **of_kv_heads}.items() if name not in of_layers},
+    )
     for name, value in vars(kind).items():
         if name not in given and not name.startswith("_") and isinstance(value, int | float):
             means = constructor_meaning(name)
@@ -268,6 +385,16 @@ def _parameters(kind: type) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(kind).parameters
     except (ValueError, TypeError):
         return {}
+
+
+def _members(name: str, parameter: inspect.Parameter, kind: type) -> list[Any]:
+    """Of the enumeration that an argument is annotated with, or that its module has under the argument's name."""
+    names = {name.replace("_", "").lower(), str(parameter.annotation).lower()}
+    near = vars(sys.modules[kind.__module__]).values() if kind.__module__ in sys.modules else ()
+    enumerations = [each for each in (parameter.annotation, *near) if isinstance(each, enum.EnumMeta)]
+    return next(
+        (list(each) for each in enumerations if each is parameter.annotation or each.__name__.lower() in names), []
+    )
 
 
 def _is_config(value: Any) -> bool:

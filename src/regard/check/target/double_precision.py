@@ -24,6 +24,8 @@ COMPLEX_CASTS = {getattr(Tensor, name) for name in ("cfloat", "chalf")}
 LEGACY_TYPES = {"torch.FloatTensor", "torch.HalfTensor", "torch.BFloat16Tensor"}
 MAX_DEPTH = 2
 """Of the lists in the arguments of a function: torch.cat takes a list, indices may be a tuple in a tuple."""
+PLAIN = frozenset({int, float, bool, type(None), slice})
+"""Types of arguments that say nothing of a type of numbers."""
 
 
 class DoublePrecision(TorchFunctionMode):
@@ -39,6 +41,8 @@ class DoublePrecision(TorchFunctionMode):
     ) -> Any:
         """Call a function with wider types in place of narrow ones."""
         self.calls += 1
+        if not kwargs and all(map(_needs_nothing, args)) and func not in CASTS and func not in COMPLEX_CASTS:
+            return func(*args)  # most calls, and code with loops makes hundreds of thousands
         if func in CASTS:
             return Tensor.double(args[0])
         if func in COMPLEX_CASTS:
@@ -68,6 +72,11 @@ def double_precision() -> Iterator[DoublePrecision]:
             yield mode
     finally:
         torch.set_default_dtype(before)
+
+
+def _needs_nothing(value: Any) -> bool:
+    """Whether a value neither has a type that may have to be wider nor may hold one that has."""
+    return value.dtype is torch.float64 if type(value) is Tensor else type(value) in PLAIN
 
 
 def _wider_type(value: Any) -> Any:

@@ -46,6 +46,8 @@ class Draft:
     """Whether several heads of the queries share one of keys and values."""
     weights: str = "in-out"
     """How matrices that are arguments are stored."""
+    matrix_heads: int = 0
+    """How many heads the columns of such matrices are; 0 where none is an argument."""
     grid: tuple[int, int] = GRID
     """Height and width of a map of features."""
     axes: dict[str, Layout] = field(default_factory=dict)
@@ -76,8 +78,15 @@ class Draft:
         return tuple(size[letter] for letter in layout.letters)
 
     @property
+    def matrix_columns(self) -> int:
+        """Of such a matrix."""
+        return self.sizes.heads * (self.sizes.d_head + 1) if self.weights.startswith("rectangular") else self.width
+
+    @property
     def d_head(self) -> int:
         """The width of a head."""
+        if self.matrix_heads:
+            return self.matrix_columns // self.matrix_heads
         for name in ("head_dim", "d_head", "dim_head", "head_size", "d_k", "attention_head_size", "depth"):
             value = getattr(self.target, name, None)
             if isinstance(value, int) and value > 0:

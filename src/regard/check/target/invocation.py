@@ -11,7 +11,8 @@ from typing import Any
 
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.call_search import Budget, CallPlan, search_calls
-from regard.check.target.construction import Construction, constructions, method_of
+from regard.check.target.configs import OF_POSITIONS
+from regard.check.target.construction import Construction, constructions, method_of, unknown_arguments
 from regard.check.target.errors import Failed, NotCallable
 from regard.check.target.influence import settled_streams
 from regard.check.target.layouts import Layout, layouts
@@ -183,6 +184,8 @@ def _of_all_sizes(found: _Found, given: UserInputs) -> Iterator[Invocation]:
     elif construction is None and any(each.head_axis is not None for each in found.invocation.streams):
         grouped = replace(found.plan, choices={**found.plan.choices, "heads": "grouped"})
         yield from _resized(replace(found, plan=grouped), GROUPED_SIZES)
+    yield from _of_two_widths(found)
+    yield from _with_positions(found)
     yield from _with_optional(found)
 
 
@@ -193,6 +196,37 @@ def _resized(found: _Found, several: Sequence[Sizes]) -> Iterator[Invocation]:
         if calls:
             yield from calls
             return
+
+
+def _of_two_widths(found: _Found) -> Iterator[Invocation]:
+    """A call of a module whose constructor takes two widths, one of them twice the other, where such a one runs."""
+    construction = found.target.construction
+    if construction is None or len(names := construction.widths()) < 2:
+        return
+    for name in (names[-1], names[0]):
+        target = replace(found.target, construction=replace(construction, wider=name))
+        try:
+            target = target.resized(target.sizes, seed=2)
+            plan = replace(found.plan, choices={})
+            plan = next(search_calls(plan, target.call, target.sizes, FEW_TRIES, Budget(FEW_TRIES)))
+        except (Failed, InputError):
+            continue
+        for each in _settled(target, plan):
+            each.two_widths = True
+            yield each
+        return
+
+
+def _with_positions(found: _Found) -> Iterator[Invocation]:
+    """The call of a module with its options for positions switched on, where it has such and they are off."""
+    try:
+        target = found.target.resized(replace(found.target.sizes, positions=True), seed=2)
+    except (Failed, InputError):
+        return
+    if any(each.endswith("=True") and OF_POSITIONS.search(each.lower()) for each in target.said):
+        for each in _settled(target, found.plan):
+            each.switched_on = each.assumptions != found.invocation.assumptions
+            yield from [each] if each.switched_on else []
 
 
 def _of_sizes(target: _Target, plan: CallPlan, sizes: Sizes, seed: int = 1) -> Iterator[Invocation]:
@@ -355,7 +389,7 @@ def from_factory(implementation: Any, settings: UserSettings) -> tuple[Any, dict
 def _assumptions(target: _Target, plan: CallPlan, invocation: Invocation) -> list[str]:
     said = list(target.said)
     if invocation.arrays:
-        said.append("it computes with numpy: its steps cannot be watched, only its outputs are judged")
+        said.append("it computes with numpy: its steps are seen where PyTorch has functions of the same names")
     if target.sizes in SQUARE_SIZES:
         said.append("it is called with as many tokens as channels: it runs with no other number that was tried")
     if not invocation.gradients:
@@ -367,4 +401,7 @@ def _message(implementation: Any, args: Mapping[str, Any], given: UserInputs, er
     name = getattr(implementation, "__name__", type(implementation).__name__)
     last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
     guessed = "the inputs that were handed over" if given.names else "guessed inputs of every layout"
-    return f"{name} does not run with {guessed}; the call that came farthest: {last}; hand over its inputs: {EXAMPLE}"
+    said = f"{name} does not run with {guessed}; the call that came farthest: {last}; hand over its inputs: {EXAMPLE}"
+    for each in unknown_arguments(implementation, args) if inspect.isclass(implementation) else ():
+        said += f"; {each} of its constructor has no known meaning: give --arg {each}=VALUE"
+    return said

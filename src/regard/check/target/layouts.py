@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from regard.check.target.preparation import modules_in
-from regard.check.target.signature import Argument, source_of
+from regard.check.target.signature import MATRICES, Argument, source_of
 
 __all__ = ["Layout", "layouts"]
 
@@ -59,11 +59,11 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
     parameters = any(parameter.ndim > 1 for each in inner for parameter in each.parameters(recurse=False))
     if "boundaries" in roles:
         letters: tuple[str, ...] = ("thd", "td", "btd") if {"q", "k", "v"} <= roles else ("td", "btd")
-    elif "ids" in roles and "x" not in roles:
-        letters = ("btd", "td", "tbd")
     elif "image" in roles:
         letters = ("bdyx", "byxd", "btd", "dyx")
-    elif roles & {"w_q", "w_k", "w_v"}:
+    elif "ids" in roles and "x" not in roles:
+        letters = ("btd", "td", "tbd")
+    elif roles & MATRICES - {"w_o"}:
         letters = WEIGHTED
     elif {"q", "k", "v"} <= roles and not parameters:
         letters = FUNCTIONS

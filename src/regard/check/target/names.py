@@ -33,41 +33,51 @@ _CALL = {
     "layer": "layer_idx layer_id layer_number layer",
     "lengths": "lengths seq_lens seq_lengths seqlens lens valid_lens valid_len valid_lengths valid_length src_lengths "
     "src_lens key_lengths key_lens kv_lens kv_lengths num_valid n_valid context_lengths input_lengths memory_lengths "
-    "enc_lens enc_valid_lens sequence_lengths",
+    "enc_lens enc_valid_lens sequence_lengths pad_idxs pad_starts pad_start",
     "documents": "doc docs doc_ids doc_id document_ids document_id documents",
     "boundaries": "cu_seqlens cu_seqlens_q cu_seqlens_k cu_seqlens_kv cu_seqlen cu_seq_lens cu_lens cu_lengths",
     "size length": "max_seqlen max_seqlen_q max_seqlen_k max_seqlen_kv",
     "scale": "scale scaling softmax_scale sm_scale scale_factor attn_scale scaling_factor",
     "temperature": "temperature temp tau",
     "dropout": "dropout dropout_p p_drop attn_dropout",
+    "context": "annotations",
+    "w_qkv": "w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
+    "window": "window_size window win_size window_len sliding_window local_window attention_window",
     "height": "height hh",
     "width": "width ww",
     "grid": "grid_size hw_size spatial_shape hw shape",
 }
 _CONSTRUCTOR = {
-    "kv_heads": "n_query_groups num_query_groups num_key_value n_kv num_kv kv_head num_key_value_groups_",
+    "d_model": "attention_hidden_size",
+    "kv_heads": "n_query_groups num_query_groups num_key_value n_kv num_kv kv_head num_key_value_groups_ "
+    "group_num num_group n_group kv_head_num kv_group_num kv_group_count",
     "length": "padded_length max_source_positions max_target_positions max_position max_sequence_length n_tokens "
     "num_patches tokens max_num_tokens max_seqlen maxlen max_sequence_len max_context max_seq ctx_size context_size "
-    "context_len max_context_length sequence_len num_tokens max_seq_len_cached context_window",
+    "context_len max_context_length sequence_len num_tokens max_seq_len_cached context_window max_pos_emb",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
-    "image": "image_size img_size resolution image_height image_width feature_size fmap_size",
+    "image": "image_size img_size resolution image_height image_width feature_size fmap_size img image "
+    "im_size img_dim image_dim",
     "patch": "patch_size patch patch_height patch_width",
     "grid": "input_resolution grid_size",
     "classes": "num_classes n_classes num_labels",
     "scale": "scale scaling softmax_scale scale_factor scaling_factor",
     "temperature": "temperature temp tau",
-    "layer": "layer_idx layer_id layer_number layer layer_index block_idx",
+    "layer": "layer_idx layer_id layer_number layer layer_index block_idx block_index",
     "device": "device",
     "dtype": "dtype torch_dtype",
     "activation": "activation hidden_act act act_fn activation_function",
     "base": "base theta rope_theta rope_base rotary_emb_base",
     "batch": "max_batch_size batch_size",
-    "d_context": "d_encoder cross_attention_dim context_size dim_kv kv_input_dim y_dim memory_dim",
+    "d_context": "d_encoder cross_attention_dim context_size dim_kv kv_input_dim y_dim memory_dim kv_in_dim "
+    "cross_attention_hidden_size",
+    "buckets": "relative_attention_num_buckets num_buckets",
+    "distance": "relative_attention_max_distance max_distance",
     "kernel": "kernel_size",
     "off": "verbose debug use_cache return_attention output_attentions use_rope flash use_flash use_flash_attn "
     "flash_attention checkpoint",
     "vocab": "src_vocab_size tgt_vocab_size src_vocab tgt_vocab trg_vocab_size padded_vocab_size input_vocab_size "
-    "target_vocab_size num_embeddings_ n_words src_vocab_len tgt_vocab_len enc_voc_size dec_voc_size vocab_len",
+    "target_vocab_size num_embeddings_ n_words src_vocab_len tgt_vocab_len enc_voc_size dec_voc_size vocab_len "
+    "num_users num_items n_users n_items user_num item_num usernum itemnum num_user num_item n_user n_item",
     "layers": "n decoder_layers encoder_layers num_encoder_layers num_decoder_layers n_blocks num_block nlayers "
     "nlayer block_num n_enc_layers n_dec_layers",
     "rotary": "rotary_dim rope_dim rotary_ndims rot_dim rotary_embedding_dim qk_rope_head_dim rope_head_dim",
@@ -77,13 +87,21 @@ _CONSTRUCTOR = {
 
 _CALL_NAMES = INPUTS | inverted(_CALL)
 _CONSTRUCTOR_NAMES = inverted(_CONSTRUCTOR) | SIZES
-_MASK = re.compile(r"(?:^|_)masks?(?:_|$)")
+_MASK = re.compile(r"^(?!(?:pos(?:ition)?|conv)_masks?$)(?:.*_)?masks?(?:_.*)?")
+"""A mask of positions chooses which tokens of a picture there are, and one of a convolution what that reads: they hide
+nothing."""
 _CONTEXT = re.compile(
     r"(?:enc(?:oder|oded)?|memory|context|cond)_(?:src|source|x|h|outs?|output|hidden|states?|feats?|features?|emb\w*"
     r"|inputs?|seqs?|sequences?|tokens?|data|vectors?|representations?)"
 )
 """What another module made, as in enc_src or encoder_features."""
-_PREFIX = re.compile(r"^(?:encoder|decoder|enc|dec|attn|attention|text|model|default|self|block|transformer)_")
+_LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")
+"""How many tokens each sample of some sequence has, as in mem_lengths; a number of tokens is none of these."""
+_WIDTH = re.compile(r"(?:\w+_)?(?:hidden|embed|embedding|lstm|gru|rnn)_(?:layer_|state_)?(?:size|dim|width|units)")
+"""Of the vectors between layers, as in hidden_layer_size or lstm_units."""
+_PREFIX = re.compile(
+    r"^(?:(?:encoder|decoder|enc|dec|attn|attention|text|speech|audio|vision|model|default|self|block|transformer)_)+"
+)
 
 
 def call_meaning(name: str) -> str | None:
@@ -93,11 +111,13 @@ def call_meaning(name: str) -> str | None:
         return f"size {size}"
     if found is not None:
         return found
-    return "mask" if _MASK.search(name.lower()) else "context" if _CONTEXT.fullmatch(name.lower()) else None
+    patterns = {"mask": _MASK, "context": _CONTEXT, "lengths": _LENGTHS}
+    return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 
 
 def constructor_meaning(name: str) -> str | None:
     """What an argument of a constructor, or a field of a config, stands for; None where no name tells."""
     found = meaning(name, _CONSTRUCTOR_NAMES)
-    short = _PREFIX.sub("", name)
-    return found if found is not None or short == name else meaning(short, _CONSTRUCTOR_NAMES)
+    if found is None and (short := _PREFIX.sub("", name)) != name:
+        found = meaning(short, _CONSTRUCTOR_NAMES)
+    return "d_model" if found is None and _WIDTH.fullmatch(name.lower()) else found

@@ -42,15 +42,11 @@ def rotary_angles(tokens: int, width: int, first: int = 0) -> Tensor:
 def rope_widths(draft: Draft) -> dict[str, int]:
     """How many channels a table may have, the likeliest first; those of half the width hold each angle once."""
     whole = draft.d_head
-    found = {
-        "whole": whole,
-        "half": whole // 2,
-        "quarter": whole // 4,
-        "model": draft.width,
-        "model half": draft.width // 2,
-    }
-    found.update({name: value for name, value in _rotated(draft.target) if value > 1 and value not in found.values()})
-    return found
+    found = {"whole": whole}
+    for name, value in _rotated(draft.target):
+        found |= {name: value, f"{name} half": value // 2}
+    rest = {"half": whole // 2, "quarter": whole // 4, "model": draft.width, "model half": draft.width // 2}
+    return {name: value for name, value in (found | rest).items() if value > 0}
 
 
 def check_rotated(target: Any) -> None:

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,10 +18,14 @@ from torch import Tensor
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import Failed, error_line
+from regard.check.target.numpy_by_torch import as_array, as_tensor, numpy_by_torch
 from regard.check.target.preparation import copied
 from regard.check.target.sizes import Sizes
 
 __all__ = ["Invocation", "Stream"]
+
+SAME = 1e-9
+"""Outputs of numpy's functions and of PyTorch's."""
 
 
 @dataclass(eq=False)
@@ -65,12 +69,18 @@ class Invocation:
     """Sentences for the report."""
     arrays: bool = False
     """Whether it takes arrays of numpy."""
+    is_watched: bool = False
+    """Whether PyTorch's functions are called where it calls numpy's, so that its steps are seen."""
     gradients: bool = True
     """Whether it runs with gradients; without, where PyTorch refuses what it writes in place."""
     settings: UserSettings = field(default_factory=UserSettings)
     """PyTorch's settings during its calls."""
     square: bool = False
     """Whether calls run only with as many tokens as channels: what is right so may be right by accident."""
+    two_widths: bool = False
+    """Whether it is of a module that was told two widths which may have to be the same: its scale alone is judged."""
+    switched_on: bool = False
+    """Whether an option for positions is on that is off by default: only what is wrong with them is told."""
     resized: Callable[[Sizes], Iterator[Invocation]] = field(default=lambda _: iter(()))
     """The same call of other sizes, where it runs with them."""
 
@@ -96,17 +106,37 @@ class Invocation:
             Failed: it raised; with the text.
         """
         given = dict(self.arguments if arguments is None else arguments)
-        with _seeded(seed), self.settings.on(), _quiet(), double_precision() as mode, self._graded():
+        by_torch = numpy_by_torch(self.target) if self.is_watched else contextlib.nullcontext()
+        with _seeded(seed), self.settings.on(), _quiet(), double_precision() as mode, self._graded(), by_torch:
             try:
                 given = {name: value if name in shared else self.handed_over(value) for name, value in given.items()}
                 target = copied(self.target) if target is None else target
-                around = contextlib.nullcontext() if watch is None else watch(dict(given))
+                around = (
+                    contextlib.nullcontext()
+                    if watch is None
+                    else watch({name: as_tensor(value) for name, value in given.items()})
+                )
                 positional = [given.pop(name) for name in self.positional if name in given]
                 mode.calls = 0
                 with around:
                     return target(*positional, **given)
             except Exception as error:
                 raise Failed(error_line(error), mode.calls) from error
+
+    def watched(self) -> Invocation:
+        """The same call of code that computes with numpy, by PyTorch's functions; itself where these give another."""
+        if not self.arrays:
+            return self
+        other = replace(self, is_watched=True)
+        try:
+            mine, its = (each.outputs(each.run()) for each in (self, other))
+        except Failed:
+            return self
+        is_same = len(mine) == len(its) and all(
+            one.shape == two.shape and torch.allclose(one, two.to(one.dtype), rtol=SAME, atol=SAME, equal_nan=True)
+            for one, two in zip(mine, its, strict=False)
+        )
+        return other if is_same else self
 
     def _graded(self) -> AbstractContextManager[object]:
         return torch.set_grad_enabled(self.gradients)
@@ -118,6 +148,8 @@ class Invocation:
     def handed_over(self, value: Any) -> Any:
         """A copy of an argument: what is written into it stays with the call."""
         if isinstance(value, Tensor):
+            if self.is_watched:
+                return as_array(value.detach().clone())
             return value.detach().numpy().copy() if self.arrays else value.clone()
         if type(value) in (list, tuple):
             return type(value)(self.handed_over(each) for each in value)
@@ -146,6 +178,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _tensors(result: Any) -> Iterator[Tensor]:
+    result = as_tensor(result)
     if isinstance(result, Tensor):
         yield result if type(result) is Tensor else result.as_subclass(Tensor)
     elif isinstance(result, Mapping):

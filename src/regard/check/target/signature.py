@@ -12,12 +12,19 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.check.target.names import call_meaning
+from regard.check.target.preparation import embeds
 
-__all__ = ["STREAMS", "Argument", "readings", "source_of"]
+__all__ = ["MATRICES", "STREAMS", "Argument", "readings", "source_of"]
 
 STREAMS = ("x", "q", "k", "v", "context", "ids", "image")
 """The roles of arguments that hold sequences."""
 WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
+MATRICES = frozenset({*WEIGHTS, "w_qkv"})
+"""The roles of matrices that tokens are multiplied by."""
+PLAIN = ("int", "bool", "float", "str")
+"""Annotations of what is no sequence."""
+_OF_AN_ENCODER = re.compile(r"enc|mem|src|source|context|ctx|cond")
+_OF_QUERIES = re.compile(r"(?:tgt|trg|target|dec|decoder|query|q)_")
 _VECTOR = re.compile(r"b_?([qkvo])|([qkvo])_bias|bias_([qkvo])")
 
 
@@ -33,6 +40,8 @@ class Argument:
     """Whether it can be given by its place alone."""
     annotation: str = ""
     default: Any = None
+    guessed: bool = False
+    """Whether the role is a guess by what the code does with it."""
 
 
 def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None) -> list[list[Argument]]:
@@ -49,8 +58,37 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         return [_with_inputs([Argument(name, call_meaning(name), True, positional=True) for name in inputs], inputs)]
     if named is None:
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
+    named = _with_ids_of_padding(target, named)
     if not any(each.role in STREAMS for each in named) or any(each.required and each.role is None for each in named):
         named = [replace(each, role=None) if _is_bare(each) else each for each in named]
+    if [each.role for each in named if each.required and each.role in STREAMS] == ["x"]:
+        source = source_of(target)
+        others = [each for each in named if _may_be_a_sequence(each) and _is_applied(each, source)]
+        named = [replace(each, role="context", guessed=True) if [each] == others else each for each in named]
+    return [*_read(named), *(_settled(each) for each in _of_a_context(named))]
+
+
+def _with_ids_of_padding(target: Any, named: list[Argument]) -> list[Argument]:
+    """The arguments; ids beside vectors that are compared with one id, and looked up nowhere, are a mask of padding."""
+    if embeds(target) or not any(each.required and each.role in STREAMS and each.role != "ids" for each in named):
+        return named
+    source = source_of(target)
+
+    def is_compared(name: str) -> bool:
+        return re.search(rf"\b{re.escape(name)}\s*(?:[!=]=|\.(?:ne|eq)\()", source) is not None
+
+    return [replace(each, role="padding") if each.role == "ids" and is_compared(each.name) else each for each in named]
+
+
+def _of_a_context(named: list[Argument]) -> list[list[Argument]]:
+    """The reading by which m, beside an x alone, is no mask but a memory."""
+    given = [each for each in named if each.required]
+    if not any(each.name.lower() == "m" and each.role == "mask" for each in given) or len(given) != 2:
+        return []
+    return [[replace(each, role="context") if each.name.lower() == "m" else each for each in named]]
+
+
+def _read(named: list[Argument]) -> list[list[Argument]]:
     given = [each for each in named if each.required]
     unknown = [each for each in given if each.role is None]
     if not unknown:
@@ -58,7 +96,11 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         return [_settled(named), *([] if alone is None else [alone])]
     streams = [each for each in given if each.role in STREAMS]
     found = []
-    for roles in _guesses(len(unknown), [each.role for each in streams]):
+    tensors = [each for each in unknown if each.annotation not in PLAIN]
+    guesses = _guesses(len(unknown), [each.role for each in streams])
+    if len(unknown) == len(tensors) == 1 and streams and {each.role for each in streams} <= {"k", "v", "context"}:
+        guesses = [("q",) if streams[0].role in ("k", "v") else ("x",), *guesses]  # keys alone: something asks them
+    for roles in guesses:
         told = dict(zip((each.name for each in unknown), roles, strict=False))
         if len(unknown) + len(streams) == 3 and len(unknown) >= 2 and roles == ("q", "k", "v"):
             first = [each for each in given if each in unknown or each in streams]
@@ -79,6 +121,17 @@ def _is_bare(argument: Argument) -> bool:
     """Whether the name is one letter that may mean a size, among names that mean nothing."""
     size = argument.role is not None and argument.role.startswith("size ")
     return argument.required and size and len(argument.name) == 1 and "int" not in argument.annotation
+
+
+def _may_be_a_sequence(argument: Argument) -> bool:
+    """Whether it has to be given, and its name says nothing, or is one letter that may mean a size."""
+    unknown = argument.required and argument.role is None and argument.annotation not in PLAIN
+    return unknown or _is_bare(argument)
+
+
+def _is_applied(argument: Argument, source: str) -> bool:
+    """Whether the code calls a module with it alone, as with a sequence that is projected."""
+    return re.search(rf"\bself\.\w+\(\s*{re.escape(argument.name)}\s*\)", source) is not None
 
 
 def _with_inputs(arguments: list[Argument], inputs: Mapping[str, Any]) -> list[Argument]:
@@ -146,6 +199,10 @@ def _settled(arguments: list[Argument]) -> list[Argument]:
     if {"h", "w"} <= names:
         axes = {"h": "height", "w": "width"}
         arguments = [replace(each, role=axes.get(each.name.lower(), each.role)) for each in arguments]
+    contexts = [each for each in arguments if each.role == "context" and each.required]
+    if len(contexts) == 2 and not roles & {"x", "q", "k", "ids", "image"}:  # y and memory: one of them asks
+        asks = next((each for each in contexts if not _OF_AN_ENCODER.search(each.name.lower())), contexts[0])
+        arguments = [replace(each, role="x") if each is asks else each for each in arguments]
     sequences = [each for each in arguments if each.role == "x" and each.required]
     if len(sequences) == 2:
         source = next((each for each in sequences if re.match("src|source|enc", each.name)), sequences[1])
@@ -155,6 +212,14 @@ def _settled(arguments: list[Argument]) -> list[Argument]:
         wanted = {"q", "k", "v"} if {"q", "k", "v"} <= roles else {first.role if first is not None else None}
         arguments = [
             replace(each, required=True) if each.role is not None and each.role in wanted else each
+            for each in arguments
+        ]
+    if any(each.role in ("context", "k") and each.required for each in arguments):
+        asking = tuple(f"{each.name}_" for each in arguments if each.role in ("x", "q"))
+        arguments = [
+            replace(each, role="query lengths")
+            if each.role == "lengths" and (_OF_QUERIES.match(each.name.lower()) or each.name.startswith(asking))
+            else each
             for each in arguments
         ]
     return arguments
@@ -173,7 +238,7 @@ def _arguments(target: Callable[..., Any]) -> list[Argument] | None:
     return [
         Argument(
             each.name,
-            "vector" if _VECTOR.fullmatch(each.name.lower()) else call_meaning(each.name),
+            _role(each),
             each.default is inspect.Parameter.empty,
             each.kind is each.POSITIONAL_ONLY,
             "" if each.annotation is inspect.Parameter.empty else str(each.annotation),
@@ -181,6 +246,18 @@ def _arguments(target: Callable[..., Any]) -> list[Argument] | None:
         )
         for each in named
     ]
+
+
+def _role(parameter: inspect.Parameter) -> str | None:
+    name = parameter.name.lower()
+    if _VECTOR.fullmatch(name):
+        return "vector"
+    role = call_meaning(parameter.name)
+    is_number = type(parameter.default) in (int, float) or parameter.annotation in (int, float, "int", "float")
+    if role in ("mask", "padding") and is_number:  # as pad, the id of padding
+        return None
+    is_flag = isinstance(parameter.default, bool) or parameter.annotation in (bool, "bool")
+    return "causal" if role == "mask" and is_flag and "causal" in name else role
 
 
 def source_of(target: Any) -> str:

@@ -27,6 +27,8 @@ class Sizes:
     """Whether there are to be more tokens than a window that the user asked for."""
     dropout: float = 0.1
     """What constructors are told that take none by default: not 0, so that dropout left on shows."""
+    positions: bool = False
+    """Whether options that ask for rotary positions, or others, are switched on."""
 
     @property
     def d_model(self) -> int:

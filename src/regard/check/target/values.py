@@ -14,14 +14,18 @@ from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in
-from regard.check.target.signature import STREAMS, Argument
+from regard.check.target.signature import MATRICES, STREAMS, Argument
 from regard.check.target.token_ids import drawn_ids
 
-__all__ = ["ABSENT", "Candidate", "candidates"]
+__all__ = ["ABSENT", "STATE", "TEXT", "Candidate", "candidates"]
 
 Candidate = Callable[[Draft], Any]
 ABSENT = object()
 """The argument is not given."""
+STATE = "state"
+"""The candidate for a query that is one vector of each sample; of all others no axis is lacking."""
+TEXT = "text"
+"""The candidate for a context that is a sequence of tokens beside a picture."""
 _IDS = Layout("bt")
 
 
@@ -43,7 +47,7 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
     found = _of_role(argument, target, source)
     if argument.required:
         return found or _unknown(argument)
-    if role in STREAMS or role in ("rope", "cos", "sin", "positions", "vector") or role in ("w_q", "w_k", "w_v", "w_o"):
+    if role in STREAMS or role in ("rope", "cos", "sin", "positions", "vector") or role in MATRICES:
         return {"absent": _absent, **{name: make for name, make in found.items() if name != "none"}}
     if role == "off" and argument.default is True and "weights" not in argument.name:
         return {"absent": _absent, **found}
@@ -62,8 +66,10 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {"none": _none, **opened}
     if role == "lengths":
         return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.keys), "none": _none}
+    if role == "query lengths":
+        return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.tokens), "none": _none}
     if role == "documents":
-        return {"one": lambda draft: torch.zeros(draft.sizes.batch, draft.keys, dtype=torch.long), "none": _none}
+        return {"one": _one_document, "none": _none}
     if role == "boundaries":
         return {"one sequence": lambda draft: torch.tensor([0, draft.tokens]), "none": _none}
     if role == "bias":
@@ -79,7 +85,9 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "vector":
         return {"vector": lambda draft: draft.draw(draft.width) * 0.3, "none": _none}
     if role.startswith("size "):
-        return {"size": lambda draft: _size(draft, role.removeprefix("size "))}
+        roots = rf"sqrt\(\s*{re.escape(name)}\s*\)|\b{re.escape(name)}\s*\*\*\s*\(?-?\s*(?:0?\.5|1\s*/\s*2)"
+        is_root_taken = re.search(roots, source) is not None
+        return {"size": lambda draft: _size(draft, role.removeprefix("size "), is_root_taken)}
     if role in ("scale", "temperature"):
         root = {"root": lambda draft: draft.d_head**0.5}
         inverse = {"inverse root": lambda draft: draft.d_head**-0.5}
@@ -93,6 +101,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "start": {"0": _constant(0)},
         "layer": {"0": _constant(0)},
         "dropout": {"0": _constant(0.0)},
+        "window": {"window": lambda draft: draft.sizes.window, "none": _none},
         "height": {"rows": lambda draft: draft.grid[0]},
         "width": {"columns": lambda draft: draft.grid[1]},
         "grid": {"grid": lambda draft: draft.grid},
@@ -111,11 +120,19 @@ def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
         return {**ids, **sequence}
     if role in ("x", "context") and embeds(target):
         return {**sequence, **ids}
-    return dict(sequence)
+    if role == "context":
+        return {**sequence, TEXT: lambda draft: _sequence(draft, name, role, Layout("btd"))}
+    return {**sequence, STATE: lambda draft: _state(draft, name)} if role in ("q", "x") else dict(sequence)
 
 
-def _sequence(draft: Draft, name: str, role: str) -> Any:
-    layout = draft.layout
+def _state(draft: Draft, name: str) -> Any:
+    """One vector of each sample: the state of a decoder, which asks for the next token."""
+    draft.axes[name] = Layout("bd")
+    return draft.draw(draft.sizes.batch, draft.width)
+
+
+def _sequence(draft: Draft, name: str, role: str, layout: Layout | None = None) -> Any:
+    layout = layout or draft.layout
     draft.axes[name] = layout
     return draft.draw(*draft.shape(role, layout))
 
@@ -135,24 +152,39 @@ def _ids(draft: Draft, name: str, role: str, target: Any, most: int) -> Any:
     return drawn_ids(draft.shape(role, layout), vocab, generator)
 
 
+def _one_document(draft: Draft) -> Any:
+    """The number of its text for each token: one text."""
+    is_batch = draft.layout.batch_axis is not None
+    return torch.zeros((draft.sizes.batch, draft.keys) if is_batch else (draft.keys,), dtype=torch.long)
+
+
+def _marked(draft: Draft) -> Any:
+    """True for some tokens of each sample, the first, as for those that are global."""
+    marked = torch.zeros(draft.sizes.batch, draft.tokens, dtype=torch.bool)
+    marked[:, 0] = True
+    return marked
+
+
 def _mask(form: str, shape: str) -> Candidate:
     return lambda draft: open_mask(draft, form, shape)
 
 
 def _matrix(draft: Draft, role: str) -> Any:
-    inner, outer = draft.width, draft.width
+    inner, outer = draft.width, draft.matrix_columns
     heads, d_head = draft.sizes.heads, draft.sizes.d_head
-    if draft.weights.startswith("rectangular"):
-        outer = heads * (d_head + 1)
     shape: tuple[int, ...] = (inner, outer)
-    if draft.weights == "per head":
+    if role == "w_qkv":
+        shape = (3 * outer, inner) if draft.weights.endswith("out-in") else (inner, 3 * outer)
+    elif draft.weights == "per head":
         shape = (heads, inner, d_head) if role != "w_o" else (heads, d_head, inner)
     elif (role == "w_o") != draft.weights.endswith("out-in"):
         shape = (outer, inner)
     return draft.draw(*shape) * inner**-0.5
 
 
-def _size(draft: Draft, means: str) -> Any:
+def _size(draft: Draft, means: str, is_root_taken: bool) -> Any:
+    if means == "d_model" and is_root_taken and "h" in draft.layout.letters:
+        means = "d_head"  # what queries and keys of several heads are divided by the root of
     known = {
         "heads": draft.sizes.heads,
         "kv_heads": draft.sizes.kv_heads,
@@ -190,4 +222,5 @@ def _unknown(argument: Argument) -> dict[str, Candidate]:
         "False": _constant(False),
         "heads": lambda draft: draft.sizes.heads,
         "mask": _mask("allowed", "qk"),
+        "marked tokens": _marked,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,17 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 
-__all__ = ["Operation", "TensorRecord", "Trace"]
+__all__ = ["CHOICES", "Operation", "TensorRecord", "Trace", "axis_of"]
+
+CHOICES = frozenset({"topk", "sort"})
+"""Operations that return some of the numbers that they take along an axis, in another order, and their places."""
+
+
+def axis_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+    """The axis that an operation of PyTorch's core is told, or its default; None for all axes at once."""
+    at, known = next(each for each in enumerate(function._schema.arguments) if each[1].name == "dim")
+    axis: int | None = kwargs.get("dim", args[at] if at < len(args) else known.default_value)
+    return axis
 
 
 @dataclass(eq=False, slots=True)

@@ -19,7 +19,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.check.location import CodeLocation
-from regard.check.trace.operation import Operation, TensorRecord, Trace
+from regard.check.trace.fused_attention import FUSED, attention_by_steps
+from regard.check.trace.operation import CHOICES, Operation, TensorRecord, Trace, axis_of
 
 __all__ = ["MAX_NUMBERS", "record"]
 
@@ -36,7 +37,6 @@ LIBRARIES = tuple(
     )
 )
 """Folders whose lines are nobody's attention: PyTorch's, this library's, Python's own."""
-FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 WRAPPERS = os.path.join("site-packages", "jaxtyping", "")
 """Its functions stand around ours where shapes are checked."""
 PACKAGES = (os.path.join("site-packages", ""), os.path.join("dist-packages", ""))
@@ -64,7 +64,7 @@ class _RecordingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if func is FUSED:  # where the code itself chose a kernel
             with self:
-                return _attention(*args, **kwargs)
+                return attention_by_steps(*args, **kwargs)
         index, trace = len(self.trace.operations), self.trace
         given = [*_tensors(args), *_tensors(tuple(kwargs.values()))]
         overwritten = _written(func, args, kwargs)
@@ -84,6 +84,8 @@ class _RecordingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             held = self.frozen[index]
             place = next((each for each in returned if each.dtype == held.dtype), returned[0])
             place.copy_(held)
+            if place is not returned[0] and func._schema.name.partition("::")[2] in CHOICES:
+                returned[0].copy_(args[0].gather(axis_of(func, args, kwargs), held))
         left = iter(inputs)
         trace.operations.append(
             Operation(
@@ -142,31 +144,6 @@ class _RecordingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return None
         name, line = packaged.f_code.co_filename, packaged.f_lineno
         return CodeLocation(name, line, linecache.getline(name, line).strip())
-
-
-def _attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """PyTorch's fused attention on the CPU, step by step; the backward pass alone reads its second result."""
-    rows, columns = q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2)  # what is recorded here stands below composites
-    scores = torch.bmm(rows, columns).view(*q.shape[:3], k.shape[2])
-    scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
-    if is_causal:
-        later = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
-    if attn_mask is not None:
-        scores = scores + attn_mask
-    weights = torch.ops.aten._softmax(scores, -1, False)
-    return torch.bmm(weights.flatten(0, 1), v.flatten(0, 1)).view(v.shape[0], v.shape[1], -1, v.shape[3]), scores[
-        ..., 0
-    ]
 
 
 class _ModuleStack:
@@ -261,7 +238,8 @@ def record(
     Args:
         call: what to run; it is given a context manager to surround the call with, which takes the arguments by name.
         outputs: the tensors of what it returns.
-        frozen: by the index of an operation, what it returns instead of its result.
+        frozen: by the index of an operation, what it returns instead of its result; of the places that it chooses,
+            the numbers that stand there are returned as well.
         lines: whether the arguments, the line and the module of each operation are kept, not its tensors alone.
     """
     mode = _RecordingMode(frozen or {}, lines=lines)

@@ -304,7 +304,7 @@ COSINE_SIMILARITY = Problem(
             "the lengths are those of the columns: a channel over all tokens; a token is a row",
             "A token's cosine changes with the other tokens, and the diagonal is not 1.",
             lambda x: _unit(x, 0) @ _unit(x, 0).T,
-            lambda x: [_unit(x, 0), x.norm(dim=0), (x * x).sum(0)],
+            lambda x: [(x * x).sum(0), x.norm(dim=0), _unit(x, 0)],
             r"norm|sum",
         ),
         OwnMistake(

@@ -102,8 +102,8 @@ def _why_not_attention(module: nn.MultiheadAttention) -> str | None:
         return "has a forward of its own class"
     if "forward" in vars(module):
         return "has a forward that was set on this object, which would still run"
-    weights = [module.in_proj_weight, module.q_proj_weight, getattr(module.out_proj, "weight", None)]
-    if not (isinstance(weights[0] if weights[1] is None else weights[1], Tensor) and isinstance(weights[2], Tensor)):
+    projection = module.in_proj_weight if module.q_proj_weight is None else module.q_proj_weight
+    if not (isinstance(projection, Tensor) and isinstance(getattr(module.out_proj, "weight", None), Tensor)):
         return "has a projection whose weight is no tensor (a quantized module?)"
     if any(p.is_meta for p in module.parameters()):
         return "is on the meta device, where weights have no numbers: nothing could be proved"

@@ -290,9 +290,7 @@ def _same_id(queries: Tensor, keys: Tensor, frame: Frame) -> Mask | None:
     """The mask under which tokens with the same id see one another."""
     # One row of ids serves all batch rows that have the same.
     queries, keys = (t.to(device=frame.device, dtype=torch.int64) for t in (queries, keys))
-    if len(queries) > 1 and bool((queries == queries[:1]).all()) and bool((keys == keys[:1]).all()):
-        queries, keys = queries[:1], keys[:1]
-    if len(queries) == 1:
+    if len(queries) and bool((queries == queries[0]).all()) and bool((keys == keys[0]).all()):
         queries, keys = queries[0], keys[0]
     if bool((queries == keys[..., :1]).all()) and bool((keys == keys[..., :1]).all()):
         return None

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from regard.lens.capture.call import CapturedCall
 
+ROUNDING = 16
+"""By how many units in the last place of their largest number keys may differ that are computed anew in each call."""
+
 
 def match_rows(k: Tensor, former: Tensor) -> tuple[bool, Tensor | None]:
     """Whether the first keys are the former ones, and which batch row each row was; None if none changed its place."""
@@ -22,6 +25,16 @@ def match_rows(k: Tensor, former: Tensor) -> tuple[bool, Tensor | None]:
     same = (sums[:, None] == former_sums).double() + torch.eye(len(k), device=k.device) / 2
     order = same.argmax(-1)
     return torch.equal(k, former[order]), order
+
+
+def are_computed_anew(k: Tensor, former: Tensor) -> bool:
+    """Whether the first keys are the former ones but for rounding.
+
+    A cache of latents (DeepSeek-V2, arXiv:2405.04434, equation 10) holds no keys: each call multiplies all latents
+    again, and a product of another height may add up in another order.
+    """
+    difference = (k[:, :, : former.shape[2]] - former).abs().amax()
+    return bool(difference <= ROUNDING * torch.finfo(k.dtype).eps * former.abs().amax())
 
 
 def is_same_place(k: Tensor, former: Tensor) -> bool:

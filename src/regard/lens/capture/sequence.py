@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.lens.capture.call import CapturedCall, MaskParser, VersionGuard
 from regard.lens.capture.keys import (
+    are_computed_anew,
     checksums,
     is_same_place,
     match_rows,
@@ -112,10 +113,11 @@ class CallSequence:
         self.ensure_versions = VersionGuard()
 
     def extend(self, call: CapturedCall, order: Tensor | None = None) -> bool:
-        """Append a call if its keys begin with the former keys, number for number; returns whether they do.
+        """Append a call if its keys begin with the former keys; returns whether they do.
 
-        The batch rows may have changed places, as the beams of a search do; and the last keys may be missing that the
-        former call wrote, as where guessed tokens were refused.
+        They are equal number for number, or but for the rounding of keys that are computed anew. The batch rows
+        may have changed places, as the beams of a search do; and the last keys may be missing that the former call
+        wrote, as where guessed tokens were refused.
 
         Args:
             call: the call.
@@ -124,7 +126,7 @@ class CallSequence:
         first = self.first_call
         if self.summary is not None or call.from_weights != first.from_weights:
             return False
-        if (call.sinks is None) != (first.sinks is None):
+        if (call.sinks is None) != (first.sinks is None) or not _scores_alike(call, first):
             return False
         if first.project is not None or call.project is not None or call.q.shape[:2] != first.q.shape[:2]:
             return False
@@ -143,8 +145,9 @@ class CallSequence:
         count = call.shape[3] - call.shape[2]
         """The former keys, where the last keys are those of the queries."""
         is_whole, is_free = former.shape[2] == self.num_keys, not self.shares_buffer
+        has_grown = is_free and is_whole and count == self.num_keys
         ways = (
-            (self._grow, former, is_free and is_whole and count == self.num_keys),
+            (self._grow, former, has_grown),
             (self._read_copy, former[:, :, : self.num_written_keys], self._has_room_for(call)),
             (self._slide, former[:, :, -count:], is_free and 0 < count <= former.shape[2]),
             (self._shorten, former[:, :, :count], is_free and is_whole and self._drops_last_rows(count)),
@@ -155,6 +158,9 @@ class CallSequence:
                 if is_same:
                     append(call, order)
                     return True
+        if has_grown and are_computed_anew(call.k, former):
+            self._grow(call, None)
+            return True
         return False
 
     def resembles(self, call: CapturedCall) -> bool:
@@ -162,7 +168,9 @@ class CallSequence:
         count, former = call.shape[3] - call.shape[2], self.last_keys
         k = call.k[:, :, :count]
         is_continued = self.summary is None and count == self.num_written_keys and former.shape == k.shape
-        return is_continued and bool((k - former).norm() < MAX_ROUNDING * former.norm())
+        if not is_continued or not _scores_alike(call, self.first_call):
+            return False
+        return bool((k - former).norm() < MAX_ROUNDING * former.norm())
 
     def _read_buffer(self, call: CapturedCall, order: Tensor | None) -> None:
         """Append a call that reads the tensor of the former ones, which may hold room behind the written keys."""
@@ -305,6 +313,12 @@ class CallSequence:
             shares_buffer=self.shares_buffer,
             num_earlier_keys=self.num_earlier_keys,
         )
+
+
+def _scores_alike(a: CapturedCall, b: CapturedCall) -> bool:
+    """Whether products of queries and keys become scores in the same way: a map has one scale and one softcap."""
+    scales = (call.q.shape[-1] ** -0.5 if call.scale is None else call.scale for call in (a, b))
+    return a.softcap == b.softcap and len(set(scales)) == 1
 
 
 def _without_keys(call: CapturedCall) -> CapturedCall:

@@ -20,6 +20,7 @@ from regard.pretrained import Pretrained
 from regard.progress_bar import progress_bar
 
 METHODS = ("exact", "gradient", "both")
+PROGRESS_STEPS = 1000
 
 
 def effect(
@@ -89,10 +90,9 @@ def effect(
             not fit; a model in training mode.
         IndexError: queries or keys that are not there.
     """
+    request = _request(over, method, queries, keys, window, top)
+    run = prepare_run(model, inputs, metric, request, ablation=ablation, source=source, tokenizer=tokenizer, seed=seed)
     show = progress_bar(f"effects over {over}", PROGRESS_STEPS) if progress else nullcontext(_ignore)
-    options = {"queries": queries, "keys": keys, "window": window, "top": top, "tokenizer": tokenizer, "seed": seed}
-    replaced = {"ablation": ablation, "source": source}
-    run = prepare_run(model, inputs, metric, over, method=method, **replaced, **options)
     with show as on_progress:
         run.on_progress = lambda share: on_progress(int(share * PROGRESS_STEPS))
         stopped = False
@@ -109,46 +109,35 @@ def prepare_run(
     model: Pretrained | nn.Module,
     inputs: Any,
     metric: Metric | Callable[[Any], Any],
-    over: str = "heads",
+    request: EffectRequest,
     *,
     ablation: str = "zero",
     source: Any = None,
-    method: str | None = None,
-    queries: Sequence[int] | int | None = None,
-    keys: Sequence[int] | Sequence[Sequence[int]] | None = None,
-    window: int | None = 1,
-    top: int = 20,
     tokenizer: Any = None,
     seed: int = 0,
-    on_progress: Callable[[float], None] = lambda share: None,
 ) -> EffectRun:
-    """The run of `effect`, which describes the other arguments and the errors, before it begins.
-
-    ``on_progress`` is called with the share that is done. `EffectRun.result` then has what is known so far; an
-    exception that ``on_progress`` raises ends the run.
-    """
-    request = _request(over, method, queries, keys, window, top)
+    """The run of a request before it begins; `effect` describes the other arguments and the errors."""
     metric = as_metric(metric)
-    replacements = HeadReplacements(ablation, source_of(model, source, metric, tokenizer), seed)
-    if over in ("tokens", "edges") and (ablation != "zero" or source is not None):
-        raise ValueError(f'over={over!r} blocks attention and replaces nothing: ablation and source are for "heads"')
-    return EffectRun(subject_of(model, inputs, metric, tokenizer), request, replacements, on_progress)
+    replacements = HeadReplacements(ablation, _source_of(model, source, metric, tokenizer), seed)
+    if request.over in ("tokens", "edges") and (ablation != "zero" or source is not None):
+        raise ValueError(
+            f"over={request.over!r} blocks attention and replaces nothing: "
+            'ablation and source are for "heads" and "layers"'
+        )
+    return EffectRun(_subject_of(model, inputs, metric, tokenizer), request, replacements)
 
 
-PROGRESS_STEPS = 1000
-
-
-def source_of(model: Any, source: Any, metric: Metric, tokenizer: Any) -> list[Recording] | EffectSubject | None:
+def _source_of(model: Any, source: Any, metric: Metric, tokenizer: Any) -> list[Recording] | EffectSubject | None:
     """The recordings of a source, or the model with its texts.
 
     Raises:
-        TypeError: neither; so are the errors of `subject_of`.
+        TypeError: neither; so are the errors of `_subject_of`.
     """
     if source is None or isinstance(source, Recording):
         return None if source is None else [source]
     if isinstance(source, list | tuple) and all(isinstance(item, Recording) for item in source):
         return list(source)
-    return subject_of(model, source, metric, tokenizer)
+    return _subject_of(model, source, metric, tokenizer)
 
 
 def _ignore(done: int) -> None:
@@ -185,7 +174,7 @@ def _numbers(name: str, positions: Any) -> tuple[int, ...]:
     return numbers
 
 
-def subject_of(model: Any, inputs: Any, metric: Metric, tokenizer: Any) -> EffectSubject:
+def _subject_of(model: Any, inputs: Any, metric: Metric, tokenizer: Any) -> EffectSubject:
     """A model and its texts.
 
     Raises:

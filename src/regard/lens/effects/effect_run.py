@@ -65,13 +65,13 @@ class EffectRun:
         subject: the model and its texts.
         request: what to compute.
         replacements: what takes the place of ablated heads.
-        on_progress: called with the share that is done.
+        on_progress: called with the share that is done. What it raises ends the run, and `result` has what is known.
     """
 
     subject: EffectSubject
     request: EffectRequest
     replacements: HeadReplacements
-    on_progress: Callable[[float], None]
+    on_progress: Callable[[float], None] = lambda share: None
     method: str = "exact"
     notes: dict[str, None] = field(default_factory=dict)
     states: list[_TextState] = field(default_factory=list)

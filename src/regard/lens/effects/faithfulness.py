@@ -20,11 +20,10 @@ from torch import Tensor, nn
 
 from regard._shapes import Float
 from regard.lens.effects.ablate import numbers
-from regard.lens.effects.effect import source_of, subject_of
+from regard.lens.effects.effect import prepare_run
 from regard.lens.effects.effect_run import EffectRequest, EffectRun
-from regard.lens.effects.metrics import Metric, as_metric
+from regard.lens.effects.metrics import Metric
 from regard.lens.effects.parts import Index, Parts
-from regard.lens.effects.replacements import HeadReplacements
 from regard.lens.intervene import intervene
 from regard.pretrained import Pretrained
 
@@ -134,10 +133,8 @@ def faithfulness(
         raise ValueError(f"fractions={fractions!r}: shares of a ranking above 0 and up to 1, such as {FRACTIONS}")
     if not rankings:
         raise ValueError('rankings={} holds none: give one at least, such as {"exact": effects.values}')
-    metric = as_metric(metric)
-    replacements = HeadReplacements(ablation, source_of(model, source, metric, tokenizer), seed)
-    subject = subject_of(model, inputs, metric, tokenizer)
-    run = EffectRun(subject, EffectRequest(over, "exact"), replacements, lambda share: None)
+    request = EffectRequest(over, "exact")
+    run = prepare_run(model, inputs, metric, request, ablation=ablation, source=source, tokenizer=tokenizer, seed=seed)
     run.read()
     removed = {name: torch.zeros(len(fractions), dtype=torch.float64) for name in rankings}
     kept = {name: torch.zeros(len(fractions), dtype=torch.float64) for name in rankings}
@@ -152,7 +149,7 @@ def faithfulness(
                 kept[name][n] += falls(parts, order[top:]) / texts
     baseline = sum(state.baseline for state in run.states) / texts
     return Faithfulness(
-        over, subject.metric.name, ablation if over == "heads" else "block", fractions, baseline, removed, kept
+        over, run.subject.metric.name, ablation if over == "heads" else "block", fractions, baseline, removed, kept
     )
 
 

@@ -83,8 +83,8 @@ class HeadCache:
     def runs(self, b: Tensor, h: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Adjacent rows that need the same head, and that head (keys, width)."""
         stop = 0
-        needed, counts = torch.unique_consecutive(b * self.t.shape[1] + h // self.group, return_counts=True)
-        for head, count in zip(needed.tolist(), counts.tolist(), strict=True):
+        needed = torch.unique_consecutive(b * self.t.shape[1] + h // self.group, return_counts=True)
+        for head, count in torch.stack(needed, -1).tolist():
             if self.last is None or self.last[0] != head:
                 self.last = head, self.t[divmod(head, self.t.shape[1])].double()
             start, stop = stop, stop + count

@@ -11,14 +11,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard._shapes import Float
+from regard.attention.kernels.call import AttentionCall
+from regard.attention.kernels.score_block import Places
 from regard.lens.maps.prepared import PreparedAttention
 from regard.lens.maps.streaming import score_chunks
 
 MIN_CELLS = 8
 """The smallest number of cells into which the keys are cut for their distance."""
+
+MAX_CHUNK_CELL_KEYS = 256
+"""The most keys of a cell where the weights themselves are multiplied, which takes no more time for more cells."""
 
 
 class Distance(NamedTuple):
@@ -140,38 +146,74 @@ def distance(prepared: PreparedAttention) -> Distance:
     sums of the positions and of their squares, relative to its middle. The cells are added in float64. In float32 a
     spread of zero becomes about 2e-4 of a cell's width: with d_key 64, 0.3 positions of 32,768.
     """
-    cells = PositionCells(prepared)
-    return cells.distance(_weighted_sum(prepared, cells.columns[None]))
+    call, count = prepared.call, max(MIN_CELLS, prepared.call.q.shape[-1] // 3)
+    size = cell_keys(call)
+    position = torch.arange(call.keys, device=call.q.device)
+    cell = position // size
+    middle = torch.arange(count, device=call.q.device, dtype=torch.float64) * size + (size - 1) / 2
+    indicators = (cell == torch.arange(count, device=call.q.device)[:, None]).to(torch.float64)
+    relative = (position - middle[cell]) / size
+    columns = torch.cat([indicators, indicators * relative, indicators * relative**2]).T.to(call.q.dtype)
+    moments = _weighted_sum(prepared, columns[None])
+    mean, spread = (torch.empty(call.q.shape[:-1], dtype=torch.float64, device=call.q.device) for _ in range(2))
+    for head in range(mean.shape[1]):
+        by_cell = torch.stack(torch.split(moments[:, head].double(), count, -1), -1)
+        mean[:, head], spread[:, head] = _mean_and_spread(by_cell, middle, size)
+    return distance_from_query(prepared, mean, spread)
 
 
-class PositionCells:
-    """The keys in cells, with the columns whose weighted sums give the distance of each row; see `distance`."""
+def distance_from_query(prepared: PreparedAttention, mean: Tensor, spread: Tensor) -> Distance:
+    """The distance from the mean and the spread of the attended position; 0 in empty rows."""
+    call = prepared.call
+    query = torch.arange(call.queries, device=call.q.device) + call.keys - call.queries
+    return Distance(*(prepared.fill_empty(t, 0.0) for t in (query - mean, spread)))
 
-    def __init__(self, prepared: PreparedAttention) -> None:
-        self.prepared, call = prepared, prepared.call
-        device = call.q.device
-        self.count = max(MIN_CELLS, call.q.shape[-1] // 3)
-        self.size = -(-call.keys // self.count)
-        position = torch.arange(call.keys, device=device)
-        cell = position // self.size
-        self.middle = torch.arange(self.count, device=device, dtype=torch.float64) * self.size + (self.size - 1) / 2
-        relative = (position - self.middle[cell]) / self.size
-        indicators = (cell == torch.arange(self.count, device=device)[:, None]).to(torch.float64)
-        self.columns = torch.cat([indicators, indicators * relative, indicators * relative**2]).T.to(call.q.dtype)
-        """(keys, 3 * cells)."""
 
-    def distance(self, moments: Tensor) -> Distance:
-        """Mean and spread from the weighted sums of the columns, (batch, heads, queries, 3 * cells)."""
-        call = self.prepared.call
-        mean = torch.empty(call.q.shape[:-1], dtype=torch.float64, device=call.q.device)
-        spread = torch.empty_like(mean)
-        for head in range(mean.shape[1]):
-            weight, first, second = torch.split(moments[:, head].double(), self.count, -1)
-            total = weight.sum(-1).clamp(min=torch.finfo(torch.float32).tiny)
-            first, second = first * self.size, second * self.size**2
-            weight, first, second = (t / total[..., None] for t in (weight, first, second))
-            mean[:, head] = (weight * self.middle + first).sum(-1)
-            deviation = self.middle - mean[:, head, :, None]
-            spread[:, head] = (weight * deviation**2 + 2 * deviation * first + second).sum(-1).clamp(min=0.0).sqrt()
-        query = torch.arange(call.queries, device=call.q.device) + call.keys - call.queries
-        return Distance(*(self.prepared.fill_empty(t, 0.0) for t in (query - mean, spread)))
+def cell_keys(call: AttentionCall) -> int:
+    """The number of keys in a cell of `distance`."""
+    return -(-call.keys // max(MIN_CELLS, call.q.shape[-1] // 3))
+
+
+def attended_position(keys: Places, weights: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Mean and spread of the attended position of each row, by the cells of `distance`; (batch, heads, rows), float64.
+
+    Args:
+        keys: the keys of the weights.
+        weights: (batch, heads, rows, keys); each row with all keys that it attends to.
+        size: the number of keys in a cell.
+    """
+    if isinstance(keys, Tensor):
+        # Between two neighbours may lie many positions, so that a cell would be wide: one cell, in float64.
+        middle = (keys[:1] + keys[-1:]) / 2
+        moments = F.linear(weights.double(), _position_values((keys - middle).double()))[..., None, :]
+        return _mean_and_spread(moments, middle.double(), 1)
+    first, stop = keys
+    relative = (torch.arange(size, device=weights.device, dtype=torch.float64) - (size - 1) / 2) / size
+    values = _position_values(relative).to(weights.dtype)
+    count, rest = divmod(stop - first, size)
+    moments = F.linear(weights[..., : count * size].reshape(*weights.shape[:-1], count, size), values)
+    if rest:
+        last = F.linear(weights[..., count * size :], values[:, :rest])
+        moments = torch.cat([moments, last[..., None, :]], -2)
+    middle = torch.arange(first, stop, size, device=weights.device, dtype=torch.float64) + (size - 1) / 2
+    return _mean_and_spread(moments.double(), middle, size)
+
+
+def _position_values(relative: Tensor) -> Tensor:
+    """(3, keys): the values whose weighted sums are the weight of a cell and its first and second moment."""
+    return torch.stack([torch.ones_like(relative), relative, relative**2])
+
+
+def pad_columns(columns: Tensor) -> Tensor:
+    """Columns of zeros up to a multiple of 16: for 127 columns a product takes 1.3 times as long as for 128."""
+    return F.pad(columns, (0, -columns.shape[-1] % 16))
+
+
+def _mean_and_spread(moments: Tensor, middle: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Mean and spread of the attended position from the moments of each cell, (..., cells, 3) in float64."""
+    weight, first, second = moments.unbind(-1)
+    total = weight.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
+    weight, first, second = weight / total, first * (size / total), second * (size**2 / total)
+    mean = (weight * middle + first).sum(-1)
+    deviation = middle - mean[..., None]
+    return mean, (weight * deviation**2 + 2 * deviation * first + second).sum(-1).clamp(min=0.0).sqrt()

@@ -179,7 +179,8 @@ def prepare(inputs: AttentionInputs) -> PreparedAttention:
         inputs.answer_cache["empty_rows"] = empty_rows(call, schedule)
     huge_scores = not score_bound < CANCELLATION_SCORE_BOUND
     empty = inputs.answer_cache["empty_rows"]
-    return PreparedAttention(call, schedule, sinks, shift, empty, bias_dominates, huge_scores, inputs.scores_at_once)
+    at_once = inputs.scores_at_once * (1 if call.q.device.type == "cpu" else chunked.GPU_CHUNK_FACTOR)
+    return PreparedAttention(call, schedule, sinks, shift, empty, bias_dominates, huge_scores, at_once)
 
 
 def _largest_norm(t: Tensor, dtype: torch.dtype) -> float:

@@ -8,7 +8,7 @@ taken from the same numbers in memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +18,16 @@ from regard.attention.kernels.score_block import ScoreBlock
 from regard.attention.steps import grouped_matmul
 from regard.lens.maps.inputs import AttentionInputs
 from regard.lens.maps.lse import cache_lse
-from regard.lens.maps.moments import PositionCells, entropy_with_sinks, group_columns, parse_groups
+from regard.lens.maps.moments import (
+    MAX_CHUNK_CELL_KEYS,
+    attended_position,
+    cell_keys,
+    distance_from_query,
+    entropy_with_sinks,
+    group_columns,
+    pad_columns,
+    parse_groups,
+)
 from regard.lens.maps.prepared import PreparedAttention, prepare
 from regard.lens.maps.streaming import LargestScores, PooledCells, check_cells, check_k, score_chunks
 
@@ -89,42 +98,49 @@ class _Pass:
         self.received = torch.zeros(keys, dtype=torch.float64, device=q.device) if "received" in asked else None
         self.largest = LargestScores(prepared, *asked["top"]) if "top" in asked else None
         self.pooled = PooledCells(prepared, *asked["pooled"]) if "pooled" in asked else None
-        self.position_cells = PositionCells(prepared) if "distance" in asked else None
-        columns = []
+        self.position = [q.new_zeros(shape, dtype=torch.float64) for _ in range(2)] if "distance" in asked else None
+        """Mean and spread of the attended position."""
+        self.cell_keys = min(MAX_CHUNK_CELL_KEYS, cell_keys(prepared.call))
+        self.columns, self.masses = None, None
         if questions.groups is not None:
-            columns.append(group_columns(questions.groups, 0, questions.num_groups).to(q.dtype))
-        if self.position_cells is not None:
-            columns.append(self.position_cells.columns[None])
-        batch = max((len(t) for t in columns), default=1)
-        self.columns = torch.cat([t.expand(batch, -1, -1) for t in columns], -1)[:, None] if columns else None
-        self.products = None if self.columns is None else q.new_zeros(*shape, self.columns.shape[-1])
+            columns = group_columns(questions.groups, 0, questions.num_groups).to(q.dtype)
+            self.columns, self.masses = pad_columns(columns)[:, None], q.new_zeros(*shape, questions.num_groups)
 
     def add(self, block: ScoreBlock, scores: Tensor) -> None:
         """Take a chunk of scores, which become weights in their own memory."""
-        if self.largest is not None:
-            self.largest.add(block, scores)
-        highest = scores.amax(-1, keepdim=True)
-        highest.masked_fill_(highest == -torch.inf, 0.0)  # inf - inf is not a number
-        scores.sub_(highest)
-        weights = scores.exp_() if self.entropy is None else torch.exp(scores, out=self._buffer_for(scores))
-        sums = weights.sum(-1, keepdim=True).clamp_(min=torch.finfo(scores.dtype).tiny)
-        block.put_queries(self.lse, (highest + sums.log())[..., 0])
+        if self.largest is None:
+            highest, peak = scores.max(-1, keepdim=True)
+        else:
+            highest, peak = (t[..., :1] for t in self.largest.add(block, scores))
+        weights = torch.softmax(scores, -1, out=self._buffer_for(scores))
+        if block.allowed is not None:
+            # A row in which every key is blocked.
+            empty = highest == -torch.inf
+            highest = highest.masked_fill(empty, 0.0)
+            weights.masked_fill_(empty, 0.0)
+        # The exponential of the highest score is 1, so its weight is 1 / the sum of the exponentials.
+        log_sum = weights.gather(-1, peak).clamp_(min=torch.finfo(scores.dtype).tiny).log_().neg_()
+        block.put_queries(self.lse, (highest + log_sum)[..., 0])
         if self.entropy is not None:
-            # log(sum) - sum of weight * score; a score that low has weight 0, and -inf * 0 is not a number.
-            mean = scores.clamp_(min=MIN_SCORE).mul_(weights).sum(-1, keepdim=True).div_(sums)
-            block.put_queries(self.entropy, (sums.log() - mean)[..., 0])
-        weights.div_(sums)
-        if self.columns is not None and self.products is not None:
+            # log(sum) - sum of weight * score.
+            scores.sub_(highest)
+            if self.prepared.call.mask is not None:
+                # A score that low has weight 0, and the -inf of a blocked pair times 0 is not a number.
+                scores.clamp_(min=MIN_SCORE)
+            block.put_queries(self.entropy, (log_sum - scores.mul_(weights).sum(-1, keepdim=True))[..., 0])
+        if self.columns is not None and self.masses is not None:
             # The same columns for every head: its rows stand below those of the others.
-            own = block if len(self.columns) > 1 else replace(block, batch=None)
-            block.put_queries(self.products, grouped_matmul(weights, own.take_keys(self.columns)))
+            products = grouped_matmul(weights, block.take_keys(self.columns))
+            block.put_queries(self.masses, products[..., : self.masses.shape[-1]])
+        if self.position is not None:
+            for total, part in zip(self.position, attended_position(block.keys, weights, self.cell_keys), strict=True):
+                block.put_queries(total, part)
         if self.sinks is not None:
             share = torch.sigmoid(block.take_queries(self.lse) - block.take_queries(self.sinks))
             weights.mul_(share[..., None])
+        sums = weights if self.pooled is None else self.pooled.add(block, weights)
         if self.received is not None:
-            block.add_to_keys(self.received, weights.sum(-2)[..., None].to(torch.float64))
-        if self.pooled is not None:
-            self.pooled.add(block, weights)
+            block.add_to_keys(self.received, sums.sum(-2)[..., None].to(torch.float64))
 
     def _buffer_for(self, scores: Tensor) -> Tensor:
         """Memory for the weights of a chunk, used again for the next one."""
@@ -146,13 +162,11 @@ class _Pass:
         if self.pooled is not None:
             found["pooled"] = self.pooled.picture()
         if questions.groups is not None:
-            assert self.products is not None
+            assert self.masses is not None
             share = prepared.row_sums(lse)
-            masses = self.products[..., : questions.num_groups]
-            found["mass"] = masses if share is None else masses * share[..., None]
-        if self.position_cells is not None:
-            assert self.products is not None
-            found["distance"] = self.position_cells.distance(self.products[..., questions.num_groups :])
+            found["mass"] = self.masses if share is None else self.masses * share[..., None]
+        if self.position is not None:
+            found["distance"] = distance_from_query(prepared, *self.position)
         return found
 
 

@@ -12,12 +12,16 @@ import torch
 from torch import Tensor
 
 from regard._shapes import Float, Int
+from regard.attention.bias import PositionBias
 from regard.attention.kernels.score_block import Places, ScoreBlock, num_places
 from regard.attention.steps import grouped_matmul
 from regard.lens.maps.prepared import PreparedAttention, apply_softcap_
 
 MAX_LOG = 1e30
 """In place of the logarithm inf: a weight with this log denominator is 0, and no product with it is NaN."""
+
+MIN_CHUNK_ROWS, MAX_CHUNK_ROWS = 16, 256
+"""The rows of a chunk of scores. With more, more of a causal chunk would be blocked pairs."""
 
 
 class TopWeights(NamedTuple):
@@ -51,17 +55,16 @@ def check_cells(shape: torch.Size, rows: int, columns: int) -> None:
 
 
 def score_chunks(prepared: PreparedAttention, subtract: Tensor | None = None) -> Iterator[tuple[ScoreBlock, Tensor]]:
-    """Blocks of a few rows, each with its scores (batch, heads, rows, columns), -inf where blocked.
+    """Blocks of a few rows and heads, each with its scores (batch, heads, rows, columns), -inf where blocked.
 
-    Every row that is not empty comes once, with every key that it may attend to. The caller may change the scores; the
-    next ones are written to the same memory.
+    Every row of a head that is not empty comes once, with every key that it may attend to. The caller may change the
+    scores; the next ones are written to the same memory.
 
     Args:
         prepared: the attention.
         subtract: (batch, heads, queries), finite: a number to subtract from all scores of a row.
     """
     call = prepared.call
-    heads = call.q.shape[1]
     q, k = call.q * call.scale, call.k
     if subtract is not None and call.softcap is None:
         # One more feature subtracts the number in the product itself.
@@ -69,7 +72,7 @@ def score_chunks(prepared: PreparedAttention, subtract: Tensor | None = None) ->
     buffer = call.q.new_empty(0)
     for block, diagonal in _row_chunks(prepared):
         chunk_q = block.take_queries(q)
-        count = len(chunk_q) * heads * block.height * block.columns
+        count = chunk_q.shape[:-1].numel() * block.columns
         if buffer.numel() < count:
             buffer = call.q.new_empty(count)
         scores = grouped_matmul(chunk_q, block.take_keys(k).transpose(-1, -2), out=buffer[:count])
@@ -89,14 +92,14 @@ def score_chunks(prepared: PreparedAttention, subtract: Tensor | None = None) ->
 
 
 def _row_chunks(prepared: PreparedAttention) -> Iterator[tuple[ScoreBlock, int | None]]:
-    """The schedule's blocks, cut into chunks of a few rows and without the kernel's causal flag.
+    """The schedule's blocks, cut into chunks of a few rows and heads and without the kernel's causal flag.
 
     A chunk of a causal block ends at the last key of its last row. The number returned with it is the last key of its
     first row: each row may attend to one key more than the row before.
     """
     call = prepared.call
     for block in (single for stack in prepared.schedule(call) for single in stack.unstack()):
-        height = max(16, prepared.scores_at_once // (call.q.shape[1] * max(1, block.columns)))
+        height, parts = _chunk_sizes(prepared, block)
         for top, part in block.chunks_of_rows(height):
             allowed, keys, diagonal = part.allowed, part.keys, None
             if block.causal and not isinstance(keys, Tensor):
@@ -105,10 +108,27 @@ def _row_chunks(prepared: PreparedAttention) -> Iterator[tuple[ScoreBlock, int |
                 keys = (keys[0], min(keys[1], keys[0] + top + part.height))
                 allowed = allowed if allowed is None else allowed[..., : keys[1] - keys[0]]
             for batch in range(len(call.q)) if block.batch is None else [block.batch]:
-                own = allowed
-                if allowed is not None and len(allowed) > 1 and block.batch is None:
-                    own = allowed[batch : batch + 1]
-                yield replace(part, keys=keys, allowed=own, causal=False, batch=batch), diagonal
+                for heads in range(parts):
+                    chunk = ScoreBlock(part.rows, keys, batch=batch, heads=(heads, parts))
+                    own = allowed if allowed is None else chunk.take_heads(allowed)
+                    yield replace(chunk, allowed=own), diagonal
+
+
+def _chunk_sizes(prepared: PreparedAttention, block: ScoreBlock) -> tuple[int, int]:
+    """The most rows of a chunk of a block, and into how many parts its heads are divided.
+
+    Many rows of one head are multiplied twice as fast as few rows of many: its keys stay in the CPU's cache.
+    """
+    call = prepared.call
+    columns, heads, kv_heads = max(1, block.columns), call.q.shape[1], call.k.shape[1]
+    if isinstance(call.bias, PositionBias):
+        # It is computed for all heads at once.
+        return max(MIN_CHUNK_ROWS, prepared.scores_at_once // (heads * columns)), 1
+    group = heads // kv_heads
+    height = min(MAX_CHUNK_ROWS, max(MIN_CHUNK_ROWS, prepared.scores_at_once // (group * columns)))
+    most = prepared.scores_at_once // (group * min(height, max(1, block.height)) * columns)
+    together = max(count for count in range(1, kv_heads + 1) if kv_heads % count == 0 and count <= max(1, most))
+    return height, kv_heads // together
 
 
 def top(prepared: PreparedAttention, k: int, log_denominator: Tensor) -> TopWeights:
@@ -142,13 +162,14 @@ class LargestScores:
         self.scores = prepared.call.q.new_full((*prepared.call.q.shape[:-1], k), -torch.inf)
         self.keys = torch.full(self.scores.shape, -1, dtype=torch.int64, device=self.scores.device)
 
-    def add(self, block: ScoreBlock, scores: Tensor) -> None:
-        """Take a chunk of `score_chunks`."""
+    def add(self, block: ScoreBlock, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Take a chunk of `score_chunks`; returns its largest scores, falling, and their places among its columns."""
         count = min(self.k, block.columns)
         values, places = _largest(scores, count)
         block.put_queries(self.scores[..., :count], values)
-        places = block.keys[places] if isinstance(block.keys, Tensor) else places + block.keys[0]
-        block.put_queries(self.keys[..., :count], places.masked_fill_(values == -torch.inf, -1))
+        keys = block.keys[places] if isinstance(block.keys, Tensor) else places + block.keys[0]
+        block.put_queries(self.keys[..., :count], keys.masked_fill_(values == -torch.inf, -1))
+        return values, places
 
     def weights(self, log_denominator: Tensor) -> TopWeights:
         """The weights of these keys; for `log_denominator` see `PreparedAttention.log_denominator`."""
@@ -206,8 +227,8 @@ class PooledCells:
             for size, cells in ((call.queries, rows), (call.keys, columns))
         )
 
-    def add(self, block: ScoreBlock, weights: Tensor) -> None:
-        """Take the weights of a chunk of `score_chunks`."""
+    def add(self, block: ScoreBlock, weights: Tensor) -> Tensor:
+        """Take the weights of a chunk of `score_chunks`; returns their sums over the rows of each cell."""
         rows_before = _places_before(block.rows, self.row_edges)
         first, stop = int((rows_before == 0).sum()) - 1, int((rows_before < block.height).sum())
         spans = pairwise(rows_before[first : stop + 1].tolist())
@@ -215,8 +236,10 @@ class PooledCells:
         # The sums before each edge; in float64, where a difference of two such sums is exact enough.
         before = sums.cumsum(-1, dtype=torch.float64)
         before = torch.cat([before.new_zeros(*before.shape[:-1], 1), before], -1)
-        own = self.sums if block.batch is None else self.sums[block.batch : block.batch + 1]
-        own[:, :, first:stop] += before[..., _places_before(block.keys, self.column_edges)].diff(dim=-1)
+        block.take_heads(self.sums)[:, :, first:stop] += before[
+            ..., _places_before(block.keys, self.column_edges)
+        ].diff(dim=-1)
+        return sums
 
     def picture(self) -> Tensor:
         """Each cell's sum, divided by the number of its queries."""

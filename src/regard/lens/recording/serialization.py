@@ -235,8 +235,6 @@ def damage_as_input_error(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(
             f"{path} does not hold a recording as regard saved it ({error!r}). Save it again, or copy it anew"
         ) from error

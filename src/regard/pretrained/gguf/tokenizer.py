@@ -180,9 +180,7 @@ def _merges_of_scores(ids: Mapping[str, int], types: Sequence[int], scores: Sequ
 
 def _add_special_tokens(tokenizer: Tokenizer, tokens: Sequence[str], types: Sequence[int]) -> None:
     """Tokens that are found in a text before anything is cut."""
-    special = [
-        AddedToken(t, special=True, normalized=False) for t, k in zip(tokens, types, strict=True) if k == CONTROL
-    ]
+    special = [AddedToken(t, normalized=False) for t, k in zip(tokens, types, strict=True) if k == CONTROL]
     whole = [AddedToken(t, normalized=False) for t, k in zip(tokens, types, strict=True) if k == USER_DEFINED]
     tokenizer.add_special_tokens(special)
     tokenizer.add_tokens(whole)

@@ -11,12 +11,14 @@ import html
 import posixpath
 import re
 from base64 import b64encode
+from collections.abc import Iterable
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from string import Template
 
-from regard.views.html.codec import encode_seven_bits, gzip_bytes
+from regard.views.html.codec import encode_seven_bits, gzip_bytes, valid_unicode
 
 STATIC = files("regard.views.html") / "static"
 IMPORT = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "(\.\.?/(?:\w+/)?\w+)\.js";\n', re.MULTILINE)
@@ -36,49 +38,71 @@ STYLE_SPACE = re.compile(r"/\*.*?\*/|\s*(?=[{};])|(?<=[{};:,])\s+", re.DOTALL)
 """What a style sheet does not need: comments, line ends, and spaces beside punctuation."""
 
 
-def assemble(title: str, facts: bytes, numbers: bytes) -> str:
-    """A page as one file.
+def assemble(
+    main: str,
+    title: str,
+    elements: Iterable[str] = (),
+    *,
+    scripts: str = "",
+    requests: str = "",
+    needs: str = "JavaScript, the whole file, and no network",
+) -> tuple[str, str]:
+    """A page as one file, and its Content-Security-Policy: it runs its one script, and no text can add to that.
 
     Args:
+        main: the module that opens the page.
         title: of the window.
-        facts: JSON, `Facts` in static/core/data.js.
-        numbers: the arrays that the facts refer to.
+        elements: the rest of the body: `data_elements`, or any that do not run.
+        scripts: what else may run, as the policy says it after the script's hash.
+        requests: what else may be loaded, as it says it after the images.
+        needs: what the page says that it needs, until its script runs.
     """
-    script, style = bundle_modules("main"), styles("main")
+    script, style = bundle_modules(main), styles(main)
     policy = (
-        f"default-src 'none'; script-src '{sha256_source(script)}'; style-src '{sha256_source(style)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src '{sha256_source(script)}'{scripts}; style-src '{sha256_source(style)}'; "
+        f"img-src data:{requests}; base-uri 'none'; form-action 'none'"
     )
-    data = {"facts": gzip_bytes(facts), "numbers": gzip_bytes(numbers)}
-    sizes = {f"{name}_bytes": len(packed) for name, packed in data.items()}
-    texts = {name: encode_seven_bits(packed) for name, packed in data.items()}
+    texts = {"title": html.escape(valid_unicode(title)), "elements": "\n".join(elements), "needs": needs}
     template = Template((STATIC / "page.html").read_text(encoding="utf-8"))
-    return template.substitute(policy=policy, title=html.escape(title), style=style, script=script, **sizes, **texts)
+    return template.substitute(policy=policy, style=style, script=script, **texts), policy
+
+
+def data_elements(**data: bytes) -> list[str]:
+    """Data as elements of a page: `readEncoded` in static/core/data.js finds each by its name."""
+    packed = {name: gzip_bytes(each) for name, each in data.items()}
+    return [
+        f'<script type="text/plain" id="{name}" data-bytes="{len(each)}">{encode_seven_bits(each)}</script>'
+        for name, each in packed.items()
+    ]
 
 
 @cache
-def bundle_modules(main: str) -> str:
+def bundle_modules(main: str, folder: Traversable = STATIC) -> str:
     """A module and all modules that it needs, as one script.
+
+    Args:
+        main: its name, without ``.js``.
+        folder: where the modules are.
 
     Raises:
         ValueError: two modules import each other; an import of another form than ``import { a } from "./b.js";``; an
             export that is no declaration of a function, a constant or a class; code that would end the script element.
     """
-    sources = _sources(main)
+    sources = _sources(main, folder)
     needed = {name: [_resolve(name, path) for _, path in IMPORT.findall(text)] for name, text in sources.items()}
     order = list(TopologicalSorter(needed).static_order())
     variables = {name: f"m{number}" for number, name in enumerate(order)}
     return "\n" + "\n".join(_scoped(name, sources[name], variables) for name in order)
 
 
-def _sources(main: str) -> dict[str, str]:
+def _sources(main: str, folder: Traversable = STATIC) -> dict[str, str]:
     """A module and all modules that it needs, by name."""
     sources: dict[str, str] = {}
     queue = [main]
     while queue:
         name = queue.pop()
         if name not in sources:
-            sources[name] = (STATIC / f"{name}.js").read_text(encoding="utf-8")
+            sources[name] = (folder / f"{name}.js").read_text(encoding="utf-8")
             queue += [_resolve(name, path) for _, path in IMPORT.findall(sources[name])]
     return sources
 

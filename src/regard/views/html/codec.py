@@ -5,6 +5,7 @@ static/core/codec.js decodes it.
 
 from __future__ import annotations
 
+import json
 import zlib
 from typing import Any
 
@@ -92,6 +93,17 @@ def byte_planes(integers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The low and the high bytes of 16-bit integers, both signed, so that the high byte of a small number is 0."""
     high = (integers.astype(np.int32) + 128) >> 8
     return (integers - (high << 8)).astype(np.int8), high.astype(np.int8)
+
+
+def encode_json(data: Any) -> bytes:
+    """Data as JSON, short and in a file's Unicode."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return valid_unicode(text).encode()
+
+
+def valid_unicode(text: str) -> str:
+    """A text without lone surrogates, which no file can hold."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def gzip_bytes(data: bytes) -> bytes:

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from regard.lens.maps.summary import SUMMARY_CELLS
 from regard.views.html.budget import HeadRef, PagePlan, omission_notes
-from regard.views.html.bundle import assemble
-from regard.views.html.codec import BinaryPack
+from regard.views.html.bundle import assemble, data_elements
+from regard.views.html.codec import BinaryPack, encode_json
 from regard.views.html.facts import LARGE_MAP_CELLS, THUMBNAIL_CELLS, AttentionFacts
 from regard.views.html.payload import MAX_EXACT_WEIGHTS, PayloadWriter
 from regard.views.html.quantization import MapQuantization
@@ -130,11 +129,5 @@ def write_page(facts: dict[str, Any], numbers: bytes) -> RenderedPage:
         facts: `Facts` in static/core/data.js.
         numbers: the arrays that they refer to.
     """
-    text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    page = assemble(valid_unicode(facts["title"]), valid_unicode(text).encode(), numbers)
+    page, _ = assemble("main", facts["title"], data_elements(facts=encode_json(facts), numbers=numbers))
     return RenderedPage(page, facts)
-
-
-def valid_unicode(text: str) -> str:
-    """A text without lone surrogates, which no file can hold."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

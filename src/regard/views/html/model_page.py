@@ -6,19 +6,16 @@ text for the worker that runs it (static/model/worker.js), whose script is text 
 
 from __future__ import annotations
 
-import html
-import json
 from base64 import b64encode
 from collections.abc import Sequence
 from importlib.metadata import version
-from string import Template
 from typing import Any
 
 from regard.errors import InputError
 from regard.lens.recording.recording import Recording
-from regard.views.html.bundle import STATIC, bundle_modules, sha256_source, styles
-from regard.views.html.codec import encode_seven_bits, gzip_bytes
-from regard.views.html.draft import RenderedPage, valid_unicode
+from regard.views.html.bundle import STATIC, assemble, bundle_modules, data_elements, styles
+from regard.views.html.codec import encode_json
+from regard.views.html.draft import RenderedPage
 from regard.views.html.page import DEFAULT_MAX_SIZE, build_contents
 from regard.views.html.quantized_model import PackedModel, QuantizedModel
 from regard.views.html.wordpiece import wordpiece_settings
@@ -119,26 +116,8 @@ def _size(packed: PackedModel) -> int:
 
 def _write(facts: dict[str, Any], numbers: bytes, settings: dict[str, Any], packed: PackedModel) -> str:
     """The file."""
-    script, style = bundle_modules(ENTRY), styles(ENTRY)
-    policy = (
-        f"default-src 'none'; script-src '{sha256_source(script)}' 'wasm-unsafe-eval'; worker-src blob:; "
-        f"style-src '{sha256_source(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    data = {"facts": gzip_bytes(_json(facts)), "numbers": gzip_bytes(numbers), "settings": gzip_bytes(_json(settings))}
-    sizes = {f"{name}_bytes": len(each) for name, each in data.items()}
-    encoded = {name: encode_seven_bits(each) for name, each in data.items()}
-    template = Template((STATIC / "model.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        policy=policy,
-        title=html.escape(valid_unicode(facts["title"])),
-        style=style,
-        script=script,
-        worker=bundle_modules(WORKER),
-        weights="\n".join(f'<script type="text/plain" class="weights">{part}</script>' for part in packed.parts),
-        **sizes,
-        **encoded,
-    )
-
-
-def _json(data: dict[str, Any]) -> bytes:
-    return valid_unicode(json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)).encode()
+    elements = data_elements(facts=encode_json(facts), numbers=numbers, settings=encode_json(settings))
+    elements += [f'<script type="text/plain" class="weights">{part}</script>' for part in packed.parts]
+    elements.append(f'<script type="text/plain" id="worker">{bundle_modules(WORKER)}</script>')
+    page, _ = assemble(ENTRY, facts["title"], elements, scripts=" 'wasm-unsafe-eval'; worker-src blob:")
+    return page

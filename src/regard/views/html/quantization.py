@@ -13,13 +13,13 @@ from regard.attention.steps import grouped_matmul
 from regard.lens.maps.map import AttentionMap
 from regard.views.html.codec import MAX_INT16, byte_planes, quantize_int16
 
-ERROR_BOUNDS = (1e-5, 1e-4, 9.5e-4)
+VALUE_STEPS = {1e-5: 2000.0, 1e-4: 250.0, 9.5e-4: 24.0}
+"""For each of `ERROR_BOUNDS`, the number of steps in a standard deviation of the values."""
+
+ERROR_BOUNDS = tuple(VALUE_STEPS)
 """The largest difference between a weight that the page computes and the exact one; a small page takes the first."""
 
 MAX_WEIGHT_ERROR = ERROR_BOUNDS[-1]
-
-VALUE_STEPS = dict(zip(ERROR_BOUNDS, (2000.0, 250.0, 24.0), strict=True))
-"""For each bound, the number of steps in a standard deviation of the values."""
 
 VERIFIED_WEIGHTS = 2**22
 """The number of weights of an attention that are compared with the page's; of a larger map, some rows are."""

@@ -327,10 +327,11 @@ export class Data {
 }
 
 /**
+ * The bytes that `data_elements` in regard/views/html/bundle.py wrote.
  * @param {Document} page
  * @param {string} id
  */
-async function readEncoded(page, id) {
+export async function readEncoded(page, id) {
   const script = page.getElementById(id);
   if (!script) throw new Error(`this page has lost its ${id}: write it anew`);
   return gunzip(decodeSevenBits(script.textContent ?? ""), Number(script.dataset.bytes));

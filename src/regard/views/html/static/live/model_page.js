@@ -2,14 +2,13 @@
 
 import { startLivePage } from "./shell.js";
 import { WorkerEngine } from "./worker_engine.js";
-import { decodeSevenBits, gunzip } from "../core/codec.js";
-import { Data } from "../core/data.js";
+import { Data, readEncoded } from "../core/data.js";
 import { element, visible } from "../core/dom.js";
 
 /** @param {HTMLElement} body */
 async function openPage(body) {
   const [data, { model, settings }] = await Promise.all([Data.read(document), readSettings()]);
-  const engine = new WorkerEngine({ model, settings, script: text("worker"), weights: weightParts() });
+  const engine = new WorkerEngine({ model, settings, script: workerScript(), weights: weightParts() });
   /** @type {import("./engine.js").Answer} */
   const first = { texts: [{ facts: data.facts, numbers: /** @type {Uint8Array<ArrayBuffer>} */ (data.numbers), next: null }], similarity: null, movement: null, seconds: 0 };
   startLivePage(body, { engine, first, ready: engine.ready });
@@ -20,8 +19,7 @@ async function openPage(body) {
  * @returns {Promise<{model: import("./engine.js").ModelFacts, settings: import("../model/worker.js").ModelSettings}>}
  */
 async function readSettings() {
-  const { bytes } = script("settings").dataset;
-  return JSON.parse(new TextDecoder().decode(await gunzip(decodeSevenBits(text("settings")), Number(bytes))));
+  return JSON.parse(new TextDecoder().decode(await readEncoded(document, "settings")));
 }
 
 /** The weights are in elements that are short enough to be read and sent one at a time. */
@@ -29,16 +27,10 @@ function weightParts() {
   return Array.from(document.getElementsByClassName("weights"), ({ textContent }) => textContent ?? "");
 }
 
-/** @param {string} id */
-function script(id) {
-  const found = document.getElementById(id);
-  if (!found) throw new Error(`this page has lost its ${id}: write it anew`);
-  return found;
-}
-
-/** @param {string} id */
-function text(id) {
-  return script(id).textContent ?? "";
+function workerScript() {
+  const script = document.getElementById("worker");
+  if (!script) throw new Error("this page has lost its worker: write it anew");
+  return script.textContent ?? "";
 }
 
 const body = /** @type {HTMLElement} */ (document.getElementById("page"));

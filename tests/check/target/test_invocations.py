@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 import functools
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from target_calls import Packed, attention, axes, first
 from torch import Tensor, nn
 
 import regard
 from regard.check.properties.analysis import analyze
-from regard.check.target import Failed, Invocation, NotCallable, invocations
+from regard.check.target import Failed, NotCallable, invocations
 from regard.check.target.names import call_meaning
 from regard.check.target.parse import parse_inputs
 from regard.check.target.preparation import copied
 from regard.errors import InputError
-
-
-def first(target: Any, inputs: Any = None, **args: Any) -> Invocation:
-    return next(invocations(target, args=args, inputs=inputs))
-
-
-def axes(invocation: Invocation) -> list[tuple[str, int | None, tuple[int, ...], int | None]]:
-    """Role, batch, tokens and heads of each stream."""
-    return [(each.role, each.batch_axis, each.token_axes, each.head_axis) for each in invocation.streams]
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(-1) @ v
-
 
 # The axes. ------------------------------------------------------------------------------------------------------------
 
@@ -157,257 +142,6 @@ def test_numpy_is_handed_arrays_and_said() -> None:
     assert "numpy" in invocation.assumptions[-1]
 
 
-# Constructors. --------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class TinyConfig:
-    n_embd: int = 768
-    n_head: int = 12
-    bias: bool = True
-    strange: str = "yes"
-
-
-class Packed(nn.Module):
-    def __init__(self, width: int, heads: int, bias: bool = True) -> None:
-        super().__init__()
-        self.heads, self.qkv = heads, nn.Linear(width, 3 * width, bias=bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return attention(q, k, v).transpose(1, 2).flatten(2)
-
-
-class FromDataclass(Packed):
-    def __init__(self, config: TinyConfig) -> None:
-        super().__init__(config.n_embd, config.n_head, config.strange == "yes")
-
-
-class FromDict(Packed):
-    def __init__(self, cfg) -> None:
-        super().__init__(cfg["emb_dim"], cfg["n_heads"], cfg.get("mystery", True))
-
-
-class FromNames(Packed):
-    def __init__(self, cfg) -> None:
-        super().__init__(cfg.hidden_size, cfg.num_attention_heads, getattr(cfg, "mystery", True))
-
-
-@pytest.mark.parametrize("kind", [FromDataclass, FromDict, FromNames])
-def test_configs_are_made_by_name(kind: type) -> None:
-    assert first(kind).arguments["x"].shape == (2, 5, 12)
-
-
-@pytest.mark.parametrize(
-    ("kind", "args"),
-    [
-        (FromDataclass, {"n_embd": 20, "n_head": 2}),
-        (FromDict, {"emb_dim": 20, "n_heads": 2}),
-        (FromNames, {"hidden_size": 20, "num_attention_heads": 2}),
-    ],
-)
-def test_the_user_s_arguments_reach_the_fields_of_a_config(kind: type, args: dict[str, int]) -> None:
-    invocation = first(kind, **args)
-    assert invocation.arguments["x"].shape[-1] == 20
-    assert invocation.target.heads == 2
-
-
-class Scaled(nn.Module):
-    def __init__(self, temperature: float, attn_dropout: float = 0.1) -> None:
-        super().__init__()
-        self.temperature = temperature
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Any:
-        weights = (q / self.temperature @ k.mT).softmax(-1)
-        return weights @ v, weights
-
-
-class ScaledBack(Scaled):
-    def __init__(self, scale: float) -> None:
-        super().__init__(1 / scale)
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Any:
-        return super().forward(q * self.temperature, k, v)[0]
-
-
-def test_a_temperature_is_the_root_of_the_width() -> None:
-    assert first(Scaled).target.temperature == 2.0
-
-
-def test_a_lazy_layer_takes_its_width_from_the_call() -> None:
-    class Lazy(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.q, self.v = nn.LazyLinear(6), nn.LazyLinear(6)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return attention(self.q(x), self.q(x), self.v(x))
-
-    invocation = first(Lazy)
-    assert torch.equal(invocation.run(), invocation.run())
-
-
-# Arguments of calls. --------------------------------------------------------------------------------------------------
-
-
-def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    one, two = x.chunk(2, -1)
-    return x * cos + torch.cat((-two, one), -1) * sin
-
-
-class Rotary(Packed):
-    """The tables are handed over as a pair, (1, tokens, width of a head)."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__(width, heads)
-
-    def forward(self, x: Tensor, position_embeddings: Any = None, past_key_value: Any = None) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        cos, sin = position_embeddings
-        q, k = (rotated(each, cos.unsqueeze(1), sin.unsqueeze(1)) for each in (q, k))
-        return attention(q, k, v).transpose(1, 2).flatten(2)
-
-
-def rotated_in_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    one, two = x[..., 0::2], x[..., 1::2]
-    return x * cos + torch.stack((-two, one), -1).flatten(-2) * sin
-
-
-class RotaryInPairs(Packed):
-    """Turns channels 0 and 1, 2 and 3, ..., in a function of its own: its tables repeat each angle beside itself."""
-
-    def forward(self, x: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        cos, sin = position_embeddings
-        q, k = (rotated_in_pairs(each, cos.unsqueeze(1), sin.unsqueeze(1)) for each in (q, k))
-        return attention(q, k, v).transpose(1, 2).flatten(2)
-
-
-class PartlyRotary(Packed):
-    """A quarter of each head is rotated."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__(width, heads)
-        self.rotary_ndims = width // heads // 4
-
-    def forward(self, x: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        cos, sin = (each.unsqueeze(1) for each in position_embeddings)
-        q, k = (
-            torch.cat((rotated(each[..., : self.rotary_ndims], cos, sin), each[..., self.rotary_ndims :]), -1)
-            for each in (q, k)
-        )
-        return attention(q, k, v).transpose(1, 2).flatten(2)
-
-
-class ComplexRotary(Packed):
-    """Llama's reference: complex numbers, one for each pair of channels."""
-
-    def forward(self, x: Tensor, start_pos: int, freqs_cis: Tensor, mask: Tensor | None) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 1, 3, 4)
-        turn = freqs_cis.view(1, x.shape[1], 1, -1)
-        q, k = (torch.view_as_real(torch.view_as_complex(e.float().unflatten(-1, (-1, 2))) * turn) for e in (q, k))
-        q, k, v = (each.flatten(3).transpose(1, 2) if each.ndim == 5 else each.transpose(1, 2) for each in (q, k, v))
-        return attention(q, k, v).transpose(1, 2).flatten(2)
-
-
-class BlockedMask(Packed):
-    """Its mask has to be given, and True is blocked."""
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return ((q @ k.mT).masked_fill(mask.unsqueeze(1), -1e9).softmax(-1) @ v).transpose(1, 2).flatten(2)
-
-
-class Model(nn.Module):
-    """Of token ids."""
-
-    def __init__(self, vocab_size: int, n_embd: int, block_size: int) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(vocab_size, n_embd), nn.Embedding(block_size, n_embd)
-
-    def forward(self, idx: Tensor, targets: Tensor | None = None) -> Any:
-        x = self.tokens(idx) + self.places(torch.arange(idx.shape[1]))
-        return attention(x, x, x), None
-
-
-def test_rotary_tables_are_given_in_the_shape_that_runs() -> None:
-    cos, _ = first(Rotary).arguments["position_embeddings"]
-    assert cos.shape[-2:] == (5, 4)
-    assert first(ComplexRotary).arguments["freqs_cis"].is_complex()
-
-
-def test_rotary_tables_repeat_angles_for_the_channels_that_are_turned_together() -> None:
-    for kind, places in ((Rotary, (0, 2)), (RotaryInPairs, (0, 1))):
-        for invocation in invocations(kind, args={}):
-            cos, _ = invocation.arguments["position_embeddings"]
-            assert torch.equal(cos[..., places[0]], cos[..., cos.shape[-1] // 2 if places[1] == 2 else 1]), kind
-
-
-def test_an_odd_number_of_channels_is_never_rotated() -> None:
-    for invocation in invocations(PartlyRotary, args={}):
-        assert invocation.target.rotary_ndims % 2 == 0
-        assert invocation.arguments["position_embeddings"][0].shape[-1] == invocation.target.rotary_ndims
-
-
-def test_a_constructor_that_refuses_dropout_is_told_none() -> None:
-    class WithoutDropout(Packed):
-        def __init__(self, config: Any) -> None:
-            super().__init__(config.hidden_size, config.num_heads)
-            if config.attention_dropout > 0:
-                raise ValueError("no dropout")
-
-        def forward(self, x: Tensor) -> Tensor:
-            q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-            return attention(q, k, v).transpose(1, 2).flatten(2)
-
-    assert first(WithoutDropout).sizes["heads"] == 3
-
-
-def test_a_layer_that_computes_with_its_number_is_told_one() -> None:
-    class Numbered(Packed):
-        def __init__(self, width: int, heads: int, layer_idx: int | None = None) -> None:
-            super().__init__(width, heads)
-            self.share = 0.8 - 0.6 * 2.0**-layer_idx  # type: ignore[operator]
-
-        def forward(self, x: Tensor) -> Tensor:
-            q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-            return attention(q, k, v * self.share).transpose(1, 2).flatten(2)
-
-    assert "layer_idx=0" in first(Numbered).assumptions
-
-
-def test_a_required_mask_is_open_in_the_form_that_the_code_reads() -> None:
-    invocation = first(BlockedMask)
-    assert invocation.masks == ["mask"]
-    assert not invocation.arguments["mask"].any()
-
-
-def test_token_ids_are_within_the_table() -> None:
-    invocation = first(Model)
-    assert axes(invocation) == [("ids", 0, (1,), None)]
-    assert "targets" not in invocation.arguments
-
-
-def test_what_the_user_hands_over_is_used_as_it_is() -> None:
-    handed_over = torch.randn(3, 6, 12)
-    invocation = first(Packed, {"x": handed_over}, width=12, heads=3)
-    assert torch.equal(invocation.arguments["x"], handed_over.double())
-    assert axes(invocation) == [("x", 0, (1,), None)]
-
-
-def test_inputs_in_letters_are_made_for_each_size() -> None:
-    calls = list(invocations(single, args={}, inputs=parse_inputs("X=(T,D)")))
-    assert [tuple(each.arguments["X"].shape) for each in calls] == [(5, 12), (4, 16)]
-
-
-def test_a_factory_gives_the_module_and_its_inputs() -> None:
-    def make():
-        return Packed(10, 2), {"x": torch.randn(2, 4, 10)}
-
-    assert first(make).arguments["x"].shape == (2, 4, 10)
-
-
 # What a call leaves. --------------------------------------------------------------------------------------------------
 
 
@@ -467,6 +201,13 @@ def test_what_tells_of_another_sequence_is_not_it(name: str) -> None:
     assert call_meaning(name) != "context"
 
 
+@pytest.mark.parametrize(
+    ("name", "means"), [("src_mask", "mask"), ("masks", "mask"), ("position_mask", None), ("conv_mask", None)]
+)
+def test_a_mask_of_positions_or_of_a_convolution_hides_no_keys(name: str, means: str | None) -> None:
+    assert call_meaning(name) == means
+
+
 class ScaledDotProduct(nn.Module):
     """Its constructor is told the width of a head, by a name that says nothing, and it keeps the root."""
 
@@ -478,6 +219,7 @@ class ScaledDotProduct(nn.Module):
         return (q @ k.mT / self.divisor).softmax(-1) @ v
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("args", [{"n": 8}, {"n": 10}])
 def test_a_module_that_keeps_the_root_of_a_width_is_called_with_heads_of_that_width(args):
     for call in invocations(ScaledDotProduct, args=args):
@@ -593,3 +335,8 @@ def test_no_part_of_the_channels_is_empty_in_what_is_judged() -> None:
     call = first(RotatedInPart, rotary_dim=4)
     assert call.sizes["d_head"] == 4
     assert analyze(call).invocation.sizes["d_head"] > 4
+
+
+def test_inputs_in_letters_are_made_for_each_size() -> None:
+    calls = list(invocations(single, args={}, inputs=parse_inputs("X=(T,D)")))
+    assert [tuple(each.arguments["X"].shape) for each in calls] == [(5, 12), (4, 16)]

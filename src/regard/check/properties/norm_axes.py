@@ -1,0 +1,96 @@
+"""What queries and keys are normalized over: the channels of a head, or of all; not the heads, channel by channel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from regard.check.location import CodeLocation
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.roles.contractions import Contraction
+from regard.check.roles.influence import differs, record_invocation
+from regard.check.roles.instances import TaggedRun
+from regard.check.roles.table import NORMALIZATIONS, AttentionTable
+from regard.check.target import Invocation
+from regard.check.trace.operation import Trace
+
+__all__ = ["norm_axis_findings"]
+
+MAX_ROTATED = 2
+"""Numbers of a vector that rotary positions make of one."""
+
+
+def norm_axis_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
+    """Change one channel of a projected query or key: a norm carries that to the other channels of its head.
+
+    A norm over the heads carries it to the same channel of the other heads instead.
+
+    Args:
+        invocation: the call.
+        evidence: one of its attentions.
+    """
+    table = evidence.base
+    if not table.normalized or len(table.instance.scores) != 1 or not len(table.weight):
+        return
+    (product,) = table.instance.scores
+    for name, owner, is_left in (
+        ("queries", table.query, table.layout.queries_left),
+        ("keys", table.key, not table.layout.queries_left),
+    ):
+        place = product.left_place if is_left else product.right_place
+        sources = _sources(table.instance.run, product, is_left=is_left)[table.layout.used]
+        mine = sources[-1]
+        if len(mine) <= MAX_ROTATED or not bool((mine > 0).all()):
+            continue
+        run = _with_another(invocation, table.instance.run, int(mine[-1]))
+        if run is None:
+            continue
+        taken = run.operations[place[0]].inputs[place[1]].data
+        is_moved = differs(table.instance.run.trace.operations[place[0]].inputs[place[1]].data, taken)
+        moved = table.instance.run.tags.inputs[place[0]][place[1]][is_moved]
+        others = torch.isin(sources, moved[~torch.isin(moved, mine)]).any(-1)
+        is_same = (owner.token == owner.token[-1]) & (owner.sample == owner.sample[-1])
+        own = int(torch.isin(mine, moved).sum())
+        if own <= MAX_ROTATED and bool(others.any()) and not bool((others & ~is_same).any()):
+            message = f"{name} are normalized over the heads, each channel for itself, not over the channels of a head"
+            yield Finding("violation", "norm-over-channels", "projections", message, _line(table, place))
+            return
+
+
+def _sources(run: TaggedRun, product: Contraction, *, is_left: bool) -> Tensor:
+    """(scores, width): the tags of the numbers that the queries or keys were made of, one by one."""
+    place, terms = (product.left_place, product.left_terms) if is_left else (product.right_place, product.right_terms)
+    return run.tags.inputs[place[0]][place[1]].flatten()[terms]
+
+
+def _with_another(invocation: Invocation, run: TaggedRun, tag: int) -> Trace | None:
+    """The run with another number in the place of one that was projected, or given; None where it is another run."""
+    made = run.owner_of(torch.tensor([tag]))
+    if made:
+        (index,) = made
+        output = run.trace.operations[index].outputs[0].data
+        moved = record_invocation(invocation, frozen={index: _moved(output, tag - run.first_tag[index])})
+    else:
+        name, tags = next((name, tags) for name, tags in run.given.items() if bool((tags == tag).any()))
+        given = invocation.arguments[name]
+        place = int((tags.flatten() == tag).nonzero()[0])
+        moved = record_invocation(invocation, {**invocation.arguments, name: _moved(given, place)})
+    return moved if not moved.error and moved.same_operations(run.trace) else None
+
+
+def _moved(tensor: Tensor, place: int) -> Tensor:
+    flat = tensor.flatten().clone()
+    flat[place] += 1
+    return flat.reshape(tensor.shape)
+
+
+def _line(table: AttentionTable, place: tuple[int, int]) -> CodeLocation | None:
+    """Of the last operation that normalizes what is multiplied at a place."""
+    trace = table.instance.run.trace
+    multiplied = trace.operations[place[0]].inputs[place[1]].storage
+    for operation in reversed(trace.operations[: place[0]]):
+        if operation.name in NORMALIZATIONS and multiplied in trace.made_of(one.storage for one in operation.outputs):
+            return operation.location
+    return table.instance.scores_location

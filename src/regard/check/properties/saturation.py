@@ -1,0 +1,23 @@
+"""A softmax so steep that weights are zero by the scores alone: by no mask, and by no choice of keys."""
+
+from __future__ import annotations
+
+from regard.check.properties.finding import Evidence
+
+__all__ = ["BLOCKED", "ZERO_WEIGHT", "is_saturated"]
+
+ZERO_WEIGHT = 1e-30
+BLOCKED = -1e4
+"""Scores from here down were put there in order to block."""
+
+
+def is_saturated(evidence: Evidence) -> bool:
+    """Whether other weights are zero in one run than in another, and none of their scores was put so low on purpose."""
+    base, fresh = evidence.base, evidence.fresh
+    if len(base.weight) != len(fresh.weight):
+        return False
+    zero = [each.weight.abs() <= ZERO_WEIGHT for each in (base, fresh)]
+    if bool((zero[0] == zero[1]).all()):
+        return False
+    scores = [each.masked[of_zero] for each, of_zero in zip((base, fresh), zero, strict=True)]
+    return all(bool((each > BLOCKED).all()) for each in scores)  # where no softmax takes them, none is known

@@ -1,0 +1,83 @@
+"""What the text of a class does with an argument of its constructor."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+
+__all__ = ["called_with", "divides", "has_fields", "is_step"]
+
+OVER_TOKENS = r"(?:,\s*(?:dim\s*=\s*)?(?:0|1|-2)\s*)?\)"
+"""The end of a call that splits an axis of tokens: the channels are the last axis."""
+
+COPIES = ("deepcopy", "copy")
+"""Functions whose result is what they are given."""
+
+
+def has_fields(source: str, name: str) -> bool:
+    """Whether fields are read from it by their names, as from a dict: it is a config, whatever its name says."""
+    return re.search(rf"\b{re.escape(name)}(?:\s*\[\s*[\"']|\.get\(\s*[\"'])", source) is not None
+
+
+def divides(source: str, name: str) -> bool:
+    """Whether numbers are divided by it into whole parts, as the width of the tokens by the number of heads."""
+    return re.search(rf"(?://|%)\s*{_any_name(source, name)}(?![\w.(])", source) is not None
+
+
+def called_with(source: str, name: str) -> int | None:
+    """With how many arguments it is called by their place, or what keeps it: it is a module; None where it is not."""
+    kept = _attributes(source, name)
+    for each in ast.walk(_tree(source)):
+        if not isinstance(each, ast.Call) or any(isinstance(given, ast.Starred) for given in each.args):
+            continue
+        of_self = isinstance(each.func, ast.Attribute) and isinstance(each.func.value, ast.Name)
+        if of_self and each.func.value.id == "self" and each.func.attr in kept:  # type: ignore[attr-defined]
+            return len(each.args)
+    return None
+
+
+def is_step(source: str, name: str) -> bool:
+    """Whether a sequence is split into parts of its length, or a loop goes on by it: it is no largest length."""
+    named = _any_name(source, name)
+    patterns = (
+        rf"\.split\(\s*{named}\s*{OVER_TOKENS}",
+        rf"\btorch\.split\([^(),]*,\s*{named}\s*{OVER_TOKENS}",
+        rf"\brange\([^,\n]+,[^,\n]+,\s*{named}\s*\)",
+        rf"\bunfold\([^()]*,\s*{named}\s*,\s*{named}\s*\)",
+    )
+    return any(re.search(each, source) is not None for each in patterns)
+
+
+def _any_name(source: str, name: str) -> str:
+    """A pattern of the argument, and of the attributes that keep it."""
+    kept = {f"self.{each}" for each in _attributes(source, name)}
+    return f"(?:{'|'.join(re.escape(each) for each in (name, *sorted(kept)))})"
+
+
+def _attributes(source: str, name: str) -> set[str]:
+    """The attributes that are set to it, alone or as one of several, or to a copy of it."""
+    found = set()
+    for each in ast.walk(_tree(source)):
+        if not isinstance(each, ast.Assign):
+            continue
+        for target in each.targets:
+            several = isinstance(target, ast.Tuple) and isinstance(each.value, ast.Tuple)
+            pairs = zip(target.elts, each.value.elts, strict=False) if several else [(target, each.value)]  # type: ignore[attr-defined]
+            found |= {to.attr for to, value in pairs if isinstance(to, ast.Attribute) and _is_it(value, name)}
+    return found
+
+
+def _is_it(value: ast.expr, name: str) -> bool:
+    """Whether an expression is a name, or a copy of what it names."""
+    if isinstance(value, ast.Call) and len(value.args) == 1:
+        copies = getattr(value.func, "attr", getattr(value.func, "id", ""))
+        return copies in COPIES and _is_it(value.args[0], name)
+    return isinstance(value, ast.Name) and value.id == name
+
+
+def _tree(source: str) -> ast.AST:
+    try:
+        return ast.parse(textwrap.dedent(source))
+    except SyntaxError:
+        return ast.Module([], [])

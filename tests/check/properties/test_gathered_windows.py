@@ -1,0 +1,42 @@
+"""Keys of a window that are gathered by clamped places: the first key stands several times in a row, and is hidden."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from property_cases import drawn, joined, of_x, split
+from regard.check.properties.analysis import Analysis, analyze
+
+WINDOW = 3
+
+
+def gathered(x: Tensor, heads: int, softmax_axis: int = -1, *, hides: bool = True) -> Tensor:
+    """A query sees the last `WINDOW` tokens."""
+    q, k, v = (split(x @ drawn(8, 8, seed=seed), heads) for seed in range(3))
+    places = torch.arange(x.shape[1])[:, None] - torch.arange(WINDOW)
+    k, v = (each[:, :, places.clamp(min=0)] for each in (k, v))  # (batch, heads, tokens, window, channels)
+    scores = (q[..., None, :] * k).sum(-1) / (8 / heads) ** 0.5
+    if hides:
+        scores = scores.masked_fill(places < 0, -torch.inf)
+    weights = scores.softmax(softmax_axis)
+    return joined((weights[..., None] * v).sum(-2))
+
+
+def analyzed(heads: int, softmax_axis: int = -1, *, hides: bool = True) -> Analysis:
+    return analyze(of_x(lambda x: gathered(x, heads, softmax_axis, hides=hides), tokens=5))
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_hidden_copy_of_a_key_is_no_head(heads: int) -> None:
+    analysis = analyzed(heads)
+    assert (analysis.violations, analysis.missing) == ([], [])
+    assert {"causal window" in each.message for each in analysis.designs} == {True}
+
+
+@pytest.mark.parametrize("wrong", [{"hides": False}, {"softmax_axis": -2}], ids=["seen", "over the queries"])
+def test_copies_that_are_seen_and_a_softmax_over_the_queries_are_violations(wrong: dict[str, Any]) -> None:
+    assert analyzed(2, **wrong).violations

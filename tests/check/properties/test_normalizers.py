@@ -1,0 +1,113 @@
+"""What linear attention of projected tokens is divided by: the sum of a query's weights, in all ways to write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from property_cases import drawn, joined, of_x, split
+from property_cases.position_cases import rotated
+from regard.check.properties.analysis import analyze
+
+Heads = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def attention(
+    heads: Heads, features: Callable[[Tensor], Tensor] = lambda x: F.elu(x) + 1
+) -> Callable[[Tensor], Tensor]:
+    def forward(x: Tensor) -> Tensor:
+        q, k, v = (split(each) for each in (x @ drawn(8, 24, seed=3) / 8**0.5).chunk(3, -1))
+        return joined(heads(features(q), features(k), v)) @ drawn(8, 8, seed=4)
+
+    return forward
+
+
+def summed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return q @ (k.mT @ v) / (torch.einsum("bhtd,bhd->bht", q, k.sum(2))[..., None] + 1e-6)
+
+
+def inverted(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    z = 1 / (torch.einsum("bhtd,bhd->bht", q, k.sum(2)) + 1e-6)
+    return torch.einsum("bhtd,bhdm,bht->bhtm", q, torch.einsum("bhsd,bhsm->bhdm", k, v), z)
+
+
+def of_the_mean(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Each factor takes its share of the number of tokens."""
+    share = k.shape[2] ** -0.5
+    z = 1 / (q @ k.mean(2, keepdim=True).mT + 1e-6)
+    return q @ ((k.mT * share) @ (v * share)) * z
+
+
+def times_the_root(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Scaled besides: the same number for all."""
+    return (q * 0.5) @ (k.mT @ v) / (q * k.sum(2, keepdim=True)).sum(-1, keepdim=True)
+
+
+def at_least_one(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Of retention: what a query is divided by is at least 1."""
+    return q @ (k.mT @ v) / (q @ k.sum(2)[..., None]).abs().clamp(min=1)
+
+
+def by_the_number_of_tokens(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return q @ (k.mT @ v) / k.shape[2]
+
+
+def gated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return q @ (k.mT @ v) * (q @ q.mean(2, keepdim=True).mT).sigmoid()
+
+
+def gated_by_a_part(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Divided, and by a number; not by the product."""
+    return q @ (k.mT @ v) * ((q @ q.mean(2, keepdim=True).mT) / 8)
+
+
+def rotated_above_alone(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """RoFormer, section 3.3: what is divided by has queries and keys without positions, and stays positive."""
+    angles = torch.arange(5.0).double()[:, None] * torch.tensor([1.0, 0.1]).double().repeat(2)
+    turned = rotated(q, angles) @ (rotated(k, angles).mT @ v)
+    return turned / (q @ k.sum(2)[..., None])
+
+
+RIGHT: list[Any] = [
+    attention(each)
+    for each in (
+        summed,
+        inverted,
+        of_the_mean,
+        times_the_root,
+        at_least_one,
+        by_the_number_of_tokens,
+        gated,
+        gated_by_a_part,
+        rotated_above_alone,
+    )
+]
+RIGHT += [attention(summed, torch.relu), attention(summed, torch.exp), attention(at_least_one, lambda x: x)]
+
+
+@pytest.mark.parametrize("function", RIGHT)
+def test_what_is_divided_by_the_sum_of_its_weights_is_a_design(function: Any) -> None:
+    analysis = analyze(of_x(function, tokens=5))
+    assert [each.property for each in analysis.findings if each.kind in ("violation", "design")] == ["linear-attention"]
+
+
+def by_all_keys_of_a_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return q @ (k.mT @ v) / (q * k.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # here
+
+
+def by_the_keys_of_the_other_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    z = 1 / (q @ k.sum(2).roll(1, 1)[..., None])
+    return q @ (k.mT @ v) * z  # here
+
+
+@pytest.mark.parametrize("heads", [by_all_keys_of_a_head, by_the_keys_of_the_other_head])
+def test_what_is_divided_by_another_sum_is_named_with_its_line(heads: Heads) -> None:
+    (found,) = analyze(of_x(attention(heads), tokens=5)).violations
+    assert found.property == "weights-sum-to-one"
+    assert found.location is not None
+    assert found.location.text.endswith("# here")

@@ -1,0 +1,50 @@
+"""Positions that rotate queries and keys, beside what has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from property_cases import drawn, of_q_k_v
+from property_cases.position_cases import ANGLES, keys_conjugated, parts_of_keys_exchanged, rotated
+from regard.check.properties.analysis import analyze
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["sink first", "sink last"])
+def test_a_learned_value_beside_those_of_the_tokens_is_no_position(is_first: bool) -> None:
+    def with_a_sink(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        k, v = (
+            torch.cat((learned, each) if is_first else (each, learned), 2)
+            for each, learned in ((rotated(k), drawn(2, 2, 1, 4, seed=5)), (v, drawn(2, 2, 1, 4, seed=6)))
+        )
+        return (rotated(q) @ k.mT / 2).softmax(-1) @ v
+
+    found = {each.property for each in analyze(of_q_k_v(with_a_sink)).designs}
+    assert found == {"rotary", "sinks"}
+
+
+def other_angles_for_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (rotated(q) @ rotated(k, ANGLES * 0.7).mT / 2).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (parts_of_keys_exchanged, "at other places in keys than in queries (by 2 channels of 4)"),
+        (other_angles_for_keys, "queries and keys are rotated by angles that differ"),
+    ],
+)
+def test_keys_whose_channels_moved_are_told_from_keys_of_other_angles(
+    function: Callable[..., Tensor], says: str
+) -> None:
+    (found,) = analyze(of_q_k_v(function)).violations
+    assert says in found.message
+
+
+def test_the_scale_of_rotated_complex_numbers_is_known() -> None:
+    found = analyze(of_q_k_v(keys_conjugated)).findings
+    kinds = {each.property: each.kind for each in found}
+    assert (kinds["scale"], kinds["rotary"]) == ("holds", "design")

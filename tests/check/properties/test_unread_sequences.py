@@ -1,0 +1,102 @@
+"""A second sequence that nothing is read from is wrong, unless it need not be read."""
+
+from __future__ import annotations
+
+import pytest
+from torch import Tensor, nn
+
+from property_cases import WIDTH, joined, of_x_and_context, split
+from property_cases.output_cases import attention
+from regard.check.properties.analysis import analyze
+from regard.check.target.preparation import prepare
+
+
+class Layer(nn.Module):
+    """Attention to itself, then to the context."""
+
+    def __init__(self, reads_another: bool = True) -> None:
+        super().__init__()
+        self.reads_another = reads_another
+        self.own, self.cross = nn.MultiheadAttention(WIDTH, 2, batch_first=True), nn.Linear(WIDTH, WIDTH)
+        self.kv = nn.Linear(WIDTH, 2 * WIDTH)
+
+    def another(self, x: Tensor, context: Tensor) -> Tensor:
+        k, v = self.kv(context).chunk(2, -1)
+        return x + joined((split(self.cross(x)) @ split(k).mT / 2).softmax(-1) @ split(v))
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        return self.another(x + self.own(x, x, x)[0], context)
+
+
+class ThrownAway(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.kv = Layer(), nn.Linear(WIDTH, 2 * WIDTH)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        k, v = self.kv(context).chunk(2, -1)
+        k, v = x, x
+        return self.layer(k, v)
+
+
+class NeverNamed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Layer()
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        return self.layer(x, x)
+
+
+class WhereItIsTold(Layer):
+    """May be an encoder's: then there is nothing else to read."""
+
+    def __init__(self) -> None:
+        super().__init__(reads_another=False)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        x = x + self.own(x, x, x)[0]
+        return self.another(x, context) if self.reads_another else x
+
+
+class Optional(Layer):
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        return x + self.own(x, x, x)[0]
+
+
+class LikeTheOthers(Layer):
+    """The context is there for the layers that read one."""
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        return x + self.own(x, x, x)[0]
+
+
+class Deleted(nn.Module):
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        del context
+        return attention(x)
+
+
+class Documented(nn.Module):
+    """Attends to itself; the context is not used."""
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        return attention(x)
+
+
+def violations(kind: type[nn.Module]) -> list[str]:
+    module = kind()
+    prepare(module, 1)
+    return [each.message for each in analyze(of_x_and_context(module), masks=True).violations]
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [(ThrownAway, "what is computed from it is not used"), (NeverNamed, "no line reads it")]
+)
+def test_a_context_that_has_to_be_given_has_an_influence(kind: type[nn.Module], why: str) -> None:
+    assert violations(kind) == [f"context has no influence on the output: {why}"]
+
+
+@pytest.mark.parametrize("kind", [Layer, WhereItIsTold, Optional, LikeTheOthers, Deleted, Documented])
+def test_a_context_that_is_read_or_need_not_be_is_right(kind: type[nn.Module]) -> None:
+    assert violations(kind) == []

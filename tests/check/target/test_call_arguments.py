@@ -1,0 +1,263 @@
+"""What a call takes beside its sequences is given in the form that the code reads."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from target_calls import Packed, attention, axes, first
+from torch import Tensor, nn
+
+from regard.check.properties.analysis import analyze
+from regard.check.target import invocations
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    one, two = x.chunk(2, -1)
+    return x * cos + torch.cat((-two, one), -1) * sin
+
+
+class Rotary(Packed):
+    """The tables are handed over as a pair, (1, tokens, width of a head)."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__(width, heads)
+
+    def forward(self, x: Tensor, position_embeddings: Any = None, past_key_value: Any = None) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        cos, sin = position_embeddings
+        q, k = (rotated(each, cos.unsqueeze(1), sin.unsqueeze(1)) for each in (q, k))
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+def rotated_in_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    one, two = x[..., 0::2], x[..., 1::2]
+    return x * cos + torch.stack((-two, one), -1).flatten(-2) * sin
+
+
+class RotaryInPairs(Packed):
+    """Turns channels 0 and 1, 2 and 3, ..., in a function of its own: its tables repeat each angle beside itself."""
+
+    def forward(self, x: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        cos, sin = position_embeddings
+        q, k = (rotated_in_pairs(each, cos.unsqueeze(1), sin.unsqueeze(1)) for each in (q, k))
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+class PartlyRotary(Packed):
+    """A quarter of each head is rotated."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__(width, heads)
+        self.rotary_ndims = width // heads // 4
+
+    def forward(self, x: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        cos, sin = (each.unsqueeze(1) for each in position_embeddings)
+        q, k = (
+            torch.cat((rotated(each[..., : self.rotary_ndims], cos, sin), each[..., self.rotary_ndims :]), -1)
+            for each in (q, k)
+        )
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+class HalfRotary(PartlyRotary):
+    """As many channels as a table has that holds each angle of a whole head once."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__(width, heads)
+        self.rotary_ndims = width // heads // 2
+
+
+class ComplexRotary(Packed):
+    """Llama's reference: complex numbers, one for each pair of channels."""
+
+    def forward(self, x: Tensor, start_pos: int, freqs_cis: Tensor, mask: Tensor | None) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 1, 3, 4)
+        turn = freqs_cis.view(1, x.shape[1], 1, -1)
+        q, k = (torch.view_as_real(torch.view_as_complex(e.float().unflatten(-1, (-1, 2))) * turn) for e in (q, k))
+        q, k, v = (each.flatten(3).transpose(1, 2) if each.ndim == 5 else each.transpose(1, 2) for each in (q, k, v))
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+class BlockedMask(Packed):
+    """Its mask has to be given, and True is blocked."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return ((q @ k.mT).masked_fill(mask.unsqueeze(1), -1e9).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+class Model(nn.Module):
+    """Of token ids."""
+
+    def __init__(self, vocab_size: int, n_embd: int, block_size: int) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocab_size, n_embd), nn.Embedding(block_size, n_embd)
+
+    def forward(self, idx: Tensor, targets: Tensor | None = None) -> Any:
+        x = self.tokens(idx) + self.places(torch.arange(idx.shape[1]))
+        return attention(x, x, x), None
+
+
+def test_rotary_tables_are_given_in_the_shape_that_runs() -> None:
+    cos, _ = first(Rotary).arguments["position_embeddings"]
+    assert cos.shape[-2:] == (5, 4)
+    assert first(ComplexRotary).arguments["freqs_cis"].is_complex()
+
+
+def test_rotary_tables_repeat_angles_for_the_channels_that_are_turned_together() -> None:
+    for kind, places in ((Rotary, (0, 2)), (HalfRotary, (0, 2)), (RotaryInPairs, (0, 1))):
+        for invocation in invocations(kind, args={}):
+            cos, _ = invocation.arguments["position_embeddings"]
+            assert torch.equal(cos[..., places[0]], cos[..., cos.shape[-1] // 2 if places[1] == 2 else 1]), kind
+
+
+def test_an_odd_number_of_channels_is_never_rotated() -> None:
+    for invocation in invocations(PartlyRotary, args={}):
+        assert invocation.target.rotary_ndims % 2 == 0
+        assert invocation.arguments["position_embeddings"][0].shape[-1] == invocation.target.rotary_ndims
+
+
+def test_a_constructor_that_refuses_dropout_is_told_none() -> None:
+    class WithoutDropout(Packed):
+        def __init__(self, config: Any) -> None:
+            super().__init__(config.hidden_size, config.num_heads)
+            if config.attention_dropout > 0:
+                raise ValueError("no dropout")
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            return attention(q, k, v).transpose(1, 2).flatten(2)
+
+    assert first(WithoutDropout).sizes["heads"] == 3
+
+
+def test_a_layer_that_computes_with_its_number_is_told_one() -> None:
+    class Numbered(Packed):
+        def __init__(self, width: int, heads: int, layer_idx: int | None = None) -> None:
+            super().__init__(width, heads)
+            self.share = 0.8 - 0.6 * 2.0**-layer_idx  # type: ignore[operator]
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            return attention(q, k, v * self.share).transpose(1, 2).flatten(2)
+
+    assert "layer_idx=0" in first(Numbered).assumptions
+
+
+def test_a_required_mask_is_open_in_the_form_that_the_code_reads() -> None:
+    invocation = first(BlockedMask)
+    assert invocation.masks == ["mask"]
+    assert not invocation.arguments["mask"].any()
+
+
+def test_token_ids_are_within_the_table() -> None:
+    invocation = first(Model)
+    assert axes(invocation) == [("ids", 0, (1,), None)]
+    assert "targets" not in invocation.arguments
+
+
+def test_what_the_user_hands_over_is_used_as_it_is() -> None:
+    handed_over = torch.randn(3, 6, 12)
+    invocation = first(Packed, {"x": handed_over}, width=12, heads=3)
+    assert torch.equal(invocation.arguments["x"], handed_over.double())
+    assert axes(invocation) == [("x", 0, (1,), None)]
+
+
+def test_a_factory_gives_the_module_and_its_inputs() -> None:
+    def make():
+        return Packed(10, 2), {"x": torch.randn(2, 4, 10)}
+
+    assert first(make).arguments["x"].shape == (2, 4, 10)
+
+
+def causal_by_a_flag(x, causal_mask=False):
+    scores = x @ x.mT
+    later = torch.ones_like(scores).triu(1) == 1
+    return (scores.masked_fill(later, -torch.inf) if causal_mask else scores).softmax(-1) @ x
+
+
+def causal_by_a_mask(x, causal_mask=None):
+    return (x @ x.mT if causal_mask is None else x @ x.mT + causal_mask).softmax(-1) @ x
+
+
+def test_an_argument_that_is_a_mask_by_its_name_and_a_flag_by_its_default_is_a_flag() -> None:
+    call = first(causal_by_a_flag)
+    assert (call.causal_flags, call.masks) == (["causal_mask"], [])
+    call = first(causal_by_a_mask)
+    assert (call.causal_flags, call.masks) == ([], ["causal_mask"])
+
+
+def hides_padding(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
+    return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -1e4).softmax(-1) @ v
+
+
+def of_ids_of_keys(q: Tensor, k: Tensor, v: Tensor, token_ids: Tensor, pad: int = 0) -> Tensor:
+    return hides_padding(q, k, v, (token_ids == pad)[:, None, None, :])
+
+
+def of_ids_beside_x(x: Tensor, input_ids: Tensor) -> Tensor:
+    return hides_padding(x, x, x, input_ids.eq(0)[:, None, :])
+
+
+def of_ids_of_queries(q: Tensor, k: Tensor, v: Tensor, token_ids: Tensor, pad: int = 0) -> Tensor:
+    return hides_padding(q, k, v, (token_ids == pad)[:, None, :, None])
+
+
+@pytest.mark.parametrize(
+    ("function", "violated"),
+    [(of_ids_of_keys, []), (of_ids_beside_x, []), (of_ids_of_queries, ["mask-argument"])],
+)
+def test_ids_beside_vectors_that_are_compared_with_one_id_are_a_mask(function: Any, violated: list[str]) -> None:
+    analysis = analyze(first(function), masks=True)
+    assert ([each.property for each in analysis.violations], analysis.missing) == (violated, [])
+    assert violated or "mask-form" in {each.property for each in analysis.findings}
+
+
+# Sizes. ---------------------------------------------------------------------------------------------------------------
+
+
+def by_the_root_of_a_width_that_is_told(q: Tensor, k: Tensor, v: Tensor, d_model: int) -> Tensor:
+    return (q @ k.mT / math.sqrt(d_model)).softmax(-1) @ v
+
+
+def of_matrices_and_their_width(x: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, d_model: int) -> Tensor:
+    return by_the_root_of_a_width_that_is_told(x @ W_q, x @ W_k, x @ W_v, d_model)
+
+
+def of_matrices_and_the_width_of_a_head(x: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, d_k: int) -> Tensor:
+    return by_the_root_of_a_width_that_is_told(x @ W_q, x @ W_k, x @ W_v, d_k)
+
+
+def heads_of_matrices(x: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, heads: int, divisor: int) -> Tensor:
+    q, k, v = ((x @ weight).unflatten(-1, (heads, -1)).transpose(1, 2) for weight in (W_q, W_k, W_v))
+    return by_the_root_of_a_width_that_is_told(q, k, v, divisor).transpose(1, 2).flatten(2)
+
+
+def of_matrices_and_heads(
+    x: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, d_model: int, num_heads: int, d_k: int
+) -> Tensor:
+    assert x.shape[-1] == d_model
+    return heads_of_matrices(x, W_q, W_k, W_v, num_heads, d_k)
+
+
+def by_the_width_of_all_heads(x: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, d_model: int, num_heads: int) -> Tensor:
+    return heads_of_matrices(x, W_q, W_k, W_v, num_heads, d_model)
+
+
+@pytest.mark.parametrize(
+    ("function", "violated"),
+    [
+        (by_the_root_of_a_width_that_is_told, []),
+        (of_matrices_and_their_width, []),
+        (of_matrices_and_the_width_of_a_head, []),
+        (of_matrices_and_heads, []),
+        (by_the_width_of_all_heads, ["scale"]),
+    ],
+)
+def test_the_width_that_a_function_is_told_is_the_one_that_it_means(function: Any, violated: list[str]) -> None:
+    assert [each.property for each in analyze(first(function)).violations] == violated

@@ -1,0 +1,178 @@
+"""Anything callable is constructed: configs, lazy layers, temperatures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import pytest
+import torch
+from target_calls import Packed, attention, first
+from torch import Tensor, nn
+
+
+@dataclass
+class TinyConfig:
+    n_embd: int = 768
+    n_head: int = 12
+    bias: bool = True
+    strange: str = "yes"
+
+
+class FromDataclass(Packed):
+    def __init__(self, config: TinyConfig) -> None:
+        super().__init__(config.n_embd, config.n_head, config.strange == "yes")
+
+
+class FromDict(Packed):
+    def __init__(self, cfg) -> None:
+        super().__init__(cfg["emb_dim"], cfg["n_heads"], cfg.get("mystery", True))
+
+
+class FromNames(Packed):
+    def __init__(self, cfg) -> None:
+        super().__init__(cfg.hidden_size, cfg.num_attention_heads, getattr(cfg, "mystery", True))
+
+
+@pytest.mark.parametrize("kind", [FromDataclass, FromDict, FromNames])
+def test_configs_are_made_by_name(kind: type) -> None:
+    assert first(kind).arguments["x"].shape == (2, 5, 12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "args"),
+    [
+        (FromDataclass, {"n_embd": 20, "n_head": 2}),
+        (FromDict, {"emb_dim": 20, "n_heads": 2}),
+        (FromNames, {"hidden_size": 20, "num_attention_heads": 2}),
+    ],
+)
+def test_the_user_s_arguments_reach_the_fields_of_a_config(kind: type, args: dict[str, int]) -> None:
+    invocation = first(kind, **args)
+    assert invocation.arguments["x"].shape[-1] == 20
+    assert invocation.target.heads == 2
+
+
+class MaskKind(Enum):
+    NONE = "none"
+    CAUSAL = "causal"
+
+
+class Masked(Packed):
+    def __init__(self, d_model: int, mask_kind) -> None:
+        super().__init__(d_model, 1)
+        self.is_causal = {MaskKind.NONE: False, MaskKind.CAUSAL: True}[mask_kind]
+
+
+class MaskedAsAnnotated(Masked):
+    def __init__(self, d_model: int, kept: MaskKind) -> None:
+        super().__init__(d_model, kept)
+
+
+@pytest.mark.parametrize("kind", [Masked, MaskedAsAnnotated])
+def test_a_member_of_the_enumeration_that_an_argument_names_is_given(kind: type) -> None:
+    assert first(kind).target.is_causal is False
+
+
+class Wide(Packed):
+    def __init__(self, input_size: int, hidden_layer_size: int = 4096) -> None:
+        super().__init__(input_size, 1)
+        self.hidden_layer_size = hidden_layer_size
+
+
+def test_a_large_default_of_a_width_is_replaced() -> None:
+    assert first(Wide).target.hidden_layer_size < 64
+
+
+@dataclass
+class WholeConfig:
+    """Of a model of several parts: it has no sizes of its own."""
+
+    tie_parts: bool = True
+
+
+@dataclass
+class WholeTextConfig:
+    hidden_size: int = 768
+    num_attention_heads: int = 12
+    strange_rate: int = 1
+
+
+class OfAPart(Packed):
+    def __init__(self, config: WholeConfig) -> None:
+        super().__init__(config.hidden_size // config.strange_rate, config.num_attention_heads)
+
+
+@dataclass
+class DecoderConfig:
+    hidden_size: int = 768
+
+    def told(self, memory_width: int) -> None:
+        """What the model that holds both parts tells its decoder of the encoder."""
+        self.cross_attention_hidden_size = memory_width
+
+
+class OfADecoder(Packed):
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__(config.hidden_size, 3)
+        self.memory = nn.Linear(config.cross_attention_hidden_size, config.hidden_size)
+
+
+@dataclass
+class StrictConfig:
+    hidden_size: int = 768
+    num_attention_heads: int = 64
+    num_key_value_heads: int = 64
+    num_hidden_layers: int = 4
+    layer_types: tuple[str, ...] = ("full",) * 4
+
+    def __post_init__(self) -> None:
+        if self.num_key_value_heads != self.num_attention_heads or self.num_hidden_layers != len(self.layer_types):
+            raise ValueError("its sizes do not fit together")
+
+
+class OfStrictSizes(Packed):
+    def __init__(self, config: StrictConfig) -> None:
+        super().__init__(config.hidden_size, config.num_attention_heads)
+        assert config.layer_types[0] == "full"
+
+
+@pytest.mark.parametrize("kind", [OfAPart, OfADecoder, OfStrictSizes])
+def test_a_config_has_the_fields_that_its_module_reads_and_sizes_that_fit_together(kind: type) -> None:
+    assert first(kind).arguments["x"].shape == (2, 5, 12)
+
+
+class Scaled(nn.Module):
+    def __init__(self, temperature: float, attn_dropout: float = 0.1) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Any:
+        weights = (q / self.temperature @ k.mT).softmax(-1)
+        return weights @ v, weights
+
+
+class ScaledBack(Scaled):
+    def __init__(self, scale: float) -> None:
+        super().__init__(1 / scale)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Any:
+        return super().forward(q * self.temperature, k, v)[0]
+
+
+def test_a_temperature_is_the_root_of_the_width() -> None:
+    assert first(Scaled).target.temperature == 2.0
+
+
+def test_a_lazy_layer_takes_its_width_from_the_call() -> None:
+    class Lazy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.v = nn.LazyLinear(6), nn.LazyLinear(6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return attention(self.q(x), self.q(x), self.v(x))
+
+    invocation = first(Lazy)
+    assert torch.equal(invocation.run(), invocation.run())

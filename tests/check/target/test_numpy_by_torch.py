@@ -1,0 +1,74 @@
+"""Code that computes with numpy is run by PyTorch's functions of the same names, so that its steps are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy import exp
+from target_calls import first
+
+from property_cases import drawn
+from regard.check.properties.analysis import analyze
+from regard.check.target import Invocation, Stream
+
+
+def softmax(scores: Any) -> Any:
+    e = exp(scores - scores.max(axis=-1, keepdims=True))
+    return e / np.sum(e, axis=-1, keepdims=True)
+
+
+def softmax_of_lost_axes(scores: Any) -> Any:
+    e = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    return e / e.sum(axis=-1)  # here
+
+
+def by_heads(x: Any, w_qkv: Any, w_out: Any, n_head: int, normalize: Callable[[Any], Any] = softmax) -> Any:
+    later = (1 - np.tri(len(x), dtype=x.dtype)) * -1e10
+    heads = (np.split(each, n_head, axis=-1) for each in np.split(x @ w_qkv, 3, axis=-1))
+    return (
+        np.hstack([normalize(q @ k.T / np.sqrt(k.shape[-1]) + later) @ v for q, k, v in zip(*heads, strict=True)])
+        @ w_out
+    )
+
+
+def test_a_packed_matrix_is_three_times_as_wide_and_the_steps_of_numpy_are_judged() -> None:
+    call = first(by_heads)
+    rows, columns = call.arguments["w_qkv"].shape
+    assert (call.arrays, rows, columns) == (True, 12, 3 * len(call.arguments["w_out"]))
+    analysis = analyze(call)
+    held = {each.property for each in analysis.findings if each.kind == "holds"}
+    assert (analysis.violations, analysis.missing) == ([], [])
+    assert {"scale", "mask-pattern", "weights-sum-to-one", "projected-once"} <= held
+
+
+def test_sums_that_lost_the_axis_of_keys_divide_the_weights_of_other_queries() -> None:
+    (found,) = analyze(first(partial(by_heads, normalize=softmax_of_lost_axes))).violations
+    assert found.property == "weights-sum-to-one"
+    assert found.location is not None
+    assert found.location.text.endswith("# here")
+
+
+def of_x(function: Callable[..., Any]) -> Invocation:
+    return Invocation(function, {"x": drawn(3, 4, seed=0)}, ["x"], [Stream("x", "x", None, (0,))], arrays=True)
+
+
+def test_numpy_is_what_it_was_after_the_call() -> None:
+    call = of_x(softmax).watched()
+    (result,) = call.outputs(call.run())
+    assert call.is_watched
+    torch.testing.assert_close(result, drawn(3, 4, seed=0).softmax(-1))
+    assert (np, exp) == (globals()["np"], np.exp)
+    assert isinstance(np.zeros(1), np.ndarray)
+
+
+def by_numbers_of_numpy(x: Any) -> Any:
+    return x + np.random.RandomState(0).standard_normal(x.shape)
+
+
+def test_what_pytorch_has_not_is_computed_by_numpy() -> None:
+    call = of_x(by_numbers_of_numpy)
+    assert call.watched() is call
