@@ -176,6 +176,8 @@ def _is_of_the_softmax(name: str, result: Tensor, steps: set[str]) -> bool:
 def _constant(evidence: Evidence) -> Iterator[Finding]:
     """What is added to all keys of a query alike: the softmax takes no notice of it."""
     table, rows = evidence.base, query_numbers(evidence)
+    if table.dense(table.weight).shape[-2] < 2:
+        return  # a table for as many positions as there are queries: one entry, which is broadcast over the keys
     for added, _, line in added_to_scores(evidence):
         seen = table.weight > 0
         usual = added.isfinite() & (added.abs() < MOST)
