@@ -64,7 +64,7 @@ class OptionOff:
     def _refuse(self, *_: object, **__: object) -> Any:
         raise UnknownField(self._name)
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse  # type: ignore[assignment]
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = _refuse
     __truediv__ = __rtruediv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = _refuse
     __index__ = __int__ = __float__ = __len__ = __iter__ = __getitem__ = __call__ = _refuse
