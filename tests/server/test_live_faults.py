@@ -317,7 +317,7 @@ def test_a_connection_that_comes_up_while_the_server_stops_holds_nothing_up():
     server = HttpServer(application, Limits(), on_start=stop_soon, on_stop=lambda: None)
     client, theirs = socket.socketpair()
     with client:
-        # In a thread of its own: in this one the loop of playwright may be running, where tests with a browser came before.
+        # In a thread of its own: in this one playwright's loop may be running, where tests with a browser came before.
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, server.serve([listening])).result(timeout=60)
         assert tasks[0].done()
