@@ -8,17 +8,17 @@ __all__ = ["INPUTS", "SIZES", "inverted", "meaning", "role"]
 
 _INPUTS = {
     "q": "q query queries query_states xq q_in x_q q_input q_encodings_matrix encodings_for_q query_layer qs "
-    "query_input",
+    "query_input inputs_q",
     "k": "k key keys key_states xk k_in x_k k_input k_encodings_matrix encodings_for_k key_layer ks key_input",
     "v": "v value values value_states xv v_in x_v v_input v_encodings_matrix encodings_for_v value_layer vs val "
     "value_input",
     "x": "x hidden_states hidden input inputs src tgt token_encodings tokens embeddings embedding h embedded "
-    "in_features inp seq x_in "
+    "in_features inp seq x_in feats feat node_feats "
     "input_tensor emb data token_embeddings sequence z u xs decoder_input",
     "ids": "idx ids input_ids token_ids indices",
     "context": "context memory encoder_output encoder_outputs enc_out enc_output encoder_hidden_states enc y kv ctx "
-    "encoder_out cross_attention_states key_value_states key_value key_values kv_input x_kv xkv enc_outputs mem "
-    "encoded other source",
+    "encoder_out cross_attention_states key_value_states key_value key_values kv_input x_kv xkv inputs_kv enc_outputs "
+    "mem encoded other source",
     "mask": "mask attn_mask attention_mask src_mask tgt_mask m attn_bias_mask may allowed keep causal_mask "
     "look_ahead_mask "
     "x_mask self_mask self_attn_mask decoder_mask target_mask trg_mask additive_mask valid visible permitted "
@@ -45,18 +45,20 @@ _SIZES = {
     "query_dim query_size "
     "embedding_size in_features embed d_embed key_size value_size q_dim k_dim v_dim in_dim c dmodel n_units size "
     "dim_in "
-    "n_dim units model_width n_channels channels_in input_size dimensions dimension num_channels hidden_units ch",
+    "n_dim units model_width n_channels channels_in input_size dimensions dimension num_channels hidden_units ch "
+    "num_feat n_feat num_feats n_feats feat_dim feature_dim in_planes inplanes in_chans input_channels hidden_channels "
+    "hid_dim n_hid nhid dim_q d_q c_s c_z c_m c_in c_q c_k c_v",
     "d_out": "d_out out_dim output_dim dim_out out_features",
     "d_context": "d_context context_dim kv_dim cross_dim d_memory kdim vdim d_ctx dim_context encoder_dim d_enc",
     "heads": "num_heads n_heads heads h nhead n_head num_attention_heads nheads n_h head_count attn_heads "
     "number_of_heads num_head "
-    "head_num n_attn_heads nb_heads",
+    "head_num n_attn_heads nb_heads no_heads heads_num num_query_heads num_q_heads n_q_heads",
     "kv_heads": "num_kv_heads n_kv_heads kv_heads num_key_value_heads n_kv_head num_key_value_head n_groups "
     "num_kv_head",
     "groups": "num_groups groups num_kv_groups",
     "d_head": "head_dim dim_head head_size d_k d_v d_head dk dv dim_per_head per_head_dim attention_head_size "
     "head_width size_per_head "
-    "dim_key dim_value dim_k dim_v d_key d_value key_dim value_dim",
+    "dim_key dim_value dim_k dim_v d_key d_value key_dim value_dim dim_heads c_hidden kv_channels",
     "length": "block_size context_length max_len seq_len max_seq_len max_length n_ctx max_position_embeddings "
     "max_positions "
     "sequence_length n_positions ctx_len max_seq_length seq_length max_tokens t l n num_tokens maximum_length",
@@ -70,7 +72,7 @@ _SIZES = {
     "attention_dropout embd_pdrop "
     "attention_probs_dropout_prob hidden_dropout_prob drop_prob pdrop attn_dropout ff_dropout resid_dropout "
     "emb_dropout "
-    "dropout_prob p_drop",
+    "dropout_prob p_drop att_drop dropatt",
     "flag": "bias qkv_bias use_bias attention_bias causal is_causal is_decoder batch_first masked "
     "use_causal_mask out_bias",
     "config": "config cfg args conf hparams params",

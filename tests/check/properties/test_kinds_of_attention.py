@@ -353,3 +353,24 @@ def test_weights_that_sum_to_less_than_one_without_a_sink_are_wrong() -> None:
         return squares / (2 * squares.sum(-1, keepdim=True)) @ v
 
     assert names(of_q_k_v(over_twice_their_sum)) == [("violation", "weights-sum-to-one")]
+
+
+def read_for_all(x: Tensor) -> Tensor:
+    """Fastformer: what one learned query reads is multiplied into the keys of all tokens."""
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    read = (q @ drawn(8, 1, seed=3) / 8**0.5).softmax(1).mT @ q
+    keys = k * read
+    return (keys @ drawn(8, 1, seed=4) / 8**0.5).softmax(1).mT @ keys * v
+
+
+def test_what_a_learned_query_reads_may_go_to_every_token() -> None:
+    assert names(of_x(read_for_all)) == [("design", "output-of-the-token")]
+
+
+def read_for_other_samples(x: Tensor) -> Tensor:
+    v = x @ drawn(8, 8, seed=2)
+    return ((x @ drawn(8, 1, seed=3)).softmax(1).mT @ v).flip(0) * v
+
+
+def test_what_a_learned_query_reads_of_one_sample_may_not_go_to_another() -> None:
+    assert ("violation", "output-of-the-token") in names(of_x(read_for_other_samples))

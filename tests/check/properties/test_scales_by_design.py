@@ -99,6 +99,22 @@ class OfLaterLayers(Scaled):
         self.has_relative_attention_bias = False
 
 
+class SaysSo(Scaled):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        # Scores are not scaled, as in the published weights.
+        scores = q @ k.mT
+        return joined(scores.softmax(-1) @ v)
+
+
+class SaysNothingOfScores(Scaled):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        # Images are scaled before.
+        scores = q @ k.mT
+        return joined(scores.softmax(-1) @ v)
+
+
 class SwitchedOff(Scaled):
     """The first GPT's, whose constructor takes `scale=False`."""
 
@@ -184,6 +200,8 @@ def scale_of(call: Invocation) -> Finding:
         (DotProduct(), "design", "no-scale"),
         (OfLaterLayers(), "design", "no-scale"),
         (SwitchedOff(), "design", "no-scale"),
+        (SaysSo(), "design", "no-scale"),
+        (SaysNothingOfScores(), "violation", "scale"),
         (TimesOne(), "design", "no-scale"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, nn.Module) else "",

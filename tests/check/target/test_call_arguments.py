@@ -261,3 +261,17 @@ def by_the_width_of_all_heads(x: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, 
 )
 def test_the_width_that_a_function_is_told_is_the_one_that_it_means(function: Any, violated: list[str]) -> None:
     assert [each.property for each in analyze(first(function)).violations] == violated
+
+
+class Sharp(Packed):
+    """Without a scale, and so sharp that many a key has next to no weight."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return ((q @ k.mT * self.sharpness + mask).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 30.0, 100.0, 300.0])
+def test_a_mask_that_is_added_is_told_from_one_that_allows_also_where_weights_are_nearly_zero(sharpness: float) -> None:
+    kind = type("Sharp", (Sharp,), {"sharpness": sharpness})
+    assert first(kind).arguments["mask"].tolist() == [[0.0] * 5] * 5

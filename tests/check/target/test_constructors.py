@@ -176,3 +176,34 @@ def test_a_lazy_layer_takes_its_width_from_the_call() -> None:
 
     invocation = first(Lazy)
     assert torch.equal(invocation.run(), invocation.run())
+
+
+class OfOneKind(Packed):
+    """fairseq's way: one of two has to be said, and neither is by default."""
+
+    def __init__(self, args, embed_dim, num_heads, self_attention=False, cross_attention=False) -> None:
+        assert self_attention ^ cross_attention
+        super().__init__(embed_dim, num_heads)
+        self.norm = nn.LayerNorm(embed_dim) if args.subln_inside else None
+
+
+def test_of_options_that_are_all_off_one_is_switched_on_where_a_class_cannot_be_made_without() -> None:
+    invocation = first(OfOneKind)
+    assert invocation.arguments["x"].shape == (2, 5, 12)
+    assert {"self_attention=True", "config.subln_inside=False"} <= {*invocation.assumptions}
+
+
+class OfAGrid(Packed):
+    """TinyViT's: a bias for each offset within a map of features of one size."""
+
+    def __init__(self, dim: int, num_heads: int, resolution: tuple[int, int] = (14, 14)) -> None:
+        super().__init__(dim, num_heads)
+        self.bias = nn.Parameter(torch.zeros(num_heads, resolution[0] * resolution[1], resolution[0] * resolution[1]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return ((q @ k.mT + self.bias).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_a_map_of_features_is_small() -> None:
+    assert first(OfAGrid).arguments["x"].shape == (2, 24, 12)

@@ -14,6 +14,7 @@ from regard.check.conclusion import analyses_of, conclude
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.names import call_meaning
 from regard.check.target.usage import called_with, divides, has_fields, is_step
+from regard.errors import InputError
 
 # The text. ------------------------------------------------------------------------------------------------------------
 
@@ -346,3 +347,19 @@ class WithEdges(OfCapitals):
 
 def test_what_is_neither_query_nor_key_stays_a_guess() -> None:
     assert analyses_of(WithEdges, {}, {}, UserSettings())[0][0].guessed == ["edges"]
+
+
+class OfAnUnknownNumber(nn.Module):
+    def __init__(self, args, embed_dim) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(embed_dim, 3 * embed_dim)
+        self.shift = 2.0 * args.flavour
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x + self.shift).chunk(3, -1)
+        return attention(q, k, v)
+
+
+def test_a_field_that_is_more_than_an_option_is_asked_for() -> None:
+    with pytest.raises(InputError, match=r"reads config.flavour, whose meaning is unknown: give --arg flavour=VALUE"):
+        first(OfAnUnknownNumber)

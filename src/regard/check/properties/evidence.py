@@ -82,7 +82,12 @@ def _num_tokens(base: AttentionTable, influence: Influence) -> int:
 
 def _says_causal(target: Any) -> bool:
     kind = type(target) if isinstance(target, nn.Module) else target
-    return re.search("causal|autoregress", f"{getattr(kind, '__name__', '')} {inspect.getdoc(kind)}", re.I) is not None
+    return (
+        re.search(
+            "(?<!non)(?<!non[-_ ])causal|autoregress", f"{getattr(kind, '__name__', '')} {inspect.getdoc(kind)}", re.I
+        )
+        is not None
+    )
 
 
 def _promises_causal(invocation: Invocation) -> bool:

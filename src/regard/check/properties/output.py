@@ -82,6 +82,10 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
             message = "a convolution mixes what neighbouring tokens attended to"
             yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
+        elif changed > wanted and table.of_no_token and {each for each, _ in changed} == {sample}:
+            message = "what a query of no token read goes to several tokens of its sample"
+            yield Finding("design", "output-of-the-token", "heads joined", message, line)
+            return
         elif changed != wanted:
             mixed = sorted(changed - wanted) or sorted(changed)
             yield Finding(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import math
 import re
 import sys
@@ -35,6 +36,10 @@ SWITCHES = re.compile(
     r"(use_|with_|is_)?(softmax_|attn_|attention_|qk_)?scal(e|ed|ing)(_(attn|attention|qk|scores?)\w*)?"
 )
 """Options that say whether scores are scaled, or by what."""
+UNSCALED = re.compile(r"#.*\b(?:(?:no|not|without|un)[- ]?(?:any )?(?:softmax )?scal(?:e|ed|ing)\b)", re.I)
+"""A comment that says so of the scores."""
+LINES_NEAR = 4
+"""Before the line of the scores, and after it, that a comment may be of it."""
 RELATIVE_BIAS = re.compile(r"has_relative_(?:attention_|position_)?bias")
 """An option of T5's attention: in all but the first layer the bias is handed over, and scores are not scaled either."""
 
@@ -87,6 +92,10 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         return Finding("design", "no-scale", "scale", message, line)
     if any(len(each.token_axes) == 2 for each in invocation.streams) and _is_gated(instance):
         message = "scores are not scaled, and the output is times a learned number (non-local block, SAGAN)"
+        return Finding("design", "no-scale", "scale", message, line)
+    said = _commented(line)
+    if said:
+        message = f"scores are not scaled, as line {said} says"
         return Finding("design", "no-scale", "scale", message, line)
     scaled = _scaled_twin(invocation.target)
     if scaled:
@@ -171,6 +180,15 @@ def _length_factor(fit: ScoreFit) -> float:
     factor = math.exp(10 * (temperature - 1)) if 1 < temperature < MAX_TEMPERATURE + SAME_NUMBER else 0.0
     nearest = round(4 * factor) / 4
     return nearest if nearest > 1 and abs(factor - nearest) < SAME_NUMBER * nearest else 0.0
+
+
+def _commented(line: CodeLocation | None) -> int:
+    """The line of a comment near the scores that says that they are not scaled; 0 without."""
+    if line is None:
+        return 0
+    first = max(1, line.line - LINES_NEAR)
+    near = range(first, line.line + LINES_NEAR + 1)
+    return next((at for at in near if UNSCALED.search(linecache.getline(line.file, at))), 0)
 
 
 def _scaled_twin(target: Any) -> str:

@@ -15,6 +15,8 @@ __all__ = ["groupings", "other_sums", "query_numbers", "sums_by"]
 def query_numbers(evidence: Evidence) -> Tensor:
     """(scores): the same number for the scores of one query in one head."""
     table = evidence.base
+    if table.of_no_token and bool((table.group >= 0).all()):  # the same queries may read several parts of a sample
+        return _numbered(table.group[:, None])
     return _numbered(torch.stack([table.query.sample, table.query.token, table.head], -1))
 
 

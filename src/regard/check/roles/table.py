@@ -85,6 +85,8 @@ class AttentionTable:
     with_sink: Tensor
     """(scores): whether its row of the softmax has entries that are no scores: sinks."""
     values: ValueTable
+    of_no_token: bool = False
+    """Whether the queries depend on no token: they are learned, or were read from the whole sequence before."""
 
     @property
     def instance(self) -> AttentionInstance:
@@ -180,7 +182,8 @@ def table_of(instance: AttentionInstance, influence: Influence, streams: Sequenc
     query, key = (
         Owners(each.stream[used], each.token[used], each.sample[used], each.head[used]) for each in (query, key)
     )
-    if bool((query.token == NONE).all()):  # learned: as of one token of each sample, and heads of their own
+    of_no_token = bool((query.token == NONE).all())
+    if of_no_token:  # learned, or read from all: as of one token of each sample, and heads of their own
         query = replace(key, token=torch.zeros_like(key.token), head=query.head)
     kept = torch.full((len(ids),), -1)
     kept[used] = torch.arange(int(used.sum()))
@@ -189,7 +192,8 @@ def table_of(instance: AttentionInstance, influence: Influence, streams: Sequenc
     key, values = _numbered_keys(key, values)
     layout = ScoreLayout(instance, row_of, used, queries_left)
     heads = _heads(query, key) if all_heads is None else all_heads[used]
-    return AttentionTable(layout, tuple(streams), query, key, heads, **_numbers(layout, run.trace, values))
+    numbers = _numbers(layout, run.trace, values)
+    return AttentionTable(layout, tuple(streams), query, key, heads, of_no_token=of_no_token, **numbers)
 
 
 def _numbers(layout: ScoreLayout, trace: Trace, values: ValueTable) -> dict[str, Any]:

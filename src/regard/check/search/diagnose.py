@@ -7,6 +7,7 @@ reproduces is shown by how it behaves, or stays undetermined.
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import replace
 from typing import Literal
 
@@ -135,7 +136,7 @@ def _causal_by(subject: Subject, settings: list[CallConfig]) -> tuple[str, bool]
     if not told and not off:
         alone = roles & {"x", "q", "k", "v", "context"} == {"x"}
         words = ("causal", "masked", "autoregress", *(["decoder"] if alone and "encoder" not in name else []))
-        if any(word in name for word in words):
+        if re.search(rf"(?<!non)(?<!non_)(?<!un)(?:{'|'.join(words)})", name):
             by = f"its name, {subject.name}"
         elif subject.module is not None:
             for path, buffer in subject.module.named_buffers():

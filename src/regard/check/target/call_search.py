@@ -287,7 +287,8 @@ def _with_open_masks(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
     """The plan with the form of each required mask that lets everything through.
 
     A key that the form blocks must have no influence on the other queries; a form that was read the other way round
-    lets that key alone through.
+    lets that key alone through. A number that is added where the code hides by another form may still make a key
+    lighter, so that the form is taken in which a blocked key reaches least.
     """
     for argument in plan.arguments:
         name = plan.choices.get(f"argument {argument.name}", "none")
@@ -295,16 +296,28 @@ def _with_open_masks(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
         keys = shape.find("k") - len(shape)
         if form not in MASK_FORMS:
             continue
+        least, best = 1.0, plan
         for other in (form, *(each for each in MASK_FORMS if each != form)):
             tried = replace(plan, choices={**plan.choices, f"argument {argument.name}": f"{other} {shape}"})
-            if _blocks(tried, target, sizes, argument.name, (other, keys)):
-                plan = tried
+            reach = _reach_of_blocked(tried, target, sizes, argument.name, (other, keys))
+            if reach < least:
+                least, best = reach, tried
+            if reach <= 1 / sizes.tokens:  # its own query's output, which is of the same token
                 break
+        plan = best
     return plan
 
 
-def _blocks(plan: CallPlan, target: Any, sizes: Sizes, mask: str, written: tuple[str, int]) -> bool:
-    """Whether a mask hides a key; written: in which form, and with the keys along which of its axes."""
+def _reach_of_blocked(plan: CallPlan, target: Any, sizes: Sizes, mask: str, written: tuple[str, int]) -> float:
+    """What share of the numbers that a key has influence on it still has influence on where a mask blocks it.
+
+    Args:
+        plan: the call.
+        target: what is called.
+        sizes: of the call.
+        mask: the argument.
+        written: in which form, and with the keys along which of its axes.
+    """
     form, axis_of_keys = written
     invocation = plan.invocation(target, sizes)
     stream = next(
@@ -312,7 +325,7 @@ def _blocks(plan: CallPlan, target: Any, sizes: Sizes, mask: str, written: tuple
     )
     opened = invocation.arguments.get(mask)
     if stream is None or len(stream.token_axes) != 1 or not isinstance(opened, torch.Tensor) or not opened.ndim:
-        return False
+        return 1.0
     blocked = opened.clone()
     value = {"allowed": False, "added": -torch.inf, "blocked": True, "keep": 0.0, "keep, whole": 0}.get(form, 1)
     blocked.select(axis_of_keys, 1).fill_(value)
@@ -321,12 +334,16 @@ def _blocks(plan: CallPlan, target: Any, sizes: Sizes, mask: str, written: tuple
     try:
         hidden = depends(invocation, stream.argument, axis, 1, given)
         seen = depends(invocation, stream.argument, axis, 2, given)
+        unmasked = depends(invocation, stream.argument, axis, 1, invocation.arguments)
     except Failed:
-        return False
-    return any(
-        (bool(two.any()) and int(one.sum()) < int(two.sum())) or (bool(two.any()) and not bool(one.any()))
-        for one, two in zip(hidden, seen, strict=False)
-    )
+        return 1.0
+    # Against the same key as well: one whose weight happens to be nearly 0 reaches less, whatever the mask says.
+    shares = [
+        int(one.sum()) / most
+        for one, two, three in zip(hidden, seen, unmasked, strict=False)
+        if (most := min(int(two.sum()), int(three.sum())))
+    ]
+    return min(shares, default=1.0)
 
 
 def _distinct(named: Mapping[str, int]) -> list[str]:

@@ -46,6 +46,31 @@ class UnknownField(InputError, AttributeError, KeyError):
         return str(self.args[0])
 
 
+class OptionOff:
+    """The value of a field whose meaning is unknown, where the code only asks whether it is on: it is off.
+
+    Whatever else is done with it needs to know its value.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "False"
+
+    def _refuse(self, *_: object, **__: object) -> Any:
+        raise UnknownField(self._name)
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = _refuse
+    __truediv__ = __rtruediv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = _refuse
+    __index__ = __int__ = __float__ = __len__ = __iter__ = __getitem__ = __call__ = _refuse
+    __hash__ = object.__hash__
+
+
 class GuessedConfig(dict[str, Any]):
     """A config that gives a value for every name whose meaning is known: as an attribute, and as a key of a dict."""
 
@@ -55,7 +80,8 @@ class GuessedConfig(dict[str, Any]):
         Args:
             sizes: of what is made.
             args: the fields that the user gave.
-            by_kind: whether a name that is not known may say by its parts that it is a width, or that it counts things.
+            by_kind: whether a name that is not known may say by its parts that it is a width, or that it counts things;
+                one that says nothing is an option, and off.
         """
         super().__init__(args)
         self.__dict__["_sizes"], self.__dict__["_by_kind"] = sizes, by_kind
@@ -68,6 +94,8 @@ class GuessedConfig(dict[str, Any]):
         if self.__dict__["_by_kind"] and means is None and (counted := _by_kind(name, self.__dict__["_sizes"])):
             self[name] = self.__dict__["_read"][name] = counted
             return counted
+        if means is None and self.__dict__["_by_kind"]:
+            return self.__dict__["_read"].setdefault(name, OptionOff(name))
         if means is None or means == "config":
             raise UnknownField(name)
         self[name] = self.__dict__["_read"][name] = number(means, name, self.__dict__["_sizes"])
@@ -87,9 +115,10 @@ class GuessedConfig(dict[str, Any]):
     def get(self, name: str, default: Any = None) -> Any:
         """As of a dict; names whose meaning is known are always there."""
         try:
-            return self[name]
+            value = self[name]
         except UnknownField:
             return default
+        return default if isinstance(value, OptionOff) else value
 
     def __contains__(self, name: object) -> bool:
         return self.get(str(name)) is not None

@@ -30,6 +30,7 @@ from regard.check.target.configs import (
 )
 from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import Failed, error_line
+from regard.check.target.layouts import GRID
 from regard.check.target.names import constructor_meaning
 from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes
@@ -80,6 +81,8 @@ class Construction:
     """For each argument, which of its candidates is taken."""
     wider: str = ""
     """An argument that is told twice the width that it would be."""
+    switched: bool = False
+    """Whether options that are off by default may be on: some classes refuse to be made with every one of them off."""
 
     def build(self, sizes: Sizes) -> tuple[Any, list[str]]:
         """The object of some sizes, and what was guessed for it.
@@ -177,6 +180,8 @@ class Construction:
             return made if required or fields else [*made, DEFAULT]
         if sizes.positions and parameter.default is False and OF_POSITIONS.search(name.lower()):
             return [True]
+        if self.switched and parameter.default is False:
+            return [DEFAULT, True]
         if means is None:
             if not required:
                 return [DEFAULT]
@@ -192,7 +197,8 @@ class Construction:
             forced = means == "d_model" or (means == "kv_heads" and sizes.kv_heads != sizes.heads)
             return [*values, DEFAULT] if forced else [DEFAULT, *values] if means in ALWAYS else [DEFAULT]
         if isinstance(parameter.default, tuple | list):
-            return [DEFAULT]
+            is_grid = means in ("image", "grid") and len(parameter.default) == len(GRID)
+            return [type(parameter.default)(GRID), DEFAULT] if is_grid else [DEFAULT]
         if means == "length" and len(name) == 1:  # n may count the heads as well
             return [DEFAULT, *values]
         if means == "length" and type(parameter.default) is int and parameter.default < sizes.length:
@@ -266,20 +272,25 @@ def constructions(
     if wrong and not free:
         names = ", ".join(parameters) or "none"
         raise InputError(f"{kind.__name__} takes no {', '.join(wrong)}; it takes {names}")
-    options = {name: len(candidates) for name, candidates in first.options(sizes)}
+    errors: list[str] = []
+    for switched in (False, True):
+        first = Construction(kind, args, settings, switched=switched)
+        options = {name: len(candidates) for name, candidates in first.options(sizes)}
 
-    def build(choices: dict[str, int]) -> tuple[Construction, Any, list[str]]:
-        construction = Construction(kind, args, settings, choices)
-        made, said = construction.build(sizes)
-        return construction, made, said
+        def build(choices: dict[str, int], first: Construction = first) -> tuple[Construction, Any, list[str]]:
+            construction = replace(first, choices=choices)
+            made, said = construction.build(sizes)
+            return construction, made, said
 
-    search = best_first(options, build, MAX_TRIES)
-    found = False
-    for each in search.results():
-        found = True
-        yield each
-    if not found:
-        raise InputError(search.error or f"{kind.__name__} cannot be constructed")
+        search = best_first(options, build, MAX_TRIES)
+        found = False
+        for each in search.results():
+            found = True
+            yield each
+        if found:
+            return
+        errors.append(search.error)
+    raise InputError(next(filter(None, errors), f"{kind.__name__} cannot be constructed"))
 
 
 def unknown_arguments(kind: type, args: Mapping[str, Any]) -> list[str]:
