@@ -45,7 +45,8 @@ _SIZES = {
     "query_dim query_size "
     "embedding_size in_features embed d_embed key_size value_size q_dim k_dim v_dim in_dim c dmodel n_units size "
     "dim_in "
-    "n_dim units model_width n_channels channels_in input_size dimensions dimension num_channels hidden_units ch",
+    "n_dim units model_width n_channels channels_in input_size dimensions dimension num_channels hidden_units ch "
+    "hid_dim hid_size in_channels in_channel in_planes inplanes channel",
     "d_out": "d_out out_dim output_dim dim_out out_features",
     "d_context": "d_context context_dim kv_dim cross_dim d_memory kdim vdim d_ctx dim_context encoder_dim d_enc",
     "heads": "num_heads n_heads heads h nhead n_head num_attention_heads nheads n_h head_count attn_heads "

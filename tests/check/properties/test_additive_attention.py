@@ -118,6 +118,80 @@ def test_one_query_asks_where_several_would_meet_one_key_each(kind: type[nn.Modu
     assert [each.property for each in analyze(call).violations] == violations
 
 
+class Weighing(nn.Module):
+    """A decoder's state (1, batch, width) weighs an encoder's outputs (tokens, batch, width) (Luong et al. 2015)."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.of_keys, self.of_both = nn.Linear(hidden_size, hidden_size), nn.Linear(2 * hidden_size, hidden_size)
+        self.vector = nn.Parameter(torch.zeros(hidden_size))
+
+    def score(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        return (hidden * encoder_outputs).sum(2)
+
+    def forward(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        return self.score(hidden, encoder_outputs).t().softmax(dim=1).unsqueeze(1)
+
+
+class WeighingProjected(Weighing):
+    def score(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        return (hidden * self.of_keys(encoder_outputs)).sum(2)
+
+
+class WeighingBoth(Weighing):
+    def score(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        both = torch.cat((hidden.expand(len(encoder_outputs), -1, -1), encoder_outputs), 2)
+        return (self.vector * self.of_both(both).tanh()).sum(2)
+
+
+class WeighingSamples(WeighingBoth):
+    def forward(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        return self.score(hidden[[0]], encoder_outputs).softmax(dim=1).t().unsqueeze(1)
+
+
+@pytest.mark.parametrize("kind", [Weighing, WeighingProjected, WeighingBoth])
+def test_a_state_with_an_axis_of_one_token_weighs_a_sequence_whose_tokens_come_first(kind: type[nn.Module]) -> None:
+    calls = list(invocations(kind, args={}))
+    assert [(each.batch_axis, each.token_axes) for each in calls[0].streams] == [(1, (0,))] * 2
+    assert [calls[0].arguments[name].shape[0] for name in ("hidden", "encoder_outputs")] == [1, 7]
+    for each in calls:
+        assert (analyze(each).violations, designs(analyze(each))) == ([], ["weights-alone"])
+
+
+def test_weights_of_the_samples_are_seen_where_two_sequences_stand_side_by_side_in_one_product() -> None:
+    found = analyze(next(invocations(WeighingSamples, args={}))).violations
+    assert "softmax-over-keys" in [each.property for each in found]
+
+
+class OfTwoWidths(nn.Module):
+    """State and keys, of two widths, are side by side in one product."""
+
+    axis = 1
+
+    def __init__(self, enc_hid_dim: int, dec_hid_dim: int) -> None:
+        super().__init__()
+        self.of_both = nn.Linear(2 * enc_hid_dim + dec_hid_dim, dec_hid_dim)
+        self.vector = nn.Linear(dec_hid_dim, 1, bias=False)
+
+    def forward(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        states = hidden.unsqueeze(1).repeat(1, encoder_outputs.shape[1], 1)
+        scores = self.vector(self.of_both(torch.cat((states, encoder_outputs), 2)).tanh())
+        return (scores.softmax(self.axis) * encoder_outputs).sum(1)
+
+
+class OfTwoWidthsAndSamples(OfTwoWidths):
+    axis = 0
+
+
+@pytest.mark.parametrize(("kind", "is_right"), [(OfTwoWidths, True), (OfTwoWidthsAndSamples, False)])
+def test_two_widths_side_by_side_in_one_product_are_added(kind: type[nn.Module], is_right: bool) -> None:
+    call = next(invocations(kind, args={}))
+    assert [call.arguments[name].shape for name in ("hidden", "encoder_outputs")] == [(2, 12), (2, 7, 24)]
+    analysis = analyze(call)
+    assert "softmax-over-keys" in [each.property for each in analysis.violations] or is_right
+    assert (analysis.violations, designs(analysis)) == ([], ["additive-scores"]) or not is_right
+
+
 def test_a_softmax_over_the_samples_that_ask_is_seen() -> None:
     found = analyze(next(invocations(OfSamples, args={}))).violations
     assert "softmax-over-keys" in [each.property for each in found]

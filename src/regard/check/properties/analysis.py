@@ -154,6 +154,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     given = [each.argument for each in invocation.streams]
     run = tagged_run(first, given)
     instances = attentions_of(run)
+    added = run
     if not any(each in run.bilinear for instance in instances for each in instance.scores):
         added = tagged_run(first, given, additive=True)
         instances = _among(added, attentions_of(added)) or instances
@@ -166,7 +167,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
             analysis.findings += sums or normalizer_findings(invocation, instances)
     elif not instances:
-        _judge_unseen(analysis, run)
+        _judge_unseen(analysis, run, added)
     else:
         analysis.num_attentions = len(instances)
         analysis.modules = list(dict.fromkeys(each.module for each in instances))
@@ -323,10 +324,10 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += cache_findings(invocation, instances)
 
 
-def _judge_unseen(analysis: Analysis, run: TaggedRun) -> None:
-    """What is found of a call in whose steps no weights meet values."""
+def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
+    """What is found of a call in whose steps no weights meet values, where scores are multiplied, or else added."""
     invocation = analysis.invocation
-    analysis.findings += weights_alone(run, invocation)
+    analysis.findings += list(weights_alone(run, invocation)) or list(weights_alone(added, invocation))
     memory = learned_memory(run) if not analysis.findings else None
     if memory is not None:
         analysis.findings.append(memory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 
@@ -12,7 +13,7 @@ from regard.check.roles.influence import Influence
 from regard.check.roles.tags import TaggedTrace
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["additive_scores", "pairwise_sums", "scores_of_parts"]
+__all__ = ["additive_scores", "concatenations", "pairwise_sums", "scores_of_parts"]
 
 
 def pairwise_sums(influence: Influence) -> Iterator[Operation]:
@@ -32,6 +33,31 @@ def pairwise_sums(influence: Influence) -> Iterator[Operation]:
             yield operation
 
 
+def concatenations(influence: Influence, products: Iterable[Contraction]) -> Iterator[Contraction]:
+    """Sums of queries and keys that are written as one product, of both side by side and a matrix.
+
+    Each factor is the terms of one input, as many of both: of the fewer ones the last is repeated.
+    """
+    streams = sorted({source.stream for source, _ in influence.runs})
+    of_stream = [torch.tensor([source.stream == each for source, _ in influence.runs]) for each in streams]
+    for product in products:
+        for place, terms, side in (
+            (product.left_place, product.left_terms, product.left),
+            (product.right_place, product.right_terms, product.right),
+        ):
+            depends = influence.of(*place).flatten(1)
+            by_stream = torch.stack([depends[rows].any(0) for rows in of_stream]) if streams else depends[:0]
+            columns = by_stream[:, terms]  # (streams, elements, terms)
+            if not len(terms) or not bool((columns == columns[:, :1]).all()) or bool((columns.sum(0) != 1).any()):
+                continue
+            found = [each[0].nonzero().flatten() for each in columns if bool(each[0].any())]
+            if len(found) != 2:
+                continue
+            most = torch.arange(max(map(len, found)))
+            one, other = (terms[:, each[most.clamp(max=len(each) - 1)]] for each in found)
+            yield Contraction(product.operation, side, side, place, place, one, other)
+
+
 def _streams_of(influence: Influence, operation: int, number: int) -> set[str]:
     """The inputs that a tensor which an operation takes is made of."""
     depends = influence.of(operation, number).unsqueeze(-1).flatten(1).any(1)
@@ -40,6 +66,7 @@ def _streams_of(influence: Influence, operation: int, number: int) -> set[str]:
 
 def additive_scores(
     sums: Iterable[Operation],
+    joined: Iterable[Contraction],
     products: Iterable[Contraction],
     tags: TaggedTrace,
     first: Mapping[int, int],
@@ -49,12 +76,13 @@ def additive_scores(
 
     Args:
         sums: of queries and keys.
+        joined: those that are one product, from `concatenations`.
         products: all products of the run.
         tags: of the run, with the elements of the sums.
         first: by the index of a sum, the tag of its first number.
         depends: the factors that depend on the inputs.
     """
-    known = list(sums)
+    known, of_both = list(sums), list(joined)
     for product in products:
         if (product.left_place in depends) == (product.right_place in depends):
             continue
@@ -74,6 +102,16 @@ def additive_scores(
             sides = (each.index, 0), (each.index, 1)
             yield Contraction(product.operation, left, right, *sides, left_terms, right_terms)
             break
+        for one in of_both:
+            places = found - first[one.operation.index]
+            if bool(((places >= 0) & (places < one.output.data.numel())).all()):
+                yield replace(
+                    one,
+                    operation=product.operation,
+                    left_terms=one.left_terms[places[:, 0]],
+                    right_terms=one.right_terms[places[:, 0]],
+                )
+                break
 
 
 def scores_of_parts(

@@ -44,7 +44,7 @@ class BestFirst(Generic[Result]):
             self.tries += 1
             try:
                 yield self._attempt(dict(choices))
-                progress = self.farthest
+                progress = max(self.farthest, 0)
             except Failed as failed:
                 progress = failed.progress
                 if progress > self.farthest:

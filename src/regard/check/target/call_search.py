@@ -18,6 +18,7 @@ from regard.check.target.influence import Influence, depends, given_stream
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.mask_values import MASK_FORMS
 from regard.check.target.names import call_meaning
+from regard.check.target.numpy_by_torch import names_numpy
 from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, check_rotated, rope_widths
 from regard.check.target.preparation import embeds
 from regard.check.target.running import Invocation, Stream
@@ -54,14 +55,14 @@ class CallPlan:
         """For each choice the names of its candidates, the likeliest first."""
         roles = {each.role for each in self.arguments if each.name not in self.user_inputs.names}
         found = {"lengths": ["other", "same"] if roles & {"k", "v", "context"} else ["same"]}
-        if {"q", "k"} <= roles and "documents" not in roles:
+        if ({"q", "k"} <= roles or {"x", "context"} <= roles) and "documents" not in roles:
             found["lengths"].append(ONE_QUERY)
         if "boundaries" in roles:
             found["lengths"] = ["same"]
         if not {"ids", "image"} >= roles & set(STREAMS) or not roles or ("ids" in roles and not embeds(target)):
             found["width"] = _distinct(widths(target, sizes))
         if roles & {"k", "v", "context"}:
-            found["context width"] = _distinct({"d_context": sizes.d_context} | widths(target, sizes))[:3]
+            found["context width"] = _distinct(_context_widths(target, sizes))[:4]
         found["tokens"] = _distinct(token_counts(target, sizes))
         if "image" in roles:
             found["image"] = ["image", "224", "32"]
@@ -77,7 +78,7 @@ class CallPlan:
             required = {each.role for each in self.arguments if each.required}
             is_square = "size d_model" in required and "size d_head" not in required
             found["weights"] = [each for each in WEIGHT_STORES if not (is_square and each.startswith("rectangular"))]
-        arrays = re.search(r"\b(?:np|numpy)\.", self.source) is not None and "torch" not in self.source
+        arrays = names_numpy(target) and "torch" not in self.source
         found["numbers"] = ["arrays", "tensors"] if arrays else ["tensors"]
         for each in self.arguments:
             if each.name not in self.user_inputs.names:
@@ -167,7 +168,7 @@ class CallPlan:
             tokens = sizes.image if self.choices["image"] == "image" else int(self.choices["image"])
         keys = tokens if choice("lengths", "other") == "same" else sizes.context
         tokens = 1 if choice("lengths") == ONE_QUERY else tokens
-        context = {"d_context": sizes.d_context, **width}.get(choice("context width", "d_context"), wide)
+        context = _context_widths(target, sizes).get(choice("context width", "d_context"), wide)
         draft = Draft(target, self.source, sizes, self.layout, tokens, keys, wide, context)
         draft.grid = next((each for each in grids(target) if f"{each[0]}x{each[1]}" == choice("grid")), draft.grid)
         draft.grouped = choice("heads") == "grouped"
@@ -241,20 +242,24 @@ def _of_one_query(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
     As by Bahdanau's decoder, whose query (batch, 1, width) is added to every key: of several, each output would depend
     on all of them.
     """
-    if plan.choices.get("lengths") != "same" or not {"q", "k"} <= {each.role for each in plan.arguments}:
+    if plan.choices.get("lengths") != "same":
         return plan
     invocation = plan.invocation(target, sizes)
-    query = next((each for each in invocation.streams if each.role == "q"), None)
+    asking = {"q": "k", "x": "context"}
+    roles = {each.role for each in invocation.streams}
+    query = next((each for each in invocation.streams if asking.get(each.role) in roles), None)
     if query is None or len(query.token_axes) != 1:
         return plan
     alone = replace(plan, choices={**plan.choices, "lengths": ONE_QUERY})
     try:
         if Influence(invocation).locality(query.argument, query.token_axes[0]) is not False:
             return plan
-        shapes = {_first_output(each, target, sizes).shape for each in (plan, alone)}
+        several, one = (tuple(_first_output(each, target, sizes).shape) for each in (plan, alone))
     except Failed:
         return plan
-    return alone if len(shapes) == 1 else plan  # else what was taken for the tokens are the channels
+    tokens = invocation.arguments[query.argument].shape[query.token_axes[0]]
+    of_keys = tuple(sizes.context if size == tokens else size for size in several)  # weights alone are returned
+    return alone if one in (several, of_keys) else plan  # else what was taken for the tokens are the channels
 
 
 def _with_turning_tables(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
@@ -327,6 +332,13 @@ def _blocks(plan: CallPlan, target: Any, sizes: Sizes, mask: str, written: tuple
         (bool(two.any()) and int(one.sum()) < int(two.sum())) or (bool(two.any()) and not bool(one.any()))
         for one, two in zip(hidden, seen, strict=False)
     )
+
+
+def _context_widths(target: Any, sizes: Sizes) -> dict[str, int]:
+    """The widths that keys and values may have, the likeliest first; beside a query, what its layers take in all."""
+    found = widths(target, sizes)
+    rest = {f"rest of {name}": n - sizes.d_model for name, n in found.items() if name.startswith("input of")}
+    return {"d_context": sizes.d_context, **{name: n for name, n in rest.items() if n > 0}, **found}
 
 
 def _distinct(named: Mapping[str, int]) -> list[str]:

@@ -342,20 +342,21 @@ def _targets(
         yield _Target(call, DISTINCT_SIZES[0].with_arguments(numbers_of(call)), [])
         return
     refused: InputError | None = None
-    for plain in DISTINCT_SIZES:
-        sizes = plain.with_arguments(args)
-        try:
-            for construction, made, said in itertools.islice(
-                constructions(implementation, args, sizes, settings), MAX_CONSTRUCTIONS
-            ):
-                call = method_of(made)
-                prepare(call, seed=1)
-                yield _Target(call, _told(sizes, call, args, said), said, construction)
-        except InputError as error:
-            refused = refused or error
-            errors.append(Failed(str(error)))
-    if refused is not None and len(errors) == len(DISTINCT_SIZES):
-        raise refused
+    several = [plain.with_arguments(args) for plain in DISTINCT_SIZES]
+    ways = [(sizes, constructions(implementation, args, sizes, settings)) for sizes in several]
+    for most in (1, MAX_CONSTRUCTIONS - 1):  # other ways to make one come after other sizes
+        for sizes, made_so in list(ways):
+            try:
+                for construction, made, said in itertools.islice(made_so, most):
+                    call = method_of(made)
+                    prepare(call, seed=1)
+                    yield _Target(call, _told(sizes, call, args, said), said, construction)
+            except InputError as error:
+                ways.remove((sizes, made_so))
+                refused = refused or error
+                errors.append(Failed(str(error)))
+        if refused is not None and not ways:
+            raise refused
 
 
 def _told(sizes: Sizes, call: Any, args: Mapping[str, Any], said: list[str]) -> Sizes:
