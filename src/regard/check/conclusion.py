@@ -14,6 +14,7 @@ from regard.check.diagnosis.verdict import findings_of
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.catalog import PROPERTIES
+from regard.check.properties.documented_axes import named_axes_differ
 from regard.check.properties.finding import Finding
 from regard.check.properties.smallest_input import smallest_input
 from regard.check.report import FoundMistake
@@ -25,7 +26,7 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.budget import SearchBudget
 from regard.check.search.construction import UnknownArgument
 from regard.check.search.subject import subject_of
-from regard.check.target import NotCallable, invocations
+from regard.check.target import Invocation, NotCallable, invocations
 from regard.check.target.invocation import EXAMPLE, from_factory
 from regard.check.target.names import constructor_meaning
 from regard.check.target.parse import InputFactory, parse_inputs
@@ -84,6 +85,26 @@ SCALES = frozenset(name for name, each in MISTAKES.items() if each.step == "scal
 REMEMBERING = frozenset({"stateful"})
 """Mistakes that are none where a call goes on from the one before, and that is right and can be cleared."""
 DECODING = frozenset({"cache-always", "cache-equals-whole"})
+OF_AXES = frozenset(
+    {
+        "attends-to-tokens",
+        "heads-apart",
+        "heads-paired",
+        "key-of-one-token",
+        "output-of-the-head",
+        "output-of-the-token",
+        "query-of-one-token",
+        "samples-apart",
+        "softmax-over-keys",
+        "sum-of-one-of-heads",
+        "sum-of-one-of-queries",
+        "value-heads-paired",
+        "value-of-one-token",
+        "value-of-the-key",
+        "value-of-the-sample",
+    }
+)
+"""Properties that are violated as well where what was taken for tokens, samples or heads is another of the three."""
 UNSEEN = frozenset({"keys-seen"})
 """A property that code for as many keys as queries need not have for other numbers."""
 CONTEXT = frozenset({"context-ignored"})
@@ -148,7 +169,7 @@ def _concluded(
     is_seen = any(each.num_attentions for each in analyses) and not any(each.violations for each in analyses)
     if is_seen and (given or any(each.has_batch for each in analyses)):  # else it may not be meant for a batch
         searched = _without(searched, MIXED)
-    if is_seen and _is_refuted(searched, analyses):
+    if is_seen and (_is_refuted(searched, analyses) or any(each.is_relaid for each in analyses)):
         searched = _without(searched, {each.id for each in searched.mistakes})
     if _said(analyses) != "right":
         return _explained(_joined(searched, analyses, refused), analyses)
@@ -196,12 +217,30 @@ def analyses_of(
     inputs: Mapping[str, Any] | InputFactory,
     settings: UserSettings,
 ) -> tuple[list[Analysis], Exception | None]:
-    """What the properties say of some calls; why there are no more."""
+    """What the properties say of some calls; why there are no more.
+
+    Where they say that other axes are tokens, samples or heads than was taken for them, and with these in another
+    order, or with one query alone, all is right, the call is meant so.
+    """
+    found, error = _analyzed(invocations(implementation, args=args, inputs=inputs, settings=settings))
+    if found and found[0].violations and {each.property for each in found[0].violations} <= OF_AXES:
+        for calls in found[0].invocation.relaid():
+            others, _ = _analyzed(calls)
+            is_right = _said(others) == "right" and all(each.is_of_scores for each in others)
+            if is_right and not named_axes_differ(others[0].invocation):
+                for each in others:
+                    each.is_relaid = True
+                return others, None
+    return found, error
+
+
+def _analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | None]:
+    """The analyses of some calls of one target, up to the first with a violation; why there are no more."""
     found: list[Analysis] = []
     unseen: Analysis | None = None
     first: dict[str, object] = {}
     try:
-        for invocation in invocations(implementation, args=args, inputs=inputs, settings=settings):
+        for invocation in calls:
             layout = {each.argument: (each.batch_axis, each.token_axes, each.head_axis) for each in invocation.streams}
             is_other = any(first.get(name, axes) != axes for name, axes in layout.items())
             if is_other and not (found and found[0].is_kind_alone):

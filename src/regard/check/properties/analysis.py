@@ -52,6 +52,7 @@ OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"}) | BY_HAND
 """Notes that leave open whether it is attention."""
 MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
+OF_SCORES = frozenset({"additive-scores", "scores-of-two-tokens", "weights-alone"})
 UNLIKE_UNMASKED = frozenset(
     {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later", MIXED}
 )
@@ -91,6 +92,8 @@ class Analysis:
     """Whether its masks and flags were judged as well."""
     is_first: bool = True
     """Whether it was the first call of its target."""
+    is_relaid: bool = False
+    """Whether it is of a call in another order of the axes than the likeliest, in which it would be wrong."""
     missing: list[str] = field(default_factory=list)
     """What could not be looked at, and why."""
 
@@ -108,6 +111,11 @@ class Analysis:
     def has_scores(self) -> bool:
         """Whether scores of one query and one key were seen in it."""
         return any((each.kind, each.property) == ("holds", "scores-of-two-tokens") for each in self.findings)
+
+    @property
+    def is_of_scores(self) -> bool:
+        """Whether what was found in it are scores of a query and a key, and no kind of attention without them."""
+        return any(each.property in OF_SCORES and each.kind != "violation" for each in self.findings)
 
     @property
     def violations(self) -> list[Finding]:

@@ -27,7 +27,7 @@ from regard.check.target.sizes import Sizes
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import ABSENT, STATE, TEXT, candidates
 
-__all__ = ["Budget", "CallPlan", "search_calls"]
+__all__ = ["ONE_QUERY", "Budget", "CallPlan", "search_calls"]
 
 WEIGHT_STORES = ("rectangular", "rectangular, out-in", "in-out", "out-in", "per head")
 ONE_QUERY = "one query"
@@ -50,6 +50,8 @@ class CallPlan:
     """For each choice, the name of the candidate that is taken."""
     user_inputs: UserInputs = field(default_factory=UserInputs)
     settings: UserSettings = field(default_factory=UserSettings)
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """The candidates of some choices that no other is tried beside."""
 
     def options(self, target: Any, sizes: Sizes) -> dict[str, list[str]]:
         """For each choice the names of its candidates, the likeliest first."""
@@ -90,7 +92,7 @@ class CallPlan:
                     found["lengths"] = found.pop("lengths")
                 if TEXT in found[f"argument {each.name}"] and "y" not in self.layout.letters:
                     found[f"argument {each.name}"].remove(TEXT)
-        return found
+        return found | {name: [choice] for name, choice in self.fixed.items()}
 
     @property
     def _may_have_a_state(self) -> bool:

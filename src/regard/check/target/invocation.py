@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.target.call_search import Budget, CallPlan, search_calls
+from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
 from regard.check.target.construction import Construction, constructions, method_of, unknown_arguments
 from regard.check.target.errors import Failed, NotCallable
@@ -23,6 +23,7 @@ from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import STREAMS, readings, source_of
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, SQUARE_SIZES, Sizes
 from regard.check.target.user_inputs import UserInputs
+from regard.check.target.values import STATE
 from regard.errors import InputError
 
 __all__ = ["EXAMPLE", "Invocation", "NotCallable", "Stream", "from_factory", "invocations"]
@@ -106,7 +107,32 @@ def invocations(
         raise NotCallable(_message(implementation, args, given, errors))
     found.sort(key=lambda each: -each.clear)
     for each in found:
+        if not given.names:
+            each.invocation.relaid = partial(_relaid, each)
         yield from _of_all_sizes(each, given)
+
+
+def _relaid(found: _Found) -> Iterator[Iterator[Invocation]]:
+    """See `Invocation.relaid`; channels stay the axis that they are."""
+    mine, call, sizes = found.plan.layout, found.target.call, found.target.sizes
+    others = [
+        replace(found.plan, layout=each, choices={})
+        for each in layouts(call, found.plan.arguments)
+        if each != mine and sorted(each.letters) == sorted(mine.letters)
+        if each.letters.find("d") == mine.letters.find("d")
+    ]
+    asking = {each.role: each.name for each in found.plan.arguments if each.required}
+    name = asking.get("q") if "k" in asking else asking.get("x") if "context" in asking else None
+    for letters in ("btd", "tbd") if name is not None else ():
+        for fixed in ({"lengths": ONE_QUERY}, {f"argument {name}": STATE}):
+            others.append(replace(found.plan, layout=Layout(letters), choices={}, fixed=fixed))
+    for plan in others:
+        try:
+            plan = next(search_calls(plan, call, sizes, FEW_TRIES, Budget(FEW_TRIES)))
+            other = _found(found.target, plan)
+        except Failed:
+            continue
+        yield _of_all_sizes(other, UserInputs())
 
 
 def _search(
