@@ -13,7 +13,7 @@ from regard.check.properties.caches import cache_findings
 from regard.check.properties.call_effects import call_effect_findings
 from regard.check.properties.cancelled_queries import cancelled_query
 from regard.check.properties.crossed_masks import crossed_mask_findings
-from regard.check.properties.designs import learned_memory, summarized_keys, through_summaries
+from regard.check.properties.designs import channel_gate, learned_memory, summarized_keys, through_summaries
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.documented_axes import documented_axes_findings
 from regard.check.properties.empty_parts import with_whole_parts
@@ -336,9 +336,10 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
     """What is found of a call in whose steps no weights meet values, where scores are multiplied, or else added."""
     invocation = analysis.invocation
     analysis.findings += list(weights_alone(run, invocation)) or list(weights_alone(added, invocation))
-    memory = learned_memory(run) if not analysis.findings else None
-    if memory is not None:
-        analysis.findings.append(memory)
+    if not analysis.findings:
+        of_tokens = influence_of(invocation, run.trace, keep=lambda source: source.kind == "token")
+        known = learned_memory(run) or channel_gate(run, of_tokens, invocation)
+        analysis.findings += [] if known is None else [known]
     if not analysis.findings:
         found = read_findings(invocation, run, with_fresh_tokens(invocation), evidence_of_tables(invocation))
         analysis.missing += [each.message for each in found if each.property in OPEN_QUESTIONS]

@@ -259,9 +259,10 @@ def _of_one_query(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
         several, one = (tuple(_first_output(each, target, sizes).shape) for each in (plan, alone))
     except Failed:
         return plan
-    tokens = invocation.arguments[query.argument].shape[query.token_axes[0]]
-    of_keys = tuple(sizes.context if size == tokens else size for size in several)  # weights alone are returned
-    return alone if one in (several, of_keys) else plan  # else what was taken for the tokens are the channels
+    asks = invocation.arguments[query.argument].shape
+    if asks[-1] not in several:  # weights alone are returned, of each key
+        several = tuple(sizes.context if size == asks[query.token_axes[0]] else size for size in several)
+    return alone if one == several else plan  # else what was taken for the tokens are the channels
 
 
 def _with_turning_tables(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
