@@ -26,7 +26,7 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.budget import SearchBudget
 from regard.check.search.construction import UnknownArgument
 from regard.check.search.subject import subject_of
-from regard.check.target import Invocation, NotCallable, invocations
+from regard.check.target import AlwaysFails, Invocation, NotCallable, invocations
 from regard.check.target.invocation import EXAMPLE, from_factory
 from regard.check.target.names import constructor_meaning
 from regard.check.target.parse import InputFactory, parse_inputs
@@ -154,6 +154,8 @@ def _concluded(
     # The search comes first: code that counts its calls is not what it was after the many calls of the properties.
     searched, ended = _searched(implementation, args, settings, FIRST_RECIPES)
     analyses, failure = analyses_of(implementation, args, given, settings)
+    if isinstance(failure, AlwaysFails) and (isinstance(searched, InputError) or searched.verdict == "undetermined"):
+        return Findings(_name(implementation), undetermined=(str(failure),))
     if not analyses and isinstance(searched, InputError):
         raise _to_tell(searched, failure)
     if _takes_other_axes(searched, analyses):

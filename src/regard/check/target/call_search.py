@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
 from regard.check.target.draft import Draft, grids, token_counts, widths
@@ -34,6 +36,8 @@ ONE_QUERY = "one query"
 """The choice of lengths by which one query is beside several keys, as in a step of a decoder."""
 IN_PLACE = re.compile(r"modified in-?place|leaf Variable that requires grad .*in-place")
 """What PyTorch says of writing in place where it keeps track of gradients, and only there."""
+FAR = 1 << 30
+"""The progress of a call that runs to its end."""
 ROLES = {"image": "x"}
 """The role of a stream in a report, where it is another."""
 
@@ -215,6 +219,8 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
                 raise
             tried = replace(plan, choices={**choices, "gradients": "off"})
             result = tried.invocation(target, sizes).run()
+        if result is None:
+            raise Failed("returns None", FAR, _first_line(target))
         outputs = invocation.outputs(result)
         if not any(each.numel() > 1 for each in outputs):
             raise Failed("it returned no tensor of floats")
@@ -235,7 +241,19 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
         yield _with_open_masks(_with_turning_tables(each, target, sizes), target, sizes)
     yield from broken[:1]
     if not found and not broken:
-        raise Failed(search.error, search.farthest)
+        raise search.failure or Failed("nothing was tried")
+
+
+def _first_line(target: Any) -> CodeLocation | None:
+    """Where the code of a call begins."""
+    code = getattr(
+        target.forward if isinstance(target, nn.Module) else getattr(target, "__func__", target), "__code__", None
+    )
+    if code is None:
+        return None
+    return CodeLocation(
+        code.co_filename, code.co_firstlineno, linecache.getline(code.co_filename, code.co_firstlineno).strip()
+    )
 
 
 def _of_one_query(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:

@@ -29,7 +29,7 @@ from regard.check.target.configs import (
     number,
 )
 from regard.check.target.double_precision import double_precision
-from regard.check.target.errors import Failed, error_line
+from regard.check.target.errors import AlwaysFails, Failed, error_line, failed
 from regard.check.target.names import constructor_meaning
 from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes
@@ -111,7 +111,8 @@ class Construction:
             made = self._made(positional, given, sizes)
         except Exception as error:
             what = ", ".join(f"{k}={v}" for k, v in given.items() if not _is_config(v))
-            raise Failed(f"{self.kind.__name__}({what}) cannot be constructed: {error_line(error)}") from error
+            own = failed(error, 0).own
+            raise Failed(f"{self.kind.__name__}({what}) cannot be constructed: {error_line(error)}", own=own) from error
         for value in given.values():
             if isinstance(value, GuessedConfig):
                 said += value.guessed
@@ -305,7 +306,8 @@ def constructions(
         found = True
         yield each
     if not found:
-        raise InputError(search.error or f"{kind.__name__} cannot be constructed")
+        failure = search.failure or Failed(f"{kind.__name__} cannot be constructed")
+        raise InputError(str(failure)) if failure.own is None else AlwaysFails(f"{failure}, at {failure.own}")
 
 
 def unknown_arguments(kind: type, args: Mapping[str, Any]) -> list[str]:

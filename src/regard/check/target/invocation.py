@@ -13,7 +13,7 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
 from regard.check.target.construction import Construction, constructions, method_of, unknown_arguments
-from regard.check.target.errors import Failed, NotCallable
+from regard.check.target.errors import AlwaysFails, Failed, NotCallable
 from regard.check.target.influence import settled_streams
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.parse import InputFactory
@@ -104,7 +104,10 @@ def invocations(
     errors: list[Failed] = []
     found = _search(implementation, args, given, settings, errors)
     if not found:
-        raise NotCallable(_message(implementation, args, given, errors))
+        last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
+        if last.own is not None:
+            raise AlwaysFails(f"it {last} in every call that comes as far as {last.own}")
+        raise NotCallable(_message(implementation, args, given, last))
     found.sort(key=lambda each: -each.clear)
     for each in found:
         if not given.names:
@@ -424,9 +427,8 @@ def _assumptions(target: _Target, plan: CallPlan, invocation: Invocation) -> lis
     return said
 
 
-def _message(implementation: Any, args: Mapping[str, Any], given: UserInputs, errors: list[Failed]) -> str:
+def _message(implementation: Any, args: Mapping[str, Any], given: UserInputs, last: Failed) -> str:
     name = getattr(implementation, "__name__", type(implementation).__name__)
-    last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
     guessed = "the inputs that were handed over" if given.names else "guessed inputs of every layout"
     said = f"{name} does not run with {guessed}; the call that came farthest: {last}; hand over its inputs: {EXAMPLE}"
     for each in unknown_arguments(implementation, args) if inspect.isclass(implementation) else ():

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.double_precision import double_precision
-from regard.check.target.errors import Failed, error_line
+from regard.check.target.errors import Failed, failed
 from regard.check.target.numpy_by_torch import as_array, as_tensor, numpy_by_torch
 from regard.check.target.preparation import copied
 from regard.check.target.sizes import Sizes
@@ -123,7 +123,7 @@ class Invocation:
                 with around:
                     return target(*positional, **given)
             except Exception as error:
-                raise Failed(error_line(error), mode.calls) from error
+                raise failed(error, mode.calls) from error
 
     def watched(self) -> Invocation:
         """The same call of code that computes with numpy, by PyTorch's functions; itself where these give another."""
