@@ -192,6 +192,56 @@ def test_two_widths_side_by_side_in_one_product_are_added(kind: type[nn.Module],
     assert (analysis.violations, designs(analysis)) == ([], ["additive-scores"]) or not is_right
 
 
+class OfALayer(OfTwoWidths):
+    """The state is that of a recurrent layer: (layers, batch, width)."""
+
+    def forward(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        return super().forward(hidden[-1], encoder_outputs)
+
+
+def test_a_state_may_have_an_axis_of_layers_in_front() -> None:
+    call = next(invocations(OfALayer, args={}))
+    assert [(each.batch_axis, each.token_axes) for each in call.streams] == [(1, (0,)), (0, (1,))]
+    assert (analyze(call).violations, designs(analyze(call))) == ([], ["additive-scores"])
+
+
+class OfAGraph(nn.Module):
+    """Nodes, two by two side by side, times one vector (Velickovic et al. 2018)."""
+
+    axis = 1
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.project, self.vector = nn.Linear(in_features, out_features), nn.Parameter(torch.zeros(2 * out_features, 1))
+
+    def forward(self, h: Tensor, adj: Tensor) -> Tensor:
+        nodes, count = self.project(h), len(h)
+        pairs = torch.cat((nodes.repeat_interleave(count, 0), nodes.repeat(count, 1)), 1).view(count, count, -1)
+        scores = nn.functional.leaky_relu((pairs @ self.vector).squeeze(2), 0.2)
+        return scores.masked_fill(adj == 0, -torch.inf).softmax(self.axis) @ nodes
+
+
+class OfAGraphByColumns(OfAGraph):
+    axis = 0
+
+
+def test_nodes_of_a_graph_side_by_side_are_a_design_and_their_softmax_is_judged() -> None:
+    analysis = analyze(next(invocations(OfAGraph, args={})))
+    assert (analysis.violations, designs(analysis)) == ([], ["additive-scores"])
+    violations = analyze(next(invocations(OfAGraphByColumns, args={}))).violations
+    assert "softmax-over-keys" in [each.property for each in violations]
+
+
+def pooled_by_one_query(x: Tensor, query: Tensor) -> Tensor:
+    return ((x @ query / x.shape[-1] ** 0.5).softmax(-1)[..., None] * x).sum(-2)
+
+
+def test_a_query_beside_nothing_but_tokens_may_be_one_vector() -> None:
+    call = next(invocations(pooled_by_one_query, args={}))
+    assert (call.arguments["query"].shape, call.square) == ((12,), False)
+    assert (analyze(call).violations, analyze(call).complete) == ([], True)
+
+
 def test_a_softmax_over_the_samples_that_ask_is_seen() -> None:
     found = analyze(next(invocations(OfSamples, args={}))).violations
     assert "softmax-over-keys" in [each.property for each in found]

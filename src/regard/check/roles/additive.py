@@ -36,22 +36,24 @@ def pairwise_sums(influence: Influence) -> Iterator[Operation]:
 def concatenations(influence: Influence, products: Iterable[Contraction]) -> Iterator[Contraction]:
     """Sums of queries and keys that are written as one product, of both side by side and a matrix.
 
-    Each factor is the terms of one input, as many of both: of the fewer ones the last is repeated.
+    Each factor is the terms of one side, as many of both: of the fewer ones the last is repeated.
     """
-    streams = sorted({source.stream for source, _ in influence.runs})
-    of_stream = [torch.tensor([source.stream == each for source, _ in influence.runs]) for each in streams]
+    beside = {each.outputs[0].storage: each for each in influence.base if each.name == "cat"}
     for product in products:
         for place, terms, side in (
             (product.left_place, product.left_terms, product.left),
             (product.right_place, product.right_terms, product.right),
         ):
-            depends = influence.of(*place).flatten(1)
-            by_stream = torch.stack([depends[rows].any(0) for rows in of_stream]) if streams else depends[:0]
-            columns = by_stream[:, terms]  # (streams, elements, terms)
-            if not len(terms) or not bool((columns == columns[:, :1]).all()) or bool((columns.sum(0) != 1).any()):
+            joined = beside.get(side.storage)
+            if joined is None or side.data.numel() != joined.outputs[0].data.numel() or len(joined.inputs) != 2:
                 continue
-            found = [each[0].nonzero().flatten() for each in columns if bool(each[0].any())]
-            if len(found) != 2:
+            if not all(bool(influence.of(joined.index, number).any()) for number in (0, 1)):
+                continue
+            sides = [torch.full(each.shape, number) for number, each in enumerate(joined.inputs)]
+            axis = joined.args[1] if len(joined.args) > 1 else 0
+            columns = torch.cat(sides, axis).flatten()[terms]  # (elements, terms)
+            found = [(columns[0] == number).nonzero().flatten() for number in (0, 1)]
+            if not all(map(len, found)) or not bool((columns == columns[:1]).all()):
                 continue
             most = torch.arange(max(map(len, found)))
             one, other = (terms[:, each[most.clamp(max=len(each) - 1)]] for each in found)
@@ -83,6 +85,7 @@ def additive_scores(
         depends: the factors that depend on the inputs.
     """
     known, of_both = list(sums), list(joined)
+    yield from of_both
     for product in products:
         if (product.left_place in depends) == (product.right_place in depends):
             continue

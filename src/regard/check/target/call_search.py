@@ -27,7 +27,7 @@ from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import MATRICES, STREAMS, Argument
 from regard.check.target.sizes import Sizes
 from regard.check.target.user_inputs import UserInputs
-from regard.check.target.values import ABSENT, STATE, TEXT, candidates
+from regard.check.target.values import ABSENT, LAYER_STATE, STATE, TEXT, VECTOR, candidates
 
 __all__ = ["ONE_QUERY", "Budget", "CallPlan", "search_calls"]
 
@@ -88,14 +88,15 @@ class CallPlan:
         found["numbers"] = ["arrays", "tensors"] if arrays else ["tensors"]
         for each in self.arguments:
             if each.name not in self.user_inputs.names:
-                found[f"argument {each.name}"] = list(candidates(each, target, self.source))
-                if STATE in found[f"argument {each.name}"] and not self._may_have_a_state:
-                    found[f"argument {each.name}"].remove(STATE)
-                elif STATE in found[f"argument {each.name}"] and call_meaning(each.name) is None:
+                several = list(candidates(each, target, self.source))
+                left_out = set() if self._may_have_a_state else {STATE}
+                left_out |= set() if self._may_have_a_state and self.layout.letters == "btd" else {LAYER_STATE}
+                left_out |= set() if "y" in self.layout.letters else {TEXT}
+                left_out |= {VECTOR} if roles & {"k", "v", "context"} else set()
+                found[f"argument {each.name}"] = [one for one in several if one not in left_out]
+                if STATE in several and self._may_have_a_state and call_meaning(each.name) is None:
                     # A sequence of as many tokens as there are keys runs by accident where a state is meant.
                     found["lengths"] = found.pop("lengths")
-                if TEXT in found[f"argument {each.name}"] and "y" not in self.layout.letters:
-                    found[f"argument {each.name}"].remove(TEXT)
         return found | {name: [choice] for name, choice in self.fixed.items()}
 
     @property

@@ -23,13 +23,17 @@ from regard.check.target.signature import MATRICES, STREAMS, Argument
 from regard.check.target.token_ids import drawn_ids
 from regard.check.target.usage import is_called
 
-__all__ = ["ABSENT", "STATE", "TEXT", "Candidate", "candidates"]
+__all__ = ["ABSENT", "LAYER_STATE", "STATE", "TEXT", "VECTOR", "Candidate", "candidates"]
 
 Candidate = Callable[[Draft], Any]
 ABSENT = object()
 """The argument is not given."""
 STATE = "state"
 """The candidate for a query that is one vector of each sample; of all others no axis is lacking."""
+LAYER_STATE = "state of a layer"
+"""The same with an axis of layers in front."""
+VECTOR = "vector"
+"""The candidate for a query that is one vector of all samples."""
 TEXT = "text"
 """The candidate for a context that is a sequence of tokens beside a picture."""
 _IDS = Layout("bt")
@@ -130,13 +134,21 @@ def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
         return {**sequence, **ids}
     if role == "context":
         return {**sequence, TEXT: lambda draft: _sequence(draft, name, role, Layout("btd"))}
-    return {**sequence, STATE: lambda draft: _state(draft, name)} if role in ("q", "x") else dict(sequence)
+    states = {STATE: lambda draft: _state(draft, name), LAYER_STATE: lambda draft: _layer_state(draft, name)}
+    alone = {VECTOR: lambda draft: draft.draw(draft.width)} if role == "q" else {}
+    return {**sequence, **states, **alone} if role in ("q", "x") else sequence
 
 
 def _state(draft: Draft, name: str) -> Any:
     """One vector of each sample: the state of a decoder, which asks for the next token."""
     draft.axes[name] = Layout("bd")
     return draft.draw(draft.sizes.batch, draft.width)
+
+
+def _layer_state(draft: Draft, name: str) -> Any:
+    """The same with an axis of layers in front, as recurrent layers return it."""
+    draft.axes[name] = Layout("tbd")
+    return draft.draw(1, draft.sizes.batch, draft.width)
 
 
 def _sequence(draft: Draft, name: str, role: str, layout: Layout | None = None) -> Any:
