@@ -139,9 +139,30 @@ def with_softmax_over_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-2) @ v
 
 
-@pytest.mark.parametrize(
-    "kind", [FromSamples, FromSamplesByAComment, OverQueries, ValuesOfOtherSamples, with_softmax_over_queries]
-)
+class MergedByAView(nn.Module):
+    """Heads are joined without a transpose, which is right of one query alone."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.q, self.k, self.v = heads, nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        inputs = ((self.q, query), (self.k, key), (self.v, value))
+        q, k, v = (layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer, x in inputs)
+        return attention(q, k, v).reshape(query.shape)
+
+
+WRONG = [
+    FromSamples,
+    FromSamplesByAComment,
+    OverQueries,
+    ValuesOfOtherSamples,
+    with_softmax_over_queries,
+    MergedByAView,
+]
+
+
+@pytest.mark.parametrize("kind", WRONG)
 def test_no_layout_excuses_what_is_wrong_in_each_or_in_the_one_that_is_named(kind: Any) -> None:
     analyses, _ = analyses_of(kind, {}, {}, UserSettings())
     assert any(each.violations for each in analyses)

@@ -105,6 +105,8 @@ OF_AXES = frozenset(
     }
 )
 """Properties that are violated as well where what was taken for tokens, samples or heads is another of the three."""
+OF_ONE_QUERY = frozenset({"attends-to-tokens"})
+"""A property that is violated as well where several queries are handed over to code for one, which meets every key."""
 UNSEEN = frozenset({"keys-seen"})
 """A property that code for as many keys as queries need not have for other numbers."""
 CONTEXT = frozenset({"context-ignored"})
@@ -222,11 +224,12 @@ def analyses_of(
     """What the properties say of some calls; why there are no more.
 
     Where they say that other axes are tokens, samples or heads than was taken for them, and with these in another
-    order, or with one query alone, all is right, the call is meant so.
+    order, or with one query that was multiplied number by number, all is right, the call is meant so.
     """
     found, error = _analyzed(invocations(implementation, args=args, inputs=inputs, settings=settings))
-    if found and found[0].violations and {each.property for each in found[0].violations} <= OF_AXES:
-        for calls in found[0].invocation.relaid():
+    violated = {each.property for each in found[0].violations} if found else set()
+    if violated and violated <= OF_AXES:
+        for calls in found[0].invocation.relaid(violated == OF_ONE_QUERY):
             others, _ = _analyzed(calls)
             is_right = _said(others) == "right" and all(each.is_of_scores for each in others)
             if is_right and not named_axes_differ(others[0].invocation):

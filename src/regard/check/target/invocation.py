@@ -115,7 +115,7 @@ def invocations(
         yield from _of_all_sizes(each, given)
 
 
-def _relaid(found: _Found) -> Iterator[Iterator[Invocation]]:
+def _relaid(found: _Found, is_one_query: bool) -> Iterator[Iterator[Invocation]]:
     """See `Invocation.relaid`; channels stay the axis that they are."""
     mine, call, sizes = found.plan.layout, found.target.call, found.target.sizes
     others = [
@@ -126,7 +126,7 @@ def _relaid(found: _Found) -> Iterator[Iterator[Invocation]]:
     ]
     asking = {each.role: each.name for each in found.plan.arguments if each.required}
     name = asking.get("q") if "k" in asking else asking.get("x") if "context" in asking else None
-    for letters in ("btd", "tbd") if name is not None else ():
+    for letters in ("btd", "tbd") if is_one_query and name is not None else ():
         for fixed in ({"lengths": ONE_QUERY}, {f"argument {name}": STATE}):
             others.append(replace(found.plan, layout=Layout(letters), choices={}, fixed=fixed))
     for plan in others:

@@ -83,8 +83,8 @@ class Invocation:
     """Whether an option for positions is on that is off by default: only what is wrong with them is told."""
     resized: Callable[[Sizes], Iterator[Invocation]] = field(default=lambda _: iter(()))
     """The same call of other sizes, where it runs with them."""
-    relaid: Callable[[], Iterator[Iterator[Invocation]]] = field(default=lambda: iter(()))
-    """For each other order of the same axes in which the target runs, and for one query alone, its calls."""
+    relaid: Callable[[bool], Iterator[Iterator[Invocation]]] = field(default=lambda _: iter(()))
+    """For each other order of the same axes in which the target runs its calls; of one query as well, if told so."""
 
     def run(
         self,
