@@ -109,7 +109,9 @@ def test_the_layout_is_meant_in_which_nothing_is_wrong(kind: Any, axes: list[Any
 
 
 def test_a_recipe_s_mistake_in_a_layout_that_is_not_meant_is_none() -> None:
-    assert conclude(of_one_state, {}, UserSettings()).report().ok
+    report = conclude(of_one_state, {}, UserSettings()).report()
+    assert report.ok, str(report)
+    assert "it is called with query (batch, width), keys (tokens, batch, width)" in report.notes[0]
 
 
 class FromSamples(FromTokensFirst):

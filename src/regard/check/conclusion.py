@@ -235,8 +235,19 @@ def analyses_of(
             if is_right and not named_axes_differ(others[0].invocation):
                 for each in others:
                     each.is_relaid = True
+                others[0].findings.append(Finding("note", "axes-meant", "scores", _axes_meant(others[0])))
                 return others, None
     return found, error
+
+
+def _axes_meant(analysis: Analysis) -> str:
+    """The order of the axes of each sequence, in words."""
+    told = []
+    for stream in analysis.invocation.streams:
+        names = {stream.batch_axis: "batch", stream.head_axis: "heads", **dict.fromkeys(stream.token_axes, "tokens")}
+        axes = range(analysis.invocation.arguments[stream.argument].ndim)
+        told.append(f"{stream.argument} ({', '.join(names.get(axis, 'width') for axis in axes)})")
+    return f"it is called with {', '.join(told)}: in the order that is likelier it would be wrong"
 
 
 def _analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | None]:
