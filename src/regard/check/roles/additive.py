@@ -13,7 +13,7 @@ from regard.check.roles.influence import Influence
 from regard.check.roles.tags import TaggedTrace
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["additive_scores", "concatenations", "pairwise_sums", "scores_of_parts"]
+__all__ = ["additive_scores", "concatenated_scores", "concatenations", "pairwise_sums", "scores_of_parts"]
 
 
 def pairwise_sums(influence: Influence) -> Iterator[Operation]:
@@ -68,7 +68,6 @@ def _streams_of(influence: Influence, operation: int, number: int) -> set[str]:
 
 def additive_scores(
     sums: Iterable[Operation],
-    joined: Iterable[Contraction],
     products: Iterable[Contraction],
     tags: TaggedTrace,
     first: Mapping[int, int],
@@ -78,14 +77,12 @@ def additive_scores(
 
     Args:
         sums: of queries and keys.
-        joined: those that are one product, from `concatenations`.
         products: all products of the run.
         tags: of the run, with the elements of the sums.
         first: by the index of a sum, the tag of its first number.
         depends: the factors that depend on the inputs.
     """
-    known, of_both = list(sums), list(joined)
-    yield from of_both
+    known = list(sums)
     for product in products:
         if (product.left_place in depends) == (product.right_place in depends):
             continue
@@ -105,16 +102,51 @@ def additive_scores(
             sides = (each.index, 0), (each.index, 1)
             yield Contraction(product.operation, left, right, *sides, left_terms, right_terms)
             break
+
+
+def concatenated_scores(
+    joined: Iterable[Contraction],
+    products: Iterable[Contraction],
+    trace: Trace,
+    tags: TaggedTrace,
+    first: Mapping[int, int],
+) -> Iterator[Contraction]:
+    """The same of queries and keys side by side: one product, or a vector times a function of it; see there.
+
+    Args:
+        joined: the products of both, from `concatenations`.
+        products: all products of the run.
+        trace: of the run.
+        tags: of the run, with the elements of the products.
+        first: by the index of a product, the tag of its first number.
+    """
+    of_both = list(joined)
+    if not of_both:
+        return
+    for product in products:
+        if not _are_taken(product.operation, trace, tags, first):
+            continue
         for one in of_both:
-            places = found - first[one.operation.index]
-            if bool(((places >= 0) & (places < one.output.data.numel())).all()):
-                yield replace(
-                    one,
-                    operation=product.operation,
-                    left_terms=one.left_terms[places[:, 0]],
-                    right_terms=one.right_terms[places[:, 0]],
-                )
+            if one.operation is product.operation:
+                yield one
                 break
+            factors = (product.left_place, product.left_terms), (product.right_place, product.right_terms)
+            found = [
+                tags.inputs[at][number].flatten()[terms] - first[one.operation.index] for (at, number), terms in factors
+            ]
+            of_one = [each for each in found if bool(((each >= 0) & (each < one.output.data.numel())).all())]
+            if of_one:
+                places = of_one[0][:, 0]
+                sides = {"left_terms": one.left_terms[places], "right_terms": one.right_terms[places]}
+                yield replace(one, operation=product.operation, **sides)
+                break
+
+
+def _are_taken(made: Operation, trace: Trace, tags: TaggedTrace, first: Mapping[int, int]) -> bool:
+    """Whether a softmax takes the numbers of an operation, or what was made of them one by one."""
+    start, end = first[made.index], first[made.index] + made.outputs[0].data.numel()
+    taken = [tags.inputs[each.index][0] for each in trace if each.name in ("_softmax", "_safe_softmax")]
+    return any(bool(((found >= start) & (found < end)).any()) for found in taken)
 
 
 def scores_of_parts(
@@ -128,10 +160,8 @@ def scores_of_parts(
         tags: of the run, with the elements of the sums.
         first: by the index of a sum, the tag of its first number.
     """
-    taken = [tags.inputs[each.index][0] for each in trace if each.name in ("_softmax", "_safe_softmax")]
     for each in sums:
-        count = each.outputs[0].data.numel()
-        if any(bool(((found >= first[each.index]) & (found < first[each.index] + count)).any()) for found in taken):
+        if _are_taken(each, trace, tags, first):
             shape, (left, right) = each.outputs[0].data.shape, each.inputs
             terms = [
                 torch.arange(side.data.numel()).reshape(side.data.shape).expand(shape).reshape(-1, 1)
