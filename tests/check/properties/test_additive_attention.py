@@ -192,6 +192,22 @@ def test_two_widths_side_by_side_in_one_product_are_added(kind: type[nn.Module],
     assert (analysis.violations, designs(analysis)) == ([], ["additive-scores"]) or not is_right
 
 
+class OfPaddedTokensFirst(OfTwoWidths):
+    """The tokens of the keys come first, those of the mask do not, and weights alone are returned."""
+
+    def forward(self, hidden: Tensor, encoder_outputs: Tensor, mask: Tensor) -> Tensor:
+        keys = encoder_outputs.permute(1, 0, 2)
+        pairs = torch.cat((hidden.unsqueeze(1).expand(-1, keys.shape[1], -1), keys), 2)
+        scores = self.vector(self.of_both(pairs).tanh()).squeeze(2)
+        return scores.masked_fill(mask == 0, -1e10).softmax(1)
+
+
+def test_the_mask_of_the_keys_that_a_state_asks_has_no_axis_of_queries() -> None:
+    call = next(invocations(OfPaddedTokensFirst, args={}))
+    assert [tuple(each.shape) for each in call.arguments.values()] == [(2, 12), (7, 2, 24), (2, 7)]
+    assert (analyze(call, masks=True).violations, designs(analyze(call))) == ([], ["weights-alone"])
+
+
 class OfALayer(OfTwoWidths):
     """The state is that of a recurrent layer: (layers, batch, width)."""
 

@@ -93,6 +93,9 @@ class CallPlan:
                 left_out |= set() if self._may_have_a_state and self.layout.letters == "btd" else {LAYER_STATE}
                 left_out |= set() if "y" in self.layout.letters else {TEXT}
                 left_out |= {VECTOR} if {one.role for one in self.arguments} & {"k", "v", "context"} else set()
+                if self._may_have_a_state and each.role == "mask":  # of a state's keys, which have no axis of queries
+                    several.sort(key=lambda one: one.endswith(" bk"), reverse=True)
+                    several.sort(key=lambda one: one != "none")
                 found[f"argument {each.name}"] = [one for one in several if one not in left_out]
                 if STATE in several and self._may_have_a_state and call_meaning(each.name) is None:
                     # A sequence of as many tokens as there are keys runs by accident where a state is meant.
