@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.check.conclusion import analyses_of, conclude
+from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target import Invocation, invocations
 
 
@@ -67,3 +69,102 @@ def test_a_table_of_distances_is_handed_over_where_no_other_table_of_positions_f
         return (x @ x.mT + logits).softmax(-1) @ x
 
     assert first(relative).arguments["pos_enc"].shape == (1, 9, 12)
+
+
+# Layouts in which what is called another way first, and is wrong so, is right. ----------------------------------------
+
+
+class FromTokensFirst(nn.Module):
+    """Its axes are (tokens, batch, width): of both sequences."""
+
+    equation = "tbd,sbd->bts", "bts,sbd->tbd"
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        of_scores, of_sums = self.equation
+        scores = torch.einsum(of_scores, self.q(x), self.k(memory)) / math.sqrt(x.shape[-1])
+        return torch.einsum(of_sums, self.weights(scores), memory)
+
+    def weights(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1)
+
+
+def of_one_state(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """A vector of each sample asks keys and values (tokens, batch, width)."""
+    scores = (query[None] * keys).sum(-1) / math.sqrt(query.shape[-1])
+    return (scores.softmax(0)[..., None] * values).sum(0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "axes"),
+    [(FromTokensFirst, [(1, (0,)), (1, (0,))]), (of_one_state, [(0, ()), (1, (0,)), (1, (0,))])],
+)
+def test_the_layout_is_meant_in_which_nothing_is_wrong(kind: Any, axes: list[Any]) -> None:
+    analyses, _ = analyses_of(kind, {}, {}, UserSettings())
+    assert [(each.batch_axis, each.token_axes) for each in analyses[0].invocation.streams] == axes
+    assert not any(each.violations for each in analyses)
+
+
+def test_a_recipe_s_mistake_in_a_layout_that_is_not_meant_is_none() -> None:
+    report = conclude(of_one_state, {}, UserSettings()).report()
+    assert report.ok, str(report)
+    assert "it is called with query (batch, width), keys (tokens, batch, width)" in report.notes[0]
+
+
+class FromSamples(FromTokensFirst):
+    """Its names say that the batch comes first, and it is mixed."""
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        batch, tokens, width = x.shape
+        return super().forward(x, memory).reshape(batch, tokens, width)
+
+
+class FromSamplesByAComment(FromTokensFirst):
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        # both are (batch, tokens, width)
+        return super().forward(x, memory)
+
+
+class OverQueries(FromTokensFirst):
+    def weights(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-2)
+
+
+class ValuesOfOtherSamples(FromTokensFirst):
+    equation = "tbd,sbd->bts", "bts,scd->tbd"
+
+
+def with_softmax_over_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-2) @ v
+
+
+class MergedByAView(nn.Module):
+    """Heads are joined without a transpose, which is right of one query alone."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.q, self.k, self.v = heads, nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        inputs = ((self.q, query), (self.k, key), (self.v, value))
+        q, k, v = (layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer, x in inputs)
+        return attention(q, k, v).reshape(query.shape)
+
+
+WRONG = [
+    FromSamples,
+    FromSamplesByAComment,
+    OverQueries,
+    ValuesOfOtherSamples,
+    with_softmax_over_queries,
+    MergedByAView,
+]
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_no_layout_excuses_what_is_wrong_in_each_or_in_the_one_that_is_named(kind: Any) -> None:
+    analyses, _ = analyses_of(kind, {}, {}, UserSettings())
+    assert any(each.violations for each in analyses)

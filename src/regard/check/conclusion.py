@@ -14,6 +14,7 @@ from regard.check.diagnosis.verdict import findings_of
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.catalog import PROPERTIES
+from regard.check.properties.documented_axes import named_axes_differ
 from regard.check.properties.finding import Finding
 from regard.check.properties.smallest_input import smallest_input
 from regard.check.report import FoundMistake
@@ -25,7 +26,7 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.budget import SearchBudget
 from regard.check.search.construction import UnknownArgument
 from regard.check.search.subject import subject_of
-from regard.check.target import NotCallable, invocations
+from regard.check.target import AlwaysFails, Invocation, NotCallable, invocations
 from regard.check.target.invocation import EXAMPLE, from_factory
 from regard.check.target.names import constructor_meaning
 from regard.check.target.parse import InputFactory, parse_inputs
@@ -84,6 +85,28 @@ SCALES = frozenset(name for name, each in MISTAKES.items() if each.step == "scal
 REMEMBERING = frozenset({"stateful"})
 """Mistakes that are none where a call goes on from the one before, and that is right and can be cleared."""
 DECODING = frozenset({"cache-always", "cache-equals-whole"})
+OF_AXES = frozenset(
+    {
+        "attends-to-tokens",
+        "heads-apart",
+        "heads-paired",
+        "key-of-one-token",
+        "output-of-the-head",
+        "output-of-the-token",
+        "query-of-one-token",
+        "samples-apart",
+        "softmax-over-keys",
+        "sum-of-one-of-heads",
+        "sum-of-one-of-queries",
+        "value-heads-paired",
+        "value-of-one-token",
+        "value-of-the-key",
+        "value-of-the-sample",
+    }
+)
+"""Properties that are violated as well where what was taken for tokens, samples or heads is another of the three."""
+OF_ONE_QUERY = frozenset({"attends-to-tokens"})
+"""A property that is violated as well where several queries are handed over to code for one, which meets every key."""
 UNSEEN = frozenset({"keys-seen"})
 """A property that code for as many keys as queries need not have for other numbers."""
 CONTEXT = frozenset({"context-ignored"})
@@ -133,6 +156,8 @@ def _concluded(
     # The search comes first: code that counts its calls is not what it was after the many calls of the properties.
     searched, ended = _searched(implementation, args, settings, FIRST_RECIPES)
     analyses, failure = analyses_of(implementation, args, given, settings)
+    if isinstance(failure, AlwaysFails) and (isinstance(searched, InputError) or searched.verdict == "undetermined"):
+        return Findings(_name(implementation), undetermined=(str(failure),))
     if not analyses and isinstance(searched, InputError):
         raise _to_tell(searched, failure)
     if _takes_other_axes(searched, analyses):
@@ -148,7 +173,7 @@ def _concluded(
     is_seen = any(each.num_attentions for each in analyses) and not any(each.violations for each in analyses)
     if is_seen and (given or any(each.has_batch for each in analyses)):  # else it may not be meant for a batch
         searched = _without(searched, MIXED)
-    if is_seen and _is_refuted(searched, analyses):
+    if is_seen and (_is_refuted(searched, analyses) or any(each.is_relaid for each in analyses)):
         searched = _without(searched, {each.id for each in searched.mistakes})
     if _said(analyses) != "right":
         return _explained(_joined(searched, analyses, refused), analyses)
@@ -196,12 +221,46 @@ def analyses_of(
     inputs: Mapping[str, Any] | InputFactory,
     settings: UserSettings,
 ) -> tuple[list[Analysis], Exception | None]:
-    """What the properties say of some calls; why there are no more."""
+    """What the properties say of some calls; why there are no more.
+
+    Where they say that other axes are tokens, samples or heads than was taken for them, and with these in another
+    order, or with one query that was multiplied number by number, all is right, the call is meant so.
+    """
+    found, error = _analyzed(invocations(implementation, args=args, inputs=inputs, settings=settings))
+    violated = {each.property for each in found[0].violations} if found else set()
+    if violated and violated <= OF_AXES:
+        for calls in found[0].invocation.relaid(violated == OF_ONE_QUERY):
+            others, _ = _analyzed(calls)
+            is_right = _said(others) == "right" and all(each.is_of_scores for each in others)
+            if is_right and not named_axes_differ(others[0].invocation):
+                for each in others:
+                    each.is_relaid = True
+                others[0].findings.append(Finding("note", "axes-meant", "scores", _axes_meant(others[0])))
+                return others, None
+    return found, error
+
+
+def _axes_meant(analysis: Analysis) -> str:
+    """The order of the axes of each sequence, in words."""
+    told = []
+    for stream in analysis.invocation.streams:
+        names: dict[int | None, str] = {
+            stream.batch_axis: "batch",
+            stream.head_axis: "heads",
+            **dict.fromkeys(stream.token_axes, "tokens"),
+        }
+        axes = range(analysis.invocation.arguments[stream.argument].ndim)
+        told.append(f"{stream.argument} ({', '.join(names.get(axis, 'width') for axis in axes)})")
+    return f"it is called with {', '.join(told)}: in the order that is likelier it would be wrong"
+
+
+def _analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | None]:
+    """The analyses of some calls of one target, up to the first with a violation; why there are no more."""
     found: list[Analysis] = []
     unseen: Analysis | None = None
     first: dict[str, object] = {}
     try:
-        for invocation in invocations(implementation, args=args, inputs=inputs, settings=settings):
+        for invocation in calls:
             layout = {each.argument: (each.batch_axis, each.token_axes, each.head_axis) for each in invocation.streams}
             is_other = any(first.get(name, axes) != axes for name, axes in layout.items())
             if is_other and not (found and found[0].is_kind_alone):

@@ -46,7 +46,8 @@ _SIZES = {
     "embedding_size in_features embed d_embed key_size value_size q_dim k_dim v_dim in_dim c dmodel n_units size "
     "dim_in "
     "n_dim units model_width n_channels channels_in input_size dimensions dimension num_channels hidden_units ch "
-    "num_feat n_feat num_feats n_feats feat_dim feature_dim in_planes inplanes in_chans input_channels hidden_channels "
+    "num_feat n_feat num_feats n_feats feat_dim feature_dim in_planes inplanes in_chans in_channel channel hid_size "
+    "input_channels hidden_channels "
     "in_channels embed_dims emsize hid_dim n_hid nhid dim_q d_q c_s c_z c_m c_in c_q c_k c_v",
     "d_out": "d_out out_dim output_dim dim_out out_features out_channels",
     "d_context": "d_context context_dim kv_dim cross_dim d_memory kdim vdim d_ctx dim_context encoder_dim d_enc",

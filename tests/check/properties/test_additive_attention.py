@@ -118,6 +118,146 @@ def test_one_query_asks_where_several_would_meet_one_key_each(kind: type[nn.Modu
     assert [each.property for each in analyze(call).violations] == violations
 
 
+class Weighing(nn.Module):
+    """A decoder's state (1, batch, width) weighs an encoder's outputs (tokens, batch, width) (Luong et al. 2015)."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.of_keys, self.of_both = nn.Linear(hidden_size, hidden_size), nn.Linear(2 * hidden_size, hidden_size)
+        self.vector = nn.Parameter(torch.zeros(hidden_size))
+
+    def score(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        return (hidden * encoder_outputs).sum(2)
+
+    def forward(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        return self.score(hidden, encoder_outputs).t().softmax(dim=1).unsqueeze(1)
+
+
+class WeighingProjected(Weighing):
+    def score(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        return (hidden * self.of_keys(encoder_outputs)).sum(2)
+
+
+class WeighingBoth(Weighing):
+    def score(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        both = torch.cat((hidden.expand(len(encoder_outputs), -1, -1), encoder_outputs), 2)
+        return (self.vector * self.of_both(both).tanh()).sum(2)
+
+
+class WeighingSamples(WeighingBoth):
+    def forward(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        return self.score(hidden[[0]], encoder_outputs).softmax(dim=1).t().unsqueeze(1)
+
+
+@pytest.mark.parametrize("kind", [Weighing, WeighingProjected, WeighingBoth])
+def test_a_state_with_an_axis_of_one_token_weighs_a_sequence_whose_tokens_come_first(kind: type[nn.Module]) -> None:
+    calls = list(invocations(kind, args={}))
+    assert [(each.batch_axis, each.token_axes) for each in calls[0].streams] == [(1, (0,))] * 2
+    assert [calls[0].arguments[name].shape[0] for name in ("hidden", "encoder_outputs")] == [1, 7]
+    for each in calls:
+        assert (analyze(each).violations, designs(analyze(each))) == ([], ["weights-alone"])
+
+
+def test_weights_of_the_samples_are_seen_where_two_sequences_stand_side_by_side_in_one_product() -> None:
+    found = analyze(next(invocations(WeighingSamples, args={}))).violations
+    assert "softmax-over-keys" in [each.property for each in found]
+
+
+class OfTwoWidths(nn.Module):
+    """State and keys, of two widths, are side by side in one product."""
+
+    axis = 1
+
+    def __init__(self, enc_hid_dim: int, dec_hid_dim: int) -> None:
+        super().__init__()
+        self.of_both = nn.Linear(2 * enc_hid_dim + dec_hid_dim, dec_hid_dim)
+        self.vector = nn.Linear(dec_hid_dim, 1, bias=False)
+
+    def forward(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        states = hidden.unsqueeze(1).repeat(1, encoder_outputs.shape[1], 1)
+        scores = self.vector(self.of_both(torch.cat((states, encoder_outputs), 2)).tanh())
+        return (scores.softmax(self.axis) * encoder_outputs).sum(1)
+
+
+class OfTwoWidthsAndSamples(OfTwoWidths):
+    axis = 0
+
+
+@pytest.mark.parametrize(("kind", "is_right"), [(OfTwoWidths, True), (OfTwoWidthsAndSamples, False)])
+def test_two_widths_side_by_side_in_one_product_are_added(kind: type[nn.Module], is_right: bool) -> None:
+    call = next(invocations(kind, args={}))
+    assert [call.arguments[name].shape for name in ("hidden", "encoder_outputs")] == [(2, 12), (2, 7, 24)]
+    analysis = analyze(call)
+    assert "softmax-over-keys" in [each.property for each in analysis.violations] or is_right
+    assert (analysis.violations, designs(analysis)) == ([], ["additive-scores"]) or not is_right
+
+
+class OfPaddedTokensFirst(OfTwoWidths):
+    """The tokens of the keys come first, those of the mask do not, and weights alone are returned."""
+
+    def forward(self, hidden: Tensor, encoder_outputs: Tensor, mask: Tensor) -> Tensor:
+        keys = encoder_outputs.permute(1, 0, 2)
+        pairs = torch.cat((hidden.unsqueeze(1).expand(-1, keys.shape[1], -1), keys), 2)
+        scores = self.vector(self.of_both(pairs).tanh()).squeeze(2)
+        return scores.masked_fill(mask == 0, -1e10).softmax(1)
+
+
+def test_the_mask_of_the_keys_that_a_state_asks_has_no_axis_of_queries() -> None:
+    call = next(invocations(OfPaddedTokensFirst, args={}))
+    assert [tuple(each.shape) for each in call.arguments.values()] == [(2, 12), (7, 2, 24), (2, 7)]
+    assert (analyze(call, masks=True).violations, designs(analyze(call))) == ([], ["weights-alone"])
+
+
+class OfALayer(OfTwoWidths):
+    """The state is that of a recurrent layer: (layers, batch, width)."""
+
+    def forward(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        return super().forward(hidden[-1], encoder_outputs)
+
+
+def test_a_state_may_have_an_axis_of_layers_in_front() -> None:
+    call = next(invocations(OfALayer, args={}))
+    assert [(each.batch_axis, each.token_axes) for each in call.streams] == [(1, (0,)), (0, (1,))]
+    assert (analyze(call).violations, designs(analyze(call))) == ([], ["additive-scores"])
+
+
+class OfAGraph(nn.Module):
+    """Nodes, two by two side by side, times one vector (Velickovic et al. 2018)."""
+
+    axis = 1
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.project, self.vector = nn.Linear(in_features, out_features), nn.Parameter(torch.zeros(2 * out_features, 1))
+
+    def forward(self, h: Tensor, adj: Tensor) -> Tensor:
+        nodes, count = self.project(h), len(h)
+        pairs = torch.cat((nodes.repeat_interleave(count, 0), nodes.repeat(count, 1)), 1).view(count, count, -1)
+        scores = nn.functional.leaky_relu((pairs @ self.vector).squeeze(2), 0.2)
+        return scores.masked_fill(adj == 0, -torch.inf).softmax(self.axis) @ nodes
+
+
+class OfAGraphByColumns(OfAGraph):
+    axis = 0
+
+
+def test_nodes_of_a_graph_side_by_side_are_a_design_and_their_softmax_is_judged() -> None:
+    analysis = analyze(next(invocations(OfAGraph, args={})))
+    assert (analysis.violations, designs(analysis)) == ([], ["additive-scores"])
+    violations = analyze(next(invocations(OfAGraphByColumns, args={}))).violations
+    assert "softmax-over-keys" in [each.property for each in violations]
+
+
+def pooled_by_one_query(x: Tensor, query: Tensor) -> Tensor:
+    return ((x @ query / x.shape[-1] ** 0.5).softmax(-1)[..., None] * x).sum(-2)
+
+
+def test_a_query_beside_nothing_but_tokens_may_be_one_vector() -> None:
+    call = next(invocations(pooled_by_one_query, args={}))
+    assert (call.arguments["query"].shape, call.square) == ((12,), False)
+    assert (analyze(call).violations, analyze(call).complete) == ([], True)
+
+
 def test_a_softmax_over_the_samples_that_ask_is_seen() -> None:
     found = analyze(next(invocations(OfSamples, args={}))).violations
     assert "softmax-over-keys" in [each.property for each in found]

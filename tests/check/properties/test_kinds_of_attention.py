@@ -30,6 +30,28 @@ def over_channels(x: Tensor) -> Tensor:
     return v @ scores.softmax(-1)
 
 
+def over_channels_of_a_grid(x: Tensor) -> Tensor:
+    """The same of maps of features (batch, channels, rows, columns), each number of its neighbours (Restormer)."""
+    q, k, v = F.conv2d(x, drawn(18, 1, 3, 3, seed=0) / 3, padding=1, groups=6).flatten(2).chunk(3, 1)
+    scores = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
+    return (scores.softmax(-1) @ v).reshape(x.shape)
+
+
+def gated(x: Tensor, *, over_tokens: bool = True, axis: int | None = None) -> Tensor:
+    """Squeeze-and-excitation: a share of each channel."""
+    scores = (x.mean(1, keepdim=True) if over_tokens else x) @ drawn(8, 3, seed=0) @ drawn(3, 8, seed=1)
+    return x * (scores.sigmoid() if axis is None else scores.softmax(axis))
+
+
+def with_averaged_heads(x: Tensor, *, joined: bool = False) -> Tensor:
+    """Heads of one value, whose results are averaged (temporal fusion transformer)."""
+    q, k = (x @ drawn(8, 8, seed=seed) for seed in range(2))
+    v = x @ drawn(8, 4, seed=2)
+    parts = zip(q.chunk(2, -1), k.chunk(2, -1), strict=True)
+    read = [(one @ other.mT / 2).softmax(-1) @ v for one, other in parts]
+    return torch.cat(read, -1) if joined else torch.stack(read, 2).mean(2)
+
+
 def of_softmaxed_keys(x: Tensor) -> Tensor:
     """Efficient attention: a softmax of the queries over the channels, one of the keys over the tokens."""
     q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
@@ -38,6 +60,23 @@ def of_softmaxed_keys(x: Tensor) -> Tensor:
 
 def test_channels_that_attend_to_channels_are_a_design() -> None:
     assert names(of_x(over_channels)) == [("design", "linear-attention")]
+
+
+def test_channels_of_neighbouring_places_that_attend_to_channels_are_a_design() -> None:
+    call = tokens_call(over_channels_of_a_grid, drawn(2, 6, 3, 4, seed=0))
+    call.streams = [Stream("x", "x", 0, (2, 3))]
+    assert names(call) == [("design", "linear-attention")]
+
+
+@pytest.mark.parametrize("axis", [None, -1])
+def test_shares_of_channels_that_are_of_all_tokens_are_a_design(axis: int | None) -> None:
+    assert names(of_x(partial(gated, axis=axis))) == [("design", "channel-gate")]
+    assert analyze(of_x(partial(gated, axis=axis, over_tokens=False))).num_attentions == 0
+
+
+def test_heads_that_are_averaged_are_a_design() -> None:
+    assert names(of_x(with_averaged_heads)) == [("design", "heads-averaged")]
+    assert names(of_x(partial(with_averaged_heads, joined=True))) == []
 
 
 def test_keys_that_are_multiplied_by_values_first_are_a_design() -> None:

@@ -13,7 +13,7 @@ from property_cases import joined, split
 from regard.check.conclusion import analyses_of, conclude
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.names import call_meaning
-from regard.check.target.usage import called_with, divides, has_fields, is_step
+from regard.check.target.usage import called_with, compared_with, divides, has_fields, is_called, is_step, is_tested
 from regard.errors import InputError
 
 # The text. ------------------------------------------------------------------------------------------------------------
@@ -31,6 +31,44 @@ from regard.errors import InputError
 )
 def test_what_is_read_by_names_is_a_config(source: str, name: str, found: bool) -> None:
     assert has_fields(source, name) is found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("kind == 'one' or kind == 'two'", ["one", "two"]),
+        ("def __init__(self, kind):\n    self.k = kind\n    self.k in ('one', 'two')", ["one", "two"]),
+        ("def __init__(self, c):\n    self.k = c.kind\n    self.k != 'one'", ["one"]),
+        ("c['kind'] == 'one'", ["one"]),
+        ("def __init__(self, c):\n    self.kind = c.other\n    self.kind == 'one'", []),
+        ("other == 'one'", []),
+        ("kind == 1", []),
+    ],
+)
+def test_an_argument_is_one_of_the_texts_that_it_is_compared_with(source: str, found: list[str]) -> None:
+    assert compared_with(source, "kind") == found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("if c.on: pass", True),
+        ("x = 1 if on else 2", True),
+        ("y = not on", True),
+        ("if on and other: pass", True),
+        ("def __init__(self, on):\n    self.o = on\n    if self.o: pass", True),
+        ("def __init__(self, c):\n    self.on = getattr(c, 'on', True)\n    if self.on: pass", False),
+        ("if on is not None: pass", False),
+        ("if on > 3: pass", False),
+    ],
+)
+def test_what_is_done_or_not_by_an_argument_alone_is_told_by_a_flag(source: str, found: bool) -> None:
+    assert is_tested(source, "on") is found
+
+
+@pytest.mark.parametrize(("source", "found"), [("f(x)", 1), ("f(x, y)", 2), ("self.f(x)", None), ("g(f)", None)])
+def test_an_argument_of_a_call_may_be_called(source: str, found: int | None) -> None:
+    assert is_called(source, "f") == found
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from regard.check.properties.caches import cache_findings
 from regard.check.properties.call_effects import call_effect_findings
 from regard.check.properties.cancelled_queries import cancelled_query
 from regard.check.properties.crossed_masks import crossed_mask_findings
-from regard.check.properties.designs import learned_memory, summarized_keys, through_summaries
+from regard.check.properties.designs import channel_gate, learned_memory, summarized_keys, through_summaries
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.documented_axes import documented_axes_findings
 from regard.check.properties.empty_parts import with_whole_parts
@@ -52,6 +52,7 @@ OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"}) | BY_HAND
 """Notes that leave open whether it is attention."""
 MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
+OF_SCORES = frozenset({"additive-scores", "scores-of-two-tokens", "weights-alone"})
 UNLIKE_UNMASKED = frozenset(
     {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later", MIXED}
 )
@@ -91,6 +92,8 @@ class Analysis:
     """Whether its masks and flags were judged as well."""
     is_first: bool = True
     """Whether it was the first call of its target."""
+    is_relaid: bool = False
+    """Whether it is of a call in another order of the axes than the likeliest, in which it would be wrong."""
     missing: list[str] = field(default_factory=list)
     """What could not be looked at, and why."""
 
@@ -108,6 +111,11 @@ class Analysis:
     def has_scores(self) -> bool:
         """Whether scores of one query and one key were seen in it."""
         return any((each.kind, each.property) == ("holds", "scores-of-two-tokens") for each in self.findings)
+
+    @property
+    def is_of_scores(self) -> bool:
+        """Whether what was found in it are scores of a query and a key, and no kind of attention without them."""
+        return any(each.property in OF_SCORES and each.kind != "violation" for each in self.findings)
 
     @property
     def violations(self) -> list[Finding]:
@@ -154,6 +162,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     given = [each.argument for each in invocation.streams]
     run = tagged_run(first, given)
     instances = attentions_of(run)
+    added = run
     if not any(each in run.bilinear for instance in instances for each in instance.scores):
         added = tagged_run(first, given, additive=True)
         instances = _among(added, attentions_of(added)) or instances
@@ -166,7 +175,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
             analysis.findings += sums or normalizer_findings(invocation, instances)
     elif not instances:
-        _judge_unseen(analysis, run)
+        _judge_unseen(analysis, run, added)
     else:
         analysis.num_attentions = len(instances)
         analysis.modules = list(dict.fromkeys(each.module for each in instances))
@@ -323,13 +332,14 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += cache_findings(invocation, instances)
 
 
-def _judge_unseen(analysis: Analysis, run: TaggedRun) -> None:
-    """What is found of a call in whose steps no weights meet values."""
+def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
+    """What is found of a call in whose steps no weights meet values, where scores are multiplied, or else added."""
     invocation = analysis.invocation
-    analysis.findings += weights_alone(run, invocation)
-    memory = learned_memory(run) if not analysis.findings else None
-    if memory is not None:
-        analysis.findings.append(memory)
+    analysis.findings += list(weights_alone(run, invocation)) or list(weights_alone(added, invocation))
+    if not analysis.findings:
+        of_tokens = influence_of(invocation, run.trace, keep=lambda source: source.kind == "token")
+        known = learned_memory(run) or channel_gate(run, of_tokens, invocation)
+        analysis.findings += [] if known is None else [known]
     if not analysis.findings:
         found = read_findings(invocation, run, with_fresh_tokens(invocation), evidence_of_tables(invocation))
         analysis.missing += [each.message for each in found if each.property in OPEN_QUESTIONS]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from regard.check.properties.chosen_keys import chosen_key_findings
-from regard.check.properties.designs import differential, subtracted_scores
+from regard.check.properties.designs import averaged_heads, differential, subtracted_scores
 from regard.check.properties.documentation import documentation_of, name_and_documentation
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
@@ -93,6 +93,9 @@ def attention_findings(
     if not evidence.base.instance.run.additive:
         learned = list(relative_logit_findings(invocation, evidence))
         yield from learned or position_findings(evidence, documentation_of(invocation.target))
+    averaged = averaged_heads(evidence.base)
+    if averaged is not None:
+        yield averaged
     yield from projected_once(evidence)
     if evidence.base.streams == tuple(evidence.roles):
         yield from output_findings(invocation, evidence, frozen)

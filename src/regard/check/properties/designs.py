@@ -9,10 +9,14 @@ from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.contractions import Contraction
+from regard.check.roles.influence import Influence
 from regard.check.roles.instances import SEVERAL, SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.table import AttentionTable
+from regard.check.target import Invocation
 
 __all__ = [
+    "averaged_heads",
+    "channel_gate",
     "differential",
     "learned_memory",
     "rectified",
@@ -23,6 +27,7 @@ __all__ = [
 ]
 
 
+GATES = frozenset({"sigmoid", "hardsigmoid", *SOFTMAXES})
 RECTIFIERS = frozenset({"relu", "clamp", "clamp_min", "maximum", "threshold"})
 
 SAME = 1e-8
@@ -134,6 +139,62 @@ def learned_memory(run: TaggedRun) -> Finding | None:
         if float((weights.sum(-1) - 1).abs().max()) <= SUM_TOLERANCE:
             message = "keys and values are learned: tokens attend to them, not to one another (external attention)"
             return Finding("design", "learned-memory", "scores", message, each.operation.location)
+    return None
+
+
+def channel_gate(run: TaggedRun, influence: Influence, invocation: Invocation) -> Finding | None:
+    """A share of each channel, of all tokens, that every token is multiplied by (squeeze-and-excitation), or alone.
+
+    None of anything else, as where queries meet keys.
+
+    Args:
+        run: of the call.
+        influence: of its tokens.
+        invocation: the call.
+    """
+    if run.bilinear or not influence.runs:
+        return None
+    shapes = [(invocation.arguments[each.argument].shape, each.token_axes) for each in invocation.streams]
+    # Where sizes coincide, a call with others has told whether a share is of a channel or of a token.
+    sizes = {shape[axis] for shape, axes in shapes for axis in axes if [*shape].count(shape[axis]) == 1}
+    for gate in run.trace:
+        made = gate.outputs[0] if gate.name in GATES else None
+        if made is None or sizes & {*made.shape}:
+            continue
+        depends = influence.of(gate.index, 0, output=True)
+        if not bool(depends.any()) or bool((depends.any(0) & ~depends.all(0)).any()):
+            continue
+        is_used = any(
+            operation.name == "mul"
+            and {each.storage for each in operation.inputs} > {made.storage}
+            and operation.outputs[0].data.numel() > made.data.numel()
+            for operation in run.trace.operations[gate.index :]
+        )
+        if is_used or any(each.storage == made.storage for each in run.trace.outputs):
+            message = (
+                "each channel has a share, made of all tokens, and no token reads another one (channel attention, "
+                "squeeze-and-excitation)"
+            )
+            return Finding("design", "channel-gate", "weights", message, gate.location)
+    return None
+
+
+def averaged_heads(table: AttentionTable) -> Finding | None:
+    """Heads whose results are averaged, not joined (temporal fusion transformer); None of all others."""
+    run, scores = table.instance.run, table.values.score
+    owner = scores.amax(-1).clamp(min=0)
+    head, token = (torch.full((run.num_tags + 1,), -1) for _ in range(2))
+    tags = [torch.arange(e.output.data.numel()) + run.first_tag[e.operation.index] for e in table.instance.sums]
+    head[torch.cat(tags)], token[torch.cat(tags)] = table.head[owner], table.query.token[owner]
+    for operation in run.trace.operations[table.instance.sums[0].operation.index :]:
+        axes = operation.args[1] if operation.name in ("mean", "sum") and len(operation.args) > 1 else None
+        if not isinstance(axes, list | tuple) or len(axes) != 1:
+            continue
+        heads, tokens = (each[run.tags.inputs[operation.index][0]].movedim(axes[0], -1) for each in (head, token))
+        is_of_all = heads.shape[-1] == table.num_heads > 1 and bool((heads >= 0).all() & (heads.diff() != 0).all())
+        if is_of_all and bool((tokens == tokens[..., :1]).all()):
+            message = "the heads' results are averaged, not joined (interpretable multi-head attention)"
+            return Finding("design", "heads-averaged", "heads joined", message, operation.location)
     return None
 
 

@@ -11,10 +11,12 @@ from torch import nn
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.signature import source_of
 
-__all__ = ["documented_axes_findings"]
+__all__ = ["documented_axes_findings", "named_axes_differ"]
 
 _SHAPE = re.compile(r"[(\[]\s*(\w+(?:\s*(?:,|x|\u00d7)\s*\w+){1,2})\s*[)\]]")
+_COMMENT = re.compile(r"#.*")
 _BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
 _BATCH = re.compile(r"b|bs|bsz|batch(_?size)?", re.I)
 _TOKENS = re.compile(r"[tls]|\w*(seq|len|time|tokens)\w*", re.I)
@@ -43,6 +45,22 @@ def documented_axes_findings(invocation: Invocation) -> list[Finding]:
     message = f"its documentation says ({', '.join(names)}), but attention runs over axis {stream.token_axes[0]} of "
     message += f"{stream.argument}, the batch, and axis {stream.batch_axis} stays apart"
     return [Finding("violation", "axes-as-documented", "scores", message)]
+
+
+def named_axes_differ(invocation: Invocation) -> bool:
+    """Whether the code, or a comment in it, names an axis of the batch as one that attention was seen to run over."""
+    source = source_of(invocation.target)
+    written = [each for comment in _COMMENT.findall(source) for each in _SHAPE.findall(comment)]
+    for stream in invocation.streams:
+        name = re.escape(stream.argument)
+        unpacked = re.findall(rf"^\s*(\w+(?:\s*,\s*\w+)+)\s*=\s*{name}\.(?:shape|size\(\))\s*$", source, re.M)
+        single = re.findall(rf"(\w+)\s*=\s*{name}\.(?:shape\[|size\(\s*)(\d)", source)
+        axes = invocation.arguments[stream.argument].ndim
+        named = [names for each in (*written, *unpacked) if len(names := _BETWEEN.split(each)) == axes]
+        named += [["_"] * int(axis) + [one] for one, axis in single]
+        if any(_BATCH.fullmatch(each[axis]) for each in named for axis in stream.token_axes if axis < len(each)):
+            return True
+    return False
 
 
 def _documented(target: Any) -> Iterator[list[str]]:

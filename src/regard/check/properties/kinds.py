@@ -61,7 +61,8 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
 def _tokens(instance: AttentionInstance, place: tuple[int, int], influence: Influence, streams: list[str]) -> Tensor:
     """The token of each number of a factor.
 
-    One that was divided by a norm over the tokens, or is a softmax over them, is of the token of its projection.
+    One that was divided by a norm over the tokens, or is a softmax over them, is of the token of its projection; of a
+    convolution of neighbours, of the place at which it stands.
     """
     run = instance.run
     found = owners(influence.of(*place).flatten(1), influence, streams).token
@@ -69,6 +70,11 @@ def _tokens(instance: AttentionInstance, place: tuple[int, int], influence: Infl
     for index in run.owner_of(tags):
         first = run.first_tag[index]
         of_source = owners(influence.of(index, 0, output=True).flatten(1), influence, streams).token
+        operation = run.trace.operations[index]
+        if operation.name == "convolution":
+            made = operation.outputs[0].data
+            places = torch.arange(made[0, 0].numel()).expand(*made.shape[:2], -1).flatten()
+            of_source = torch.where(of_source == SEVERAL, places, of_source)
         mine = (tags >= first) & (tags < first + len(of_source)) & (found < 0)
         found = torch.where(mine, of_source[(tags - first).clamp(0, len(of_source) - 1)], found)
     return found

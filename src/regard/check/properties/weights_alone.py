@@ -38,7 +38,8 @@ def weights_alone(run: TaggedRun, invocation: Invocation) -> Iterator[Finding]:
             ):
                 if not _is_returned(run, operation):
                     continue
-                message = "weights alone: a softmax of q . k is returned, and no values are summed by it"
+                of = "added queries and keys" if run.additive else "q . k"
+                message = f"weights alone: a softmax of {of} is returned, and no values are summed by it"
                 yield Finding("design", "weights-alone", "weighted sum", message, scores.operation.location)
                 yield from _axis(run, invocation, scores, operation)
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 
@@ -12,7 +13,7 @@ from regard.check.roles.influence import Influence
 from regard.check.roles.tags import TaggedTrace
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["additive_scores", "pairwise_sums", "scores_of_parts"]
+__all__ = ["additive_scores", "concatenated_scores", "concatenations", "pairwise_sums", "scores_of_parts"]
 
 
 def pairwise_sums(influence: Influence) -> Iterator[Operation]:
@@ -30,6 +31,33 @@ def pairwise_sums(influence: Influence) -> Iterator[Operation]:
         one, other = (_streams_of(influence, operation.index, number) for number in (0, 1))
         if one and other and (all(is_repeated) or not one & other):
             yield operation
+
+
+def concatenations(influence: Influence, products: Iterable[Contraction]) -> Iterator[Contraction]:
+    """Sums of queries and keys that are written as one product, of both side by side and a matrix.
+
+    Each factor is the terms of one side, as many of both: of the fewer ones the last is repeated.
+    """
+    beside = {each.outputs[0].storage: each for each in influence.base if each.name == "cat"}
+    for product in products:
+        for place, terms, side in (
+            (product.left_place, product.left_terms, product.left),
+            (product.right_place, product.right_terms, product.right),
+        ):
+            joined = beside.get(side.storage)
+            if joined is None or side.data.numel() != joined.outputs[0].data.numel() or len(joined.inputs) != 2:
+                continue
+            if not all(bool(influence.of(joined.index, number).any()) for number in (0, 1)):
+                continue
+            sides = [torch.full(each.shape, number) for number, each in enumerate(joined.inputs)]
+            axis = joined.args[1] if len(joined.args) > 1 else 0
+            columns = torch.cat(sides, axis).flatten()[terms]  # (elements, terms)
+            found = [(columns[0] == number).nonzero().flatten() for number in (0, 1)]
+            if not all(map(len, found)) or not bool((columns == columns[:1]).all()):
+                continue
+            most = torch.arange(max(map(len, found)))
+            one, other = (terms[:, each[most.clamp(max=len(each) - 1)]] for each in found)
+            yield Contraction(product.operation, side, side, place, place, one, other)
 
 
 def _streams_of(influence: Influence, operation: int, number: int) -> set[str]:
@@ -76,6 +104,51 @@ def additive_scores(
             break
 
 
+def concatenated_scores(
+    joined: Iterable[Contraction],
+    products: Iterable[Contraction],
+    trace: Trace,
+    tags: TaggedTrace,
+    first: Mapping[int, int],
+) -> Iterator[Contraction]:
+    """The same of queries and keys side by side: one product, or a vector times a function of it; see there.
+
+    Args:
+        joined: the products of both, from `concatenations`.
+        products: all products of the run.
+        trace: of the run.
+        tags: of the run, with the elements of the products.
+        first: by the index of a product, the tag of its first number.
+    """
+    of_both = list(joined)
+    if not of_both:
+        return
+    for product in products:
+        if not _are_taken(product.operation, trace, tags, first):
+            continue
+        for one in of_both:
+            if one.operation is product.operation:
+                yield one
+                break
+            factors = (product.left_place, product.left_terms), (product.right_place, product.right_terms)
+            found = [
+                tags.inputs[at][number].flatten()[terms] - first[one.operation.index] for (at, number), terms in factors
+            ]
+            of_one = [each for each in found if bool(((each >= 0) & (each < one.output.data.numel())).all())]
+            if of_one:
+                places = of_one[0][:, 0]
+                left, right = one.left_terms[places], one.right_terms[places]
+                yield replace(one, operation=product.operation, left_terms=left, right_terms=right)
+                break
+
+
+def _are_taken(made: Operation, trace: Trace, tags: TaggedTrace, first: Mapping[int, int]) -> bool:
+    """Whether a softmax takes the numbers of an operation, or what was made of them one by one."""
+    start, end = first[made.index], first[made.index] + made.outputs[0].data.numel()
+    taken = [tags.inputs[each.index][0] for each in trace if each.name in ("_softmax", "_safe_softmax")]
+    return any(bool(((found >= start) & (found < end)).any()) for found in taken)
+
+
 def scores_of_parts(
     sums: Iterable[Operation], trace: Trace, tags: TaggedTrace, first: Mapping[int, int]
 ) -> Iterator[Contraction]:
@@ -87,10 +160,8 @@ def scores_of_parts(
         tags: of the run, with the elements of the sums.
         first: by the index of a sum, the tag of its first number.
     """
-    taken = [tags.inputs[each.index][0] for each in trace if each.name in ("_softmax", "_safe_softmax")]
     for each in sums:
-        count = each.outputs[0].data.numel()
-        if any(bool(((found >= first[each.index]) & (found < first[each.index] + count)).any()) for found in taken):
+        if _are_taken(each, trace, tags, first):
             shape, (left, right) = each.outputs[0].data.shape, each.inputs
             terms = [
                 torch.arange(side.data.numel()).reshape(side.data.shape).expand(shape).reshape(-1, 1)

@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 
 from regard.check.location import CodeLocation
-from regard.check.roles.additive import additive_scores, pairwise_sums, scores_of_parts
+from regard.check.roles.additive import (
+    additive_scores,
+    concatenated_scores,
+    concatenations,
+    pairwise_sums,
+    scores_of_parts,
+)
 from regard.check.roles.contractions import Contraction, contractions
 from regard.check.roles.head_mixing import mixed_heads, mixing_products
 from regard.check.roles.influence import Influence
@@ -133,6 +139,7 @@ def tagged_run(influence: Influence, inputs: Sequence[str] = (), *, additive: bo
     tags = tagged(trace, sources, given, _mixing(trace, products, bilinear, depends, first))
     if additive:
         bilinear = list(additive_scores(sums, products, tags, first, depends))
+        bilinear += concatenated_scores(concatenations(influence, products), products, trace, tags, first)
         bilinear = bilinear or list(scores_of_parts(sums, trace, tags, first))
     streams = {
         each.operation.index: _streams_of(influence, each.left_place) | _streams_of(influence, each.right_place)

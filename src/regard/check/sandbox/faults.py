@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import linecache
 import sysconfig
 import traceback
 from pathlib import Path
 
 import torch
 
+from regard.check.location import CodeLocation
 from regard.check.sandbox.answer import error_text, first_line
 
-__all__ = ["fault_reason"]
+__all__ = ["fault_reason", "user_line"]
 
 PACKAGE = Path(__file__).parents[2]
 LIBRARIES = (Path(sysconfig.get_path("stdlib")), Path(torch.__file__).parent)
@@ -27,20 +29,34 @@ def fault_reason(error: BaseException) -> str | None:
     Args:
         error: as it was caught; the deepest line that is no library's tells whose it is.
     """
-    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        file = Path(frame.f_code.co_filename)
-        if not file.is_absolute() or (_is_library(file) and PACKAGE not in file.parents):
-            continue
-        if frame.f_code.co_name in PASSED_THROUGH:
-            continue
-        if PACKAGE not in file.parents:
-            return None
+    found = _deepest(error)
+    if found is not None and PACKAGE in (file := found[0]).parents:
+        line = found[1]
         place = f"regard/{file.relative_to(PACKAGE).as_posix()}:{line}"
         text = first_line(error_text(error))[:MAX_CHARACTERS]
         return (
             f"a fault of regard's, not of your code: {text}, at {place}; please report it to the authors of regard, "
             "with this line and the code that was checked"
         )
+    return None
+
+
+def user_line(error: BaseException) -> CodeLocation | None:
+    """The line of the user's code at which an error was raised; None where that was in regard's own."""
+    found = _deepest(error)
+    if found is None or PACKAGE in found[0].parents:
+        return None
+    file, line = str(found[0]), found[1]
+    return CodeLocation(file, line, linecache.getline(file, line).strip())
+
+
+def _deepest(error: BaseException) -> tuple[Path, int] | None:
+    """The deepest line of an error that is no library's."""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        file = Path(frame.f_code.co_filename)
+        is_known = file.is_absolute() and (not _is_library(file) or PACKAGE in file.parents)
+        if is_known and frame.f_code.co_name not in PASSED_THROUGH:
+            return file, line
     return None
 
 

@@ -21,7 +21,7 @@ class BestFirst(Generic[Result]):
         self._options = {name: count for name, count in options.items() if count > 1}
         self._attempt, self._max_tries = attempt, max_tries
         self.tries = 0
-        self.error = ""
+        self.failure: Failed | None = None
         """Of the first try, or of one that came farther."""
         self.farthest = -1
 
@@ -44,11 +44,11 @@ class BestFirst(Generic[Result]):
             self.tries += 1
             try:
                 yield self._attempt(dict(choices))
-                progress = self.farthest
+                progress = max(self.farthest, 0)
             except Failed as failed:
                 progress = failed.progress
                 if progress > self.farthest:
-                    self.farthest, self.error = progress, str(failed)
+                    self.farthest, self.failure = progress, failed
             for name, count in self._options.items():
                 for index in range(count):
                     other = {**choices, name: index}

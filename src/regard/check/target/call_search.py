@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
 from regard.check.target.draft import Draft, grids, token_counts, widths
@@ -18,21 +20,24 @@ from regard.check.target.influence import Influence, depends, given_stream
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.mask_values import MASK_FORMS
 from regard.check.target.names import call_meaning
+from regard.check.target.numpy_by_torch import names_numpy
 from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, check_rotated, rope_widths
 from regard.check.target.preparation import embeds
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import MATRICES, STREAMS, Argument
 from regard.check.target.sizes import Sizes
 from regard.check.target.user_inputs import UserInputs
-from regard.check.target.values import ABSENT, STATE, TEXT, candidates
+from regard.check.target.values import ABSENT, LAYER_STATE, STATE, TEXT, VECTOR, candidates
 
-__all__ = ["Budget", "CallPlan", "search_calls"]
+__all__ = ["ONE_QUERY", "Budget", "CallPlan", "search_calls"]
 
 WEIGHT_STORES = ("rectangular", "rectangular, out-in", "in-out", "out-in", "per head")
 ONE_QUERY = "one query"
 """The choice of lengths by which one query is beside several keys, as in a step of a decoder."""
 IN_PLACE = re.compile(r"modified in-?place|leaf Variable that requires grad .*in-place")
 """What PyTorch says of writing in place where it keeps track of gradients, and only there."""
+FAR = 1 << 30
+"""The progress of a call that runs to its end."""
 ROLES = {"image": "x"}
 """The role of a stream in a report, where it is another."""
 
@@ -49,19 +54,21 @@ class CallPlan:
     """For each choice, the name of the candidate that is taken."""
     user_inputs: UserInputs = field(default_factory=UserInputs)
     settings: UserSettings = field(default_factory=UserSettings)
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """The candidates of some choices that no other is tried beside."""
 
     def options(self, target: Any, sizes: Sizes) -> dict[str, list[str]]:
         """For each choice the names of its candidates, the likeliest first."""
         roles = {each.role for each in self.arguments if each.name not in self.user_inputs.names}
         found = {"lengths": ["other", "same"] if roles & {"k", "v", "context"} else ["same"]}
-        if {"q", "k"} <= roles and "documents" not in roles:
+        if ({"q", "k"} <= roles or {"x", "context"} <= roles) and "documents" not in roles:
             found["lengths"].append(ONE_QUERY)
         if "boundaries" in roles:
             found["lengths"] = ["same"]
         if not {"ids", "image"} >= roles & set(STREAMS) or not roles or ("ids" in roles and not embeds(target)):
             found["width"] = _distinct(widths(target, sizes))
         if roles & {"k", "v", "context"}:
-            found["context width"] = _distinct({"d_context": sizes.d_context} | widths(target, sizes))[:3]
+            found["context width"] = _distinct(_context_widths(target, sizes))[:4]
         found["tokens"] = _distinct(token_counts(target, sizes))
         if "image" in roles:
             found["image"] = ["image", "224", "32"]
@@ -77,19 +84,23 @@ class CallPlan:
             required = {each.role for each in self.arguments if each.required}
             is_square = "size d_model" in required and "size d_head" not in required
             found["weights"] = [each for each in WEIGHT_STORES if not (is_square and each.startswith("rectangular"))]
-        arrays = re.search(r"\b(?:np|numpy)\.", self.source) is not None and "torch" not in self.source
+        arrays = names_numpy(target) and "torch" not in self.source
         found["numbers"] = ["arrays", "tensors"] if arrays else ["tensors"]
         for each in self.arguments:
             if each.name not in self.user_inputs.names:
-                found[f"argument {each.name}"] = list(candidates(each, target, self.source))
-                if STATE in found[f"argument {each.name}"] and not self._may_have_a_state:
-                    found[f"argument {each.name}"].remove(STATE)
-                elif STATE in found[f"argument {each.name}"] and call_meaning(each.name) is None:
+                several = list(candidates(each, target, self.source))
+                left_out = set() if self._may_have_a_state else {STATE}
+                left_out |= set() if self._may_have_a_state and self.layout.letters == "btd" else {LAYER_STATE}
+                left_out |= set() if "y" in self.layout.letters else {TEXT}
+                left_out |= {VECTOR} if {one.role for one in self.arguments} & {"k", "v", "context"} else set()
+                if self._may_have_a_state and each.role == "mask":  # of a state's keys, which have no axis of queries
+                    several.sort(key=lambda one: one.endswith(" bk"), reverse=True)
+                    several.sort(key=lambda one: one != "none")
+                found[f"argument {each.name}"] = [one for one in several if one not in left_out]
+                if STATE in several and self._may_have_a_state and call_meaning(each.name) is None:
                     # A sequence of as many tokens as there are keys runs by accident where a state is meant.
                     found["lengths"] = found.pop("lengths")
-                if TEXT in found[f"argument {each.name}"] and "y" not in self.layout.letters:
-                    found[f"argument {each.name}"].remove(TEXT)
-        return found
+        return found | {name: [choice] for name, choice in self.fixed.items()}
 
     @property
     def _may_have_a_state(self) -> bool:
@@ -167,7 +178,7 @@ class CallPlan:
             tokens = sizes.image if self.choices["image"] == "image" else int(self.choices["image"])
         keys = tokens if choice("lengths", "other") == "same" else sizes.context
         tokens = 1 if choice("lengths") == ONE_QUERY else tokens
-        context = {"d_context": sizes.d_context, **width}.get(choice("context width", "d_context"), wide)
+        context = _context_widths(target, sizes).get(choice("context width", "d_context"), wide)
         draft = Draft(target, self.source, sizes, self.layout, tokens, keys, wide, context)
         draft.grid = next((each for each in grids(target) if f"{each[0]}x{each[1]}" == choice("grid")), draft.grid)
         draft.grouped = choice("heads") == "grouped"
@@ -212,6 +223,8 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
                 raise
             tried = replace(plan, choices={**choices, "gradients": "off"})
             result = tried.invocation(target, sizes).run()
+        if result is None:
+            raise Failed("returns None", FAR, _first_line(target))
         outputs = invocation.outputs(result)
         if not any(each.numel() > 1 for each in outputs):
             raise Failed("it returned no tensor of floats")
@@ -232,7 +245,19 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
         yield _with_open_masks(_with_turning_tables(each, target, sizes), target, sizes)
     yield from broken[:1]
     if not found and not broken:
-        raise Failed(search.error, search.farthest)
+        raise search.failure or Failed("nothing was tried")
+
+
+def _first_line(target: Any) -> CodeLocation | None:
+    """Where the code of a call begins."""
+    code = getattr(
+        target.forward if isinstance(target, nn.Module) else getattr(target, "__func__", target), "__code__", None
+    )
+    if code is None:
+        return None
+    return CodeLocation(
+        code.co_filename, code.co_firstlineno, linecache.getline(code.co_filename, code.co_firstlineno).strip()
+    )
 
 
 def _of_one_query(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
@@ -241,20 +266,25 @@ def _of_one_query(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
     As by Bahdanau's decoder, whose query (batch, 1, width) is added to every key: of several, each output would depend
     on all of them.
     """
-    if plan.choices.get("lengths") != "same" or not {"q", "k"} <= {each.role for each in plan.arguments}:
+    if plan.choices.get("lengths") != "same":
         return plan
     invocation = plan.invocation(target, sizes)
-    query = next((each for each in invocation.streams if each.role == "q"), None)
+    asking = {"q": "k", "x": "context"}
+    roles = {each.role for each in invocation.streams}
+    query = next((each for each in invocation.streams if asking.get(each.role) in roles), None)
     if query is None or len(query.token_axes) != 1:
         return plan
     alone = replace(plan, choices={**plan.choices, "lengths": ONE_QUERY})
     try:
         if Influence(invocation).locality(query.argument, query.token_axes[0]) is not False:
             return plan
-        shapes = {_first_output(each, target, sizes).shape for each in (plan, alone)}
+        several, one = (tuple(_first_output(each, target, sizes).shape) for each in (plan, alone))
     except Failed:
         return plan
-    return alone if len(shapes) == 1 else plan  # else what was taken for the tokens are the channels
+    asks = invocation.arguments[query.argument].shape
+    if asks[-1] not in several:  # weights alone are returned, of each key
+        several = tuple(sizes.context if size == asks[query.token_axes[0]] else size for size in several)
+    return alone if one == several else plan  # else what was taken for the tokens are the channels
 
 
 def _with_turning_tables(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
@@ -344,6 +374,13 @@ def _reach_of_blocked(plan: CallPlan, target: Any, sizes: Sizes, mask: str, writ
         if (most := min(int(two.sum()), int(three.sum())))
     ]
     return min(shares, default=1.0)
+
+
+def _context_widths(target: Any, sizes: Sizes) -> dict[str, int]:
+    """The widths that keys and values may have, the likeliest first; beside a query, what its layers take in all."""
+    found = widths(target, sizes)
+    rest = {f"rest of {name}": n - sizes.d_model for name, n in found.items() if name.startswith("input of")}
+    return {"d_context": sizes.d_context, **{name: n for name, n in rest.items() if n > 0}, **found}
 
 
 def _distinct(named: Mapping[str, int]) -> list[str]:

@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from types import UnionType
 from typing import Any
 
+import torch
+
 from regard.check.target.names import constructor_meaning
 from regard.check.target.sizes import Sizes
+from regard.check.target.usage import compared_with, is_tested
 from regard.errors import InputError
 
 __all__ = ["OF_POSITIONS", "GuessedConfig", "UnknownField", "config_class", "config_classes", "number"]
@@ -74,18 +77,19 @@ class OptionOff:
 class GuessedConfig(dict[str, Any]):
     """A config that gives a value for every name whose meaning is known: as an attribute, and as a key of a dict."""
 
-    def __init__(self, sizes: Sizes, args: Mapping[str, Any], *, by_kind: bool = False) -> None:
+    def __init__(self, sizes: Sizes, args: Mapping[str, Any], source: str = "", *, by_kind: bool = False) -> None:
         """A config of some sizes.
 
         Args:
             sizes: of what is made.
             args: the fields that the user gave.
+            source: the text of what reads it, which may tell what a field is.
             by_kind: whether a name that is not known may say by its parts that it is a width, or that it counts things;
                 one that says nothing is an option, and off.
         """
         super().__init__(args)
         self.__dict__["_sizes"], self.__dict__["_by_kind"] = sizes, by_kind
-        self.__dict__["_read"] = {}
+        self.__dict__["_read"], self.__dict__["_source"] = {}, source
 
     def __missing__(self, name: str) -> Any:
         if name in HEAD_DEFAULTS:
@@ -94,6 +98,9 @@ class GuessedConfig(dict[str, Any]):
         if self.__dict__["_by_kind"] and means is None and (counted := _by_kind(name, self.__dict__["_sizes"])):
             self[name] = self.__dict__["_read"][name] = counted
             return counted
+        if means is None and (used := self._by_use(name)) is not None:
+            self[name] = self.__dict__["_read"][name] = used
+            return used
         if means is None and self.__dict__["_by_kind"]:
             return self.__dict__["_read"].setdefault(name, OptionOff(name))
         if means is None or means == "config":
@@ -122,6 +129,13 @@ class GuessedConfig(dict[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         return self.get(str(name)) is not None
+
+    def _by_use(self, name: str) -> Any:
+        """The first text that a field is compared with, or whether a flag is on; None where it is neither."""
+        source, sizes = self.__dict__["_source"], self.__dict__["_sizes"]
+        if texts := compared_with(source, name):
+            return texts[0]
+        return number("off", name, sizes) if is_tested(source, name) else None
 
     @property
     def guessed(self) -> list[str]:
@@ -220,4 +234,5 @@ def number(means: str, name: str, sizes: Sizes) -> Any:
         "buckets": 8,
         "distance": 16,
         "rotary": max(2, sizes.d_head // 2),
+        "edges": torch.ones(sizes.length, sizes.length),
     }[means]

@@ -29,43 +29,31 @@ from regard.check.target.configs import (
     number,
 )
 from regard.check.target.double_precision import double_precision
-from regard.check.target.errors import Failed, error_line
+from regard.check.target.errors import AlwaysFails, Failed, error_line, failed
 from regard.check.target.layouts import GRID
 from regard.check.target.names import constructor_meaning
 from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes
-from regard.check.target.usage import called_with, divides, has_fields, is_step
+from regard.check.target.usage import called_with, compared_with, divides, has_fields, is_step, is_tested
 from regard.errors import InputError
 
-__all__ = ["Construction", "constructions"]
+__all__ = ["Construction", "are_alike", "classes_beside", "constructions", "takes"]
 
 MAX_TRIES = 60
 """Of one class and one set of sizes."""
 MAX_FIELDS = 5
 """That a config lacks and is given."""
 ALWAYS = frozenset(
-    [
-        "d_model",
-        "heads",
-        "d_head",
-        "length",
-        "d_context",
-        "d_ff",
-        "vocab",
-        "layers",
-        "d_out",
-        "batch",
-        "image",
-        "patch",
-        "rotary",
-    ]
-)
+    ("d_model", "heads", "d_head", "length", "d_context", "d_ff", "vocab", "layers", "d_out", "batch", "image", "patch")
+) | {"rotary"}
 """Sizes that replace the default of an optional argument, so that the target is small and its sizes differ."""
 METHODS = ("forward", "attention", "attend", "call", "compute_attention", "apply", "run", "compute")
 """Of a plain class, what is called."""
 FEW_TOKENS = 2
 """In a part of a sequence: so few that there are several parts."""
 PARTS = re.compile(r"(?:^|_)(?:block|chunk|segment|tile|bucket)(?:_|s?$)")
+MIN_LETTERS = 4
+"""Of the first word of a name that says of which class an object is."""
 DEFAULT = object()
 """The argument is not given."""
 
@@ -83,6 +71,8 @@ class Construction:
     """An argument that is told twice the width that it would be."""
     switched: bool = False
     """Whether options that are off by default may be on: some classes refuse to be made with every one of them off."""
+    within: tuple[type, ...] = ()
+    """The classes whose objects it is an argument of."""
 
     def build(self, sizes: Sizes) -> tuple[Any, list[str]]:
         """The object of some sizes, and what was guessed for it.
@@ -110,7 +100,8 @@ class Construction:
             made = self._made(positional, given, sizes)
         except Exception as error:
             what = ", ".join(f"{k}={v}" for k, v in given.items() if not _is_config(v))
-            raise Failed(f"{self.kind.__name__}({what}) cannot be constructed: {error_line(error)}") from error
+            own = failed(error, 0).own
+            raise Failed(f"{self.kind.__name__}({what}) cannot be constructed: {error_line(error)}", own=own) from error
         for value in given.values():
             if isinstance(value, GuessedConfig):
                 said += value.guessed
@@ -174,9 +165,9 @@ class Construction:
             made: list[Any] = []
             for tried in (sizes, replace(sizes, dropout=0.0)):  # some refuse any dropout
                 made += [partial(_config, kind, tried, fields, self.settings) for kind in kinds[:1]]
-                made.append(partial(GuessedConfig, tried, fields))
+                made.append(partial(GuessedConfig, tried, fields, source_of(self.kind)))
             made += [partial(_config, kind, sizes, fields, self.settings) for kind in kinds[1:]]
-            made.append(partial(GuessedConfig, sizes, fields, by_kind=True))
+            made.append(partial(GuessedConfig, sizes, fields, source_of(self.kind), by_kind=True))
             return made if required or fields else [*made, DEFAULT]
         if sizes.positions and parameter.default is False and OF_POSITIONS.search(name.lower()):
             return [True]
@@ -230,6 +221,8 @@ class Construction:
     def _unknown(self, name: str, parameter: inspect.Parameter, sizes: Sizes) -> list[Any]:
         """For an argument that has to be given and whose name says nothing."""
         annotation = str(parameter.annotation)
+        if texts := compared_with(source_of(self.kind), name):
+            return [*texts]
         if "bool" in annotation:
             return [False, True]
         if "float" in annotation:
@@ -246,15 +239,35 @@ class Construction:
                     nn.Linear(sizes.d_model, 4 * sizes.d_model), nn.GELU(), nn.Linear(4 * sizes.d_model, sizes.d_model)
                 )
             ]
+        objects: list[Any] = list(self._of_the_file(name, parameter, sizes))
         count = called_with(source_of(self.kind), name)
-        if count is not None and (modules := list(_called_modules(self.kind, count, sizes, self.settings))):
-            return modules
+        if count is not None:
+            objects += _called_modules(self.kind, count, sizes, self.settings)
+        if objects:
+            return objects
+        if is_tested(source_of(self.kind), name):
+            return [False, True]
         values: list[Any] = [sizes.d_model, None, 2, False, True, sizes.heads, sizes.length]
         if PARTS.search(name.lower()) or is_step(source_of(self.kind), name):
             values.insert(0, FEW_TOKENS)
         elif divides(source_of(self.kind), name):
             values.insert(0, sizes.heads)
         return values
+
+    def _of_the_file(self, name: str, parameter: inspect.Parameter, sizes: Sizes) -> Iterator[Callable[[], Any]]:
+        """Objects of the class that the argument is annotated with, or of those of its file whose names are alike.
+
+        What turns the channels of a head is told the width of a head first.
+        """
+        kinds = [each for each in classes_beside(self.kind) if each not in (*self.within, self.kind)]
+        alike = [each for each in kinds if are_alike(name, each.__name__)]
+        annotated = [each for each in kinds if parameter.annotation in (each, each.__name__)]
+        of_heads = replace(sizes, given=(*sizes.given, ("d_model", sizes.d_head)))
+        for kind in (annotated or sorted(alike, key=lambda each: len(each.__name__)))[:MAX_CLASSES]:
+            both = (of_heads, sizes) if OF_POSITIONS.search(f"{name} {kind.__name__}".lower()) else (sizes, of_heads)
+            for each in both:
+                construction = Construction(kind, {}, self.settings, within=(*self.within, self.kind))
+                yield lambda construction=construction, each=each: construction.build(each)[0]  # type: ignore[misc]
 
 
 def constructions(
@@ -272,7 +285,7 @@ def constructions(
     if wrong and not free:
         names = ", ".join(parameters) or "none"
         raise InputError(f"{kind.__name__} takes no {', '.join(wrong)}; it takes {names}")
-    errors: list[str] = []
+    failures: list[Failed] = []
     for switched in (False, True):
         first = Construction(kind, args, settings, switched=switched)
         options = {name: len(candidates) for name, candidates in first.options(sizes)}
@@ -289,8 +302,9 @@ def constructions(
             yield each
         if found:
             return
-        errors.append(search.error)
-    raise InputError(next(filter(None, errors), f"{kind.__name__} cannot be constructed"))
+        failures += [search.failure] if search.failure is not None else []
+    failure = next(iter(failures), Failed(f"{kind.__name__} cannot be constructed"))
+    raise InputError(str(failure)) if failure.own is None else AlwaysFails(f"{failure}, at {failure.own}")
 
 
 def unknown_arguments(kind: type, args: Mapping[str, Any]) -> list[str]:
@@ -321,18 +335,30 @@ def method_of(made: Any) -> Callable[..., Any]:
     raise InputError(f"{type(made).__name__} is not a torch.nn.Module and has no forward method")
 
 
+def are_alike(name: str, class_name: str) -> bool:
+    """Whether an argument may be named after a class, as rotary_emb after RotaryEmbedding."""
+    first, *rest = name.lower().strip("_").split("_")
+    words = [each.lower() for each in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", class_name)]
+    return len(first) >= MIN_LETTERS and first in words and all(any(w.startswith(e) for w in words) for e in rest)
+
+
+def classes_beside(owner: Any) -> list[type]:
+    """The classes that the file of a class or function defines, but for itself."""
+    module = getattr(owner, "__module__", "")
+    beside = vars(sys.modules.get(module, object)).values()
+    return [each for each in beside if inspect.isclass(each) and each.__module__ == module and each is not owner]
+
+
 def _called_modules(owner: type, count: int, sizes: Sizes, settings: UserSettings) -> Iterator[Callable[[], nn.Module]]:
     """Modules that are called with so many arguments: of classes of the owner's file, attentions first; or a matrix."""
-    beside = vars(sys.modules.get(owner.__module__, object)).values()
-    kinds = [each for each in beside if inspect.isclass(each) and issubclass(each, nn.Module) and each is not owner]
-    kinds = [each for each in kinds if each.__module__ == owner.__module__ and _takes(each.forward, count + 1)]
+    kinds = [each for each in classes_beside(owner) if issubclass(each, nn.Module) and takes(each.forward, count + 1)]
     if count == 1:
         yield partial(nn.Linear, sizes.d_model, sizes.d_model)
     for kind in sorted(kinds, key=lambda each: "attention" not in each.__name__.lower())[:MAX_CLASSES]:
         yield lambda kind=kind: Construction(kind, {}, settings).build(sizes)[0]  # type: ignore[misc]
 
 
-def _takes(function: Callable[..., Any], count: int) -> bool:
+def takes(function: Callable[..., Any], count: int) -> bool:
     """Whether it can be called with so many arguments by their place."""
     try:
         inspect.signature(function).bind(*range(count))

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.target.call_search import Budget, CallPlan, search_calls
+from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
 from regard.check.target.construction import Construction, constructions, method_of, unknown_arguments
-from regard.check.target.errors import Failed, NotCallable
+from regard.check.target.errors import AlwaysFails, Failed, NotCallable
 from regard.check.target.influence import settled_streams
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.parse import InputFactory
@@ -23,6 +23,7 @@ from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import STREAMS, readings, source_of
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, SQUARE_SIZES, Sizes
 from regard.check.target.user_inputs import UserInputs
+from regard.check.target.values import STATE
 from regard.errors import InputError
 
 __all__ = ["EXAMPLE", "Invocation", "NotCallable", "Stream", "from_factory", "invocations"]
@@ -103,10 +104,38 @@ def invocations(
     errors: list[Failed] = []
     found = _search(implementation, args, given, settings, errors)
     if not found:
-        raise NotCallable(_message(implementation, args, given, errors))
+        last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
+        if last.own is not None:
+            raise AlwaysFails(f"it {last} in every call that comes as far as {last.own}")
+        raise NotCallable(_message(implementation, args, given, last))
     found.sort(key=lambda each: -each.clear)
     for each in found:
+        if not given.names:
+            each.invocation.relaid = partial(_relaid, each)
         yield from _of_all_sizes(each, given)
+
+
+def _relaid(found: _Found, is_one_query: bool) -> Iterator[Iterator[Invocation]]:
+    """See `Invocation.relaid`; channels stay the axis that they are."""
+    mine, call, sizes = found.plan.layout, found.target.call, found.target.sizes
+    others = [
+        replace(found.plan, layout=each, choices={})
+        for each in layouts(call, found.plan.arguments)
+        if each != mine and sorted(each.letters) == sorted(mine.letters)
+        if each.letters.find("d") == mine.letters.find("d")
+    ]
+    asking = {each.role: each.name for each in found.plan.arguments if each.required}
+    name = asking.get("q") if "k" in asking else asking.get("x") if "context" in asking else None
+    for letters in ("btd", "tbd") if is_one_query and name is not None else ():
+        for fixed in ({"lengths": ONE_QUERY}, {f"argument {name}": STATE}):
+            others.append(replace(found.plan, layout=Layout(letters), choices={}, fixed=fixed))
+    for plan in others:
+        try:
+            plan = next(search_calls(plan, call, sizes, FEW_TRIES, Budget(FEW_TRIES)))
+            other = _found(found.target, plan)
+        except Failed:
+            continue
+        yield _of_all_sizes(other, UserInputs())
 
 
 def _search(
@@ -342,20 +371,21 @@ def _targets(
         yield _Target(call, DISTINCT_SIZES[0].with_arguments(numbers_of(call)), [])
         return
     refused: InputError | None = None
-    for plain in DISTINCT_SIZES:
-        sizes = plain.with_arguments(args)
-        try:
-            for construction, made, said in itertools.islice(
-                constructions(implementation, args, sizes, settings), MAX_CONSTRUCTIONS
-            ):
-                call = method_of(made)
-                prepare(call, seed=1)
-                yield _Target(call, _told(sizes, call, args, said), said, construction)
-        except InputError as error:
-            refused = refused or error
-            errors.append(Failed(str(error)))
-    if refused is not None and len(errors) == len(DISTINCT_SIZES):
-        raise refused
+    several = [plain.with_arguments(args) for plain in DISTINCT_SIZES]
+    ways = [(sizes, constructions(implementation, args, sizes, settings)) for sizes in several]
+    for most in (1, MAX_CONSTRUCTIONS - 1):  # other ways to make one come after other sizes
+        for sizes, made_so in list(ways):
+            try:
+                for construction, made, said in itertools.islice(made_so, most):
+                    call = method_of(made)
+                    prepare(call, seed=1)
+                    yield _Target(call, _told(sizes, call, args, said), said, construction)
+            except InputError as error:
+                ways.remove((sizes, made_so))
+                refused = refused or error
+                errors.append(Failed(str(error)))
+        if refused is not None and not ways:
+            raise refused
 
 
 def _told(sizes: Sizes, call: Any, args: Mapping[str, Any], said: list[str]) -> Sizes:
@@ -397,9 +427,8 @@ def _assumptions(target: _Target, plan: CallPlan, invocation: Invocation) -> lis
     return said
 
 
-def _message(implementation: Any, args: Mapping[str, Any], given: UserInputs, errors: list[Failed]) -> str:
+def _message(implementation: Any, args: Mapping[str, Any], given: UserInputs, last: Failed) -> str:
     name = getattr(implementation, "__name__", type(implementation).__name__)
-    last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
     guessed = "the inputs that were handed over" if given.names else "guessed inputs of every layout"
     said = f"{name} does not run with {guessed}; the call that came farthest: {last}; hand over its inputs: {EXAMPLE}"
     for each in unknown_arguments(implementation, args) if inspect.isclass(implementation) else ():

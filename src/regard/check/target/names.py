@@ -27,7 +27,8 @@ _CALL = {
     "static_kv block_table inference_params rel_pos prev cross_attn_past layer_cache past_states cache_params "
     "prefix incremental_state",
     "off": "use_cache output_attentions need_weights return_weights return_attention return_attn output_hidden_states "
-    "return_dict debug verbose training return_attention_weights return_scores average_attn_weights store_attention "
+    "return_dict debug verbose training train is_training is_train istrain "
+    "return_attention_weights return_scores average_attn_weights store_attention "
     "return_kv return_intermediates output_attention need_head_weights return_logits",
     "targets": "targets labels target_ids",
     "layer": "layer_idx layer_id layer_number layer",
@@ -53,7 +54,8 @@ _CONSTRUCTOR = {
     "group_num num_group n_group kv_head_num kv_group_num kv_group_count",
     "length": "padded_length max_source_positions max_target_positions max_position max_sequence_length n_tokens "
     "num_patches tokens max_num_tokens max_seqlen maxlen max_sequence_len max_context max_seq ctx_size context_size "
-    "context_len max_context_length sequence_len num_tokens max_seq_len_cached context_window max_pos_emb",
+    "context_len max_context_length sequence_len num_tokens max_seq_len_cached context_window max_pos_emb "
+    "num_nodes n_nodes node_num nodes_num num_vertices n_vertices num_token number_of_tokens",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
     "image": "image_size img_size resolution image_height image_width feature_size fmap_size img image "
     "im_size img_dim image_dim",
@@ -74,7 +76,8 @@ _CONSTRUCTOR = {
     "distance": "relative_attention_max_distance max_distance",
     "kernel": "kernel_size",
     "off": "verbose debug use_cache return_attention output_attentions use_rope flash use_flash use_flash_attn "
-    "flash_attention checkpoint",
+    "flash_attention checkpoint training train is_training is_train",
+    "edges": "adj adjacency adj_mat adj_matrix adjacency_matrix",
     "vocab": "src_vocab_size tgt_vocab_size src_vocab tgt_vocab trg_vocab_size padded_vocab_size input_vocab_size "
     "target_vocab_size num_embeddings_ n_words src_vocab_len tgt_vocab_len enc_voc_size dec_voc_size vocab_len "
     "num_users num_items n_users n_items user_num item_num usernum itemnum num_user num_item n_user n_item",

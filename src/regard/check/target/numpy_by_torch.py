@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["as_array", "as_tensor", "numpy_by_torch"]
+__all__ = ["as_array", "as_tensor", "names_numpy", "numpy_by_torch"]
 
 LIBRARIES = ("numpy", "torch", "scipy", "regard")
 
@@ -26,6 +26,16 @@ def as_tensor(value: Any) -> Any:
     """The tensor of such an array; anything else as it is."""
     functions = sys.modules.get("torch._numpy")
     return value.tensor if functions is not None and isinstance(value, functions.ndarray) else value
+
+
+def names_numpy(target: Any, depth: int = 1) -> bool:
+    """Whether the code of a function, a method or an object's class names numpy, or functions of its file that do."""
+    for each in filter(inspect.isfunction, _members(target)):
+        for value in (each.__globals__.get(name) for name in each.__code__.co_names):
+            is_beside = inspect.isfunction(value) and value.__module__ == each.__module__
+            if _is_of_numpy(value) or (is_beside and depth and names_numpy(value, depth - 1)):
+                return True
+    return False
 
 
 @contextlib.contextmanager
@@ -54,30 +64,40 @@ def _functions() -> Any:
 
 def _other(value: Any, functions: Any) -> Any:
     """PyTorch's of what is numpy's: the module, or a function that was imported from it; None of anything else."""
+    if not _is_of_numpy(value):
+        return None
+    return functions if isinstance(value, ModuleType) else getattr(functions, value.__name__, None)
+
+
+def _is_of_numpy(value: Any) -> bool:
+    """Whether it is numpy, or a function that was imported from it."""
     numpy = sys.modules.get("numpy")
     if numpy is None or isinstance(value, Tensor | type):
-        return None
+        return False
     if isinstance(value, ModuleType):
-        return functions if value is numpy else None
+        return value is numpy
     name = getattr(value, "__name__", None)
-    is_its = isinstance(name, str) and callable(value) and getattr(numpy, name, None) is value
-    return getattr(functions, name, None) if is_its and isinstance(name, str) else None
+    return isinstance(name, str) and callable(value) and getattr(numpy, name, None) is value
 
 
 def _namespaces(target: Any) -> list[dict[str, Any]]:
     """What the names in the target's code mean, and in the code of functions of other files that it names."""
-    while isinstance(target, functools.partial):
-        target = target.func
-    target = getattr(target, "__func__", target)
-    kinds = () if inspect.isfunction(target) else type(target).__mro__
-    functions = [target, *(each for kind in kinds for each in vars(kind).values())]
-    found = {id(names): names for each in functions if (names := _names_of(each)) is not None}
+    found = {id(names): names for each in _members(target) if (names := _names_of(each)) is not None}
     for names in list(found.values()):
         for each in list(names.values()):
             others = _names_of(each)
             if others is not None:
                 found.setdefault(id(others), others)
     return list(found.values())
+
+
+def _members(target: Any) -> list[Any]:
+    """A function itself, or what the classes of an object define."""
+    while isinstance(target, functools.partial):
+        target = target.func
+    target = getattr(target, "__func__", target)
+    kinds = () if inspect.isfunction(target) else type(target).__mro__
+    return [target, *(each for kind in kinds for each in vars(kind).values())]
 
 
 def _names_of(function: Any) -> dict[str, Any] | None:

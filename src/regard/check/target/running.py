@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.double_precision import double_precision
-from regard.check.target.errors import Failed, error_line
+from regard.check.target.errors import Failed, failed
 from regard.check.target.numpy_by_torch import as_array, as_tensor, numpy_by_torch
 from regard.check.target.preparation import copied
 from regard.check.target.sizes import Sizes
@@ -83,6 +83,8 @@ class Invocation:
     """Whether an option for positions is on that is off by default: only what is wrong with them is told."""
     resized: Callable[[Sizes], Iterator[Invocation]] = field(default=lambda _: iter(()))
     """The same call of other sizes, where it runs with them."""
+    relaid: Callable[[bool], Iterator[Iterator[Invocation]]] = field(default=lambda _: iter(()))
+    """For each other order of the same axes in which the target runs its calls; of one query as well, if told so."""
 
     def run(
         self,
@@ -121,7 +123,7 @@ class Invocation:
                 with around:
                     return target(*positional, **given)
             except Exception as error:
-                raise Failed(error_line(error), mode.calls) from error
+                raise failed(error, mode.calls) from error
 
     def watched(self) -> Invocation:
         """The same call of code that computes with numpy, by PyTorch's functions; itself where these give another."""

@@ -6,7 +6,7 @@ import ast
 import re
 import textwrap
 
-__all__ = ["called_with", "divides", "has_fields", "is_step"]
+__all__ = ["called_with", "compared_with", "divides", "has_fields", "is_called", "is_step", "is_tested"]
 
 OVER_TOKENS = r"(?:,\s*(?:dim\s*=\s*)?(?:0|1|-2)\s*)?\)"
 """The end of a call that splits an axis of tokens: the channels are the last axis."""
@@ -35,6 +35,34 @@ def called_with(source: str, name: str) -> int | None:
         if of_self and each.func.value.id == "self" and each.func.attr in kept:  # type: ignore[attr-defined]
             return len(each.args)
     return None
+
+
+def is_called(source: str, name: str) -> int | None:
+    """With how many arguments by their place a function, or a call of a module, calls what it is given by this name."""
+    calls = (each for each in ast.walk(_tree(source)) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name))
+    return next((len(each.args) for each in calls if each.func.id == name), None)  # type: ignore[attr-defined]
+
+
+def compared_with(source: str, name: str) -> list[str]:
+    """The texts that an argument or a field of a config is compared with, in their order: it is one of them."""
+    kept, found = _attributes(source, name), list[str]()
+    for each in ast.walk(_tree(source)):
+        if isinstance(each, ast.Compare) and any(_has_it(side, name, kept) for side in (each.left, *each.comparators)):
+            sides = [side for both in (each.left, *each.comparators) for side in getattr(both, "elts", [both])]
+            found += [side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)]
+    return list(dict.fromkeys(found))
+
+
+def is_tested(source: str, name: str) -> bool:
+    """Whether something is done or not by an argument, or by a field of a config, alone: it is a flag."""
+    kept = _attributes(source, name)
+    for each in ast.walk(_tree(source)):
+        tests = [each.test] if isinstance(each, ast.If | ast.IfExp) else []
+        tests += each.values if isinstance(each, ast.BoolOp) else []
+        tests += [each.operand] if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not) else []
+        if any(_has_it(test, name, kept) for test in tests):
+            return True
+    return False
 
 
 def is_step(source: str, name: str) -> bool:
@@ -68,8 +96,18 @@ def _attributes(source: str, name: str) -> set[str]:
     return found
 
 
+def _has_it(value: ast.expr, name: str, kept: set[str]) -> bool:
+    """Whether an expression is an argument, a field of a config, or an attribute that keeps it."""
+    of_self = isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == "self"
+    return value.attr in kept if of_self else _is_it(value, name)  # type: ignore[attr-defined]
+
+
 def _is_it(value: ast.expr, name: str) -> bool:
-    """Whether an expression is a name, or a copy of what it names."""
+    """Whether an expression is a name, a field of another object by this name, or a copy of what it names."""
+    if isinstance(value, ast.Attribute):
+        return value.attr == name and not (isinstance(value.value, ast.Name) and value.value.id == "self")
+    if isinstance(value, ast.Subscript):
+        return isinstance(value.slice, ast.Constant) and value.slice.value == name
     if isinstance(value, ast.Call) and len(value.args) == 1:
         copies = getattr(value.func, "attr", getattr(value.func, "id", ""))
         return copies in COPIES and _is_it(value.args[0], name)

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
+from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.construction import Construction, are_alike, classes_beside, takes
 from regard.check.target.draft import Draft
 from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
-from regard.check.target.preparation import embeds, modules_in
+from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import MATRICES, STREAMS, Argument
 from regard.check.target.token_ids import drawn_ids
+from regard.check.target.usage import is_called
 
-__all__ = ["ABSENT", "STATE", "TEXT", "Candidate", "candidates"]
+__all__ = ["ABSENT", "LAYER_STATE", "STATE", "TEXT", "VECTOR", "Candidate", "candidates"]
 
 Candidate = Callable[[Draft], Any]
 ABSENT = object()
 """The argument is not given."""
 STATE = "state"
 """The candidate for a query that is one vector of each sample; of all others no axis is lacking."""
+LAYER_STATE = "state of a layer"
+"""The same with an axis of layers in front."""
+VECTOR = "vector"
+"""The candidate for a query that is one vector of all samples."""
 TEXT = "text"
 """The candidate for a context that is a sequence of tokens beside a picture."""
 _IDS = Layout("bt")
@@ -46,7 +56,9 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
     role = argument.role
     found = _of_role(argument, target, source)
     if argument.required:
-        return found or _unknown(argument)
+        called = is_called(source, argument.name) if role in (None, "rope") else None
+        objects = {} if called is None else _called(argument.name, target, called)
+        return objects or found or _unknown(argument)
     if role in STREAMS or role in ("rope", "cos", "sin", "positions", "vector") or role in MATRICES:
         return {"absent": _absent, **{name: make for name, make in found.items() if name != "none"}}
     if role == "off" and argument.default is True and "weights" not in argument.name:
@@ -122,13 +134,21 @@ def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
         return {**sequence, **ids}
     if role == "context":
         return {**sequence, TEXT: lambda draft: _sequence(draft, name, role, Layout("btd"))}
-    return {**sequence, STATE: lambda draft: _state(draft, name)} if role in ("q", "x") else dict(sequence)
+    states = {STATE: lambda draft: _state(draft, name), LAYER_STATE: lambda draft: _layer_state(draft, name)}
+    alone = {VECTOR: lambda draft: draft.draw(draft.width)} if role == "q" else {}
+    return {**sequence, **states, **alone} if role in ("q", "x") else sequence
 
 
 def _state(draft: Draft, name: str) -> Any:
     """One vector of each sample: the state of a decoder, which asks for the next token."""
     draft.axes[name] = Layout("bd")
     return draft.draw(draft.sizes.batch, draft.width)
+
+
+def _layer_state(draft: Draft, name: str) -> Any:
+    """The same with an axis of layers in front, as recurrent layers return it."""
+    draft.axes[name] = Layout("tbd")
+    return draft.draw(1, draft.sizes.batch, draft.width)
 
 
 def _sequence(draft: Draft, name: str, role: str, layout: Layout | None = None) -> Any:
@@ -204,6 +224,36 @@ def _size(draft: Draft, means: str, is_root_taken: bool) -> Any:
     return known.get(means)
 
 
+def _called(name: str, target: Any, count: int) -> dict[str, Candidate]:
+    """For an argument that is called: a linear layer, or a module of a class of the same file, first of its name."""
+
+    def layer(draft: Draft, *, is_score: bool) -> nn.Module:
+        made = nn.Linear(draft.width, 1 if is_score else draft.width)
+        prepare(made, seed=3)
+        return made
+
+    def of_class(draft: Draft, *, kind: type, of_a_head: bool) -> nn.Module:
+        width = draft.d_head if of_a_head else draft.width
+        given = tuple({**dict(draft.sizes.given), "d_model": width}.items())
+        made: nn.Module = Construction(kind, {}, UserSettings()).build(replace(draft.sizes, given=given))[0]
+        prepare(made, seed=3)
+        return made
+
+    found: dict[str, Candidate] = {}
+    beside = classes_beside(target if inspect.isroutine(target) else type(target))
+    kinds = [each for each in beside if issubclass(each, nn.Module) and takes(each.forward, count + 1)]
+    alike = [each for each in kinds if are_alike(name, each.__name__)]
+    linear = {"a number of each token": True, "a vector of each token": False} if count == 1 else {}
+    for several in (alike, None, kinds):
+        if several is None:
+            found |= {label: partial(layer, is_score=is_score) for label, is_score in linear.items()}
+            continue
+        for kind in several:
+            found.setdefault(f"{kind.__name__} of a head", partial(of_class, kind=kind, of_a_head=True))
+            found.setdefault(kind.__name__, partial(of_class, kind=kind, of_a_head=False))
+    return found
+
+
 def _unknown(argument: Argument) -> dict[str, Candidate]:
     """For an argument that has to be given and of which nothing is known."""
     name = argument.name
@@ -223,4 +273,6 @@ def _unknown(argument: Argument) -> dict[str, Candidate]:
         "heads": lambda draft: draft.sizes.heads,
         "mask": _mask("allowed", "qk"),
         "marked tokens": _marked,
+        "vector": lambda draft: draft.draw(draft.width),
+        "column": lambda draft: draft.draw(draft.width, 1),
     }
