@@ -234,7 +234,8 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             are_tried = True
             for of_masks in MASKINGS:
                 analysis.findings += of_masks(invocation, evidence)
-    analysis.findings += _unasked(invocation, are_tried=are_tried)
+    if analysis.asked_masks:  # else another call was asked
+        analysis.findings += _unasked(invocation, are_tried=are_tried)
     analysis.findings += nan_findings(base)
     if not analysis.violations:
         analysis.findings += value_residual_findings(several)

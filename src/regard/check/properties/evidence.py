@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.check.properties.documentation import documentation_of, promises_causality
+from regard.check.properties.documentation import comments_of, documentation_of, promises_causality
 from regard.check.properties.finding import Evidence
 from regard.check.roles.influence import Influence
 from regard.check.roles.instances import AttentionInstance
@@ -22,7 +22,7 @@ from regard.check.target.preparation import modules_in
 from regard.check.target.token_ids import other_ids
 from regard.check.trace.operation import Trace
 
-__all__ = ["evidence_of", "evidence_of_tables", "with_equal_tokens", "with_fresh_tokens"]
+__all__ = ["evidence_of", "evidence_of_tables", "may_be_causal", "with_equal_tokens", "with_fresh_tokens"]
 
 FRESH_SEED = 77
 HIDING = re.compile("causal|decoder|regressive|direction|mask", re.I)
@@ -69,6 +69,7 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
         {each.argument: each.role for each in invocation.streams},
         0,
         _hides_on_demand(invocation),
+        _names_causal(invocation),
     )
 
 
@@ -87,16 +88,29 @@ def _says_causal(target: Any) -> bool:
 
 def _promises_causal(invocation: Invocation) -> bool:
     """Whether it is causal by its documentation, and has no argument or setting that says whether it is."""
+    return promises_causality(documentation_of(invocation.target)) and not may_be_causal(invocation)
+
+
+def _names_causal(invocation: Invocation) -> bool:
+    """The same of its name, or of a comment in it."""
     target = invocation.target
-    if invocation.masks or not promises_causality(documentation_of(target)):
-        return False
+    kind = type(target) if isinstance(target, nn.Module) else target
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", getattr(kind, "__name__", ""))
+    return any(map(promises_causality, (words, *comments_of(target)))) and not may_be_causal(invocation)
+
+
+def may_be_causal(invocation: Invocation) -> bool:
+    """Whether it has a mask, or an argument or setting that says whether it is causal."""
+    target = invocation.target
+    if invocation.masks:
+        return True
     call = target.forward if isinstance(target, nn.Module) else target
     names = set(vars(target)) if isinstance(target, nn.Module) else set()
     try:
         names |= set(inspect.signature(call).parameters) | set(inspect.signature(type(target).__init__).parameters)
     except (ValueError, TypeError):
-        return False
-    return not any(re.search("causal", name, re.I) for name in names)
+        return True
+    return any(re.search("causal", name, re.I) for name in names)
 
 
 def _hides_on_demand(invocation: Invocation) -> bool:

@@ -51,3 +51,5 @@ class Evidence:
     """That queries and keys are of; 0 where these are not as many."""
     hides_on_demand: bool = False
     """Whether something besides its sequences is handed over, or an argument or a setting may hide later keys."""
+    names_causal: bool = False
+    """The same as `promises_causal` of its name or a comment in it: those may be of a part of what it does."""

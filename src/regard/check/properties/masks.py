@@ -239,7 +239,7 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         return
     first = allowed[0, 0]
     if evidence.is_masked and bool(allowed.all()):
-        yield Finding("open", "mask-open", "mask", "the mask that was handed over hides no key", line)
+        yield Finding("open", "mask-handed-over", "mask", "the mask that was handed over hides no key", line)
         return
     if evidence.is_masked:
         yield Finding("open", "mask-given", "mask", "judged with the mask that was handed over", line)
@@ -283,10 +283,11 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("design", "mask-pattern", "mask", f"its own mask: {pattern}; {wrong}", line)
     elif wrong:
         yield Finding("violation", "mask-pattern", "mask", wrong, line)
-    elif pattern in NOT_CAUSAL and evidence.promises_causal:
+    elif (pattern in NOT_CAUSAL and evidence.promises_causal) or (pattern == "window" and evidence.names_causal):
         query, key = (int(each) for each in first.triu(1).nonzero()[0])
+        who = "documentation" if evidence.promises_causal else "name, or a comment in it,"
         message = (
-            f"its documentation says that it is causal; its own mask is {NOT_CAUSAL[pattern]}, in which query "
+            f"its {who} says that it is causal; its own mask is {NOT_CAUSAL[pattern]}, in which query "
             f"{query} sees key {key}, a later one"
         )
         yield Finding("violation", "mask-pattern", "mask", message, line)
