@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+from regard.check.behaviour.dropout import without_dropout
 from regard.check.diagnosis.judge import judge
 from regard.check.diagnosis.verdict import findings_of
 from regard.check.mistakes.catalog import MISTAKES
@@ -84,6 +85,8 @@ SCALES = frozenset(name for name, each in MISTAKES.items() if each.step == "scal
 REMEMBERING = frozenset({"stateful"})
 """Mistakes that are none where a call goes on from the one before, and that is right and can be cleared."""
 DECODING = frozenset({"cache-always", "cache-equals-whole"})
+DROPOUT = "dropout-in-eval"
+"""A mistake beside which others are looked for with dropout off."""
 UNSEEN = frozenset({"keys-seen"})
 """A property that code for as many keys as queries need not have for other numbers."""
 CONTEXT = frozenset({"context-ignored"})
@@ -132,7 +135,9 @@ def _concluded(
     given = parse_inputs(inputs) if isinstance(inputs, str) else {**made, **(inputs or {})}
     # The search comes first: code that counts its calls is not what it was after the many calls of the properties.
     searched, ended = _searched(implementation, args, settings, FIRST_RECIPES)
-    analyses, failure = analyses_of(implementation, args, given, settings)
+    is_dropped = isinstance(searched, Findings) and any(each.id == DROPOUT for each in searched.mistakes)
+    with without_dropout() if is_dropped else nullcontext():  # what it drops would be blamed on masks and weights
+        analyses, failure = analyses_of(implementation, args, given, settings)
     if not analyses and isinstance(searched, InputError):
         raise _to_tell(searched, failure)
     if _takes_other_axes(searched, analyses):

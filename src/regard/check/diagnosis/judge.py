@@ -6,6 +6,7 @@ from regard.check.behaviour.dropout import without_dropout
 from regard.check.behaviour.questions import examine
 from regard.check.blocks.attentions import is_block
 from regard.check.blocks.judgement import judge_block
+from regard.check.blocks.leaks import judge_dropout
 from regard.check.search.budget import SearchBudget
 from regard.check.search.diagnose import diagnose
 from regard.check.search.modules import whole
@@ -32,7 +33,9 @@ def judge(subject: Subject, *, budget: SearchBudget) -> Diagnosis:
     module = None if subject.function is not None else whole(subject)
     if module is not None and is_block(module):
         with without_dropout():
-            return judge_block(subject, budget=budget, judge=attention)
+            diagnosis = judge_block(subject, budget=budget, judge=attention)
+        judge_dropout(diagnosis)
+        return diagnosis
     return attention(subject, budget=budget)
 
 

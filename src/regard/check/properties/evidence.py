@@ -51,7 +51,7 @@ def evidence_of(
     """
     base = table_of(instance, influence, streams)
     made = evidence_of_tables(invocation)(base, base.of_run(fresh))
-    made = replace(made, num_tokens=_num_tokens(base, influence))
+    made = replace(made, num_tokens=_num_tokens(base, influence), num_keys=_num_keys(base, influence, invocation))
     is_same = equal is not None and not equal.error and equal.same_operations(influence.base)
     return replace(made, equal=base.of_run(equal)) if is_same and equal is not None else made
 
@@ -67,9 +67,8 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
         _says_causal(invocation.target),
         _promises_causal(invocation),
         {each.argument: each.role for each in invocation.streams},
-        0,
-        _hides_on_demand(invocation),
-        _names_causal(invocation),
+        hides_on_demand=_hides_on_demand(invocation),
+        names_causal=_names_causal(invocation),
     )
 
 
@@ -79,6 +78,14 @@ def _num_tokens(base: AttentionTable, influence: Influence) -> int:
     read = {*base.query.stream.tolist(), *base.key.stream.tolist()}
     several = {counts[base.streams[each]] for each in read if each >= 0}
     return several.pop() if len(several) == 1 else 0
+
+
+def _num_keys(base: AttentionTable, influence: Influence, invocation: Invocation) -> int:
+    """How many tokens the argument for the keys has; 0 where they are made of another one, or of several."""
+    names = {base.streams[each] for each in base.key.stream.tolist() if each >= 0}
+    if len(names) != 1 or not any(each.role == "k" and each.argument in names for each in invocation.streams):
+        return 0
+    return sum(source.kind == "token" and source.stream in names for source, _ in influence.runs)
 
 
 def _says_causal(target: Any) -> bool:

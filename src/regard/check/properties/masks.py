@@ -51,8 +51,11 @@ def allowed_of(evidence: Evidence) -> Tensor:
 def square(evidence: Evidence, allowed: Tensor) -> Tensor:
     """With a column for each of the last tokens too, where no query of the same tokens sees those.
 
-    Tokens that no query sees, while all queries see all others, are no keys at all.
+    Tokens that no query sees, while all queries see all others, are no keys at all; those that were handed over as keys
+    are.
     """
+    if evidence.num_keys > allowed.shape[-1]:
+        return pad(allowed, (0, evidence.num_keys - allowed.shape[-1]))
     missing = evidence.num_tokens - allowed.shape[-1]
     if missing <= 0 or allowed.shape[-2] != evidence.num_tokens or bool(allowed.all()):
         return allowed
@@ -277,6 +280,9 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         )
         return
     pattern, wrong = built_in_pattern(first)
+    if pattern == "unknown" and evidence.num_keys and built_in_pattern(first.flip(-1))[0] == "cut":
+        unseen = int(first[0].to(torch.uint8).argmax())
+        pattern, wrong = "cut", f"no query sees the first {unseen} of {evidence.num_keys} keys: every query sees all others"
     if pattern == "cut":
         yield Finding("violation", "keys-seen", "scores", wrong, line)
     elif wrong and pattern == "causal by blocks" and not evidence.says_causal:
