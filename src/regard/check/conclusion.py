@@ -20,13 +20,14 @@ from regard.check.properties.smallest_input import smallest_input
 from regard.check.report import FoundMistake
 from regard.check.report.findings import Findings, Measurement
 from regard.check.report.steps import attention_results, merged_steps, report_step, step_order, step_results
+from regard.check.roles.influence import record_invocation
 from regard.check.sandbox.answer import error_text, wants_memory
 from regard.check.sandbox.faults import fault_reason
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.budget import SearchBudget
 from regard.check.search.construction import UnknownArgument
 from regard.check.search.subject import subject_of
-from regard.check.target import NotCallable, invocations
+from regard.check.target import Invocation, NotCallable, invocations
 from regard.check.target.invocation import EXAMPLE, from_factory
 from regard.check.target.names import constructor_meaning
 from regard.check.target.parse import InputFactory, parse_inputs
@@ -138,6 +139,8 @@ def _concluded(
     is_dropped = isinstance(searched, Findings) and any(each.id == DROPOUT for each in searched.mistakes)
     with without_dropout() if is_dropped else nullcontext():  # what it drops would be blamed on masks and weights
         analyses, failure = analyses_of(implementation, args, given, settings)
+    if isinstance(searched, Findings) and is_dropped and analyses:
+        searched = _with_dropout_line(searched, analyses[0].invocation)
     if not analyses and isinstance(searched, InputError):
         raise _to_tell(searched, failure)
     if _takes_other_axes(searched, analyses):
@@ -167,6 +170,14 @@ def _concluded(
     if not any(each.has_context for each in analyses) and any(each.id in CONTEXT for each in searched.mistakes):
         searched = _without(searched, CONTEXT | MASKING)
     return _explained(_joined(searched, analyses, refused), analyses)
+
+
+def _with_dropout_line(searched: Findings, invocation: Invocation) -> Findings:
+    """With the line of the first dropout of a call."""
+    run = record_invocation(invocation, lines=True)
+    line = next((each.location for each in run if each.name in ("bernoulli_", "native_dropout")), None)
+    mistakes = (replace(each, location=line) if each.id == DROPOUT else each for each in searched.mistakes)
+    return replace(searched, mistakes=tuple(mistakes))
 
 
 def _to_tell(searched: InputError, failure: Exception | None) -> InputError:

@@ -8,30 +8,50 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.roles.instances import AttentionInstance
+from regard.check.target import Invocation
+from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["cache_place_findings", "kept_writes"]
+__all__ = ["cache_place_findings", "kept_writes", "reads_of"]
 
 
-def cache_place_findings(several: Sequence[Evidence]) -> Iterator[Finding]:
-    """Keys or values that a call writes into a cache, and does not read where it has written them.
+def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *, is_wrong: bool) -> Iterator[Finding]:
+    """Keys or values that a call writes into a cache and does not read, and places that it reads and has not written.
 
-    To be asked where something else is violated: code that drops old tokens from its cache on purpose, as a window
-    does, or keeps a prompt that it need not read, is right.
+    Code that drops old tokens from its cache on purpose, as a window does, is right: what is not read counts only where
+    something is wrong. Places that nothing was written to count where the call is told that its tokens are the first.
 
     Args:
-        several: the evidence of the attentions of a call.
+        invocation: the call.
+        several: the evidence of its attentions.
+        is_wrong: whether a property is violated.
     """
+    is_first = any(call_meaning(name) == "start" and value == 0 for name, value in invocation.arguments.items())
     for evidence in several:
         instance = evidence.base.instance
-        last = max(each.operation.index for each in instance.sums)
-        for storage, writes in kept_writes(instance.run.trace, last).items():
-            reads = _reads(instance.run.trace, storage, writes[0].index, last)
-            places = _places(instance.run.trace, storage, writes, reads)
-            if places is not None:
-                message = "in a cache {} are written, and {} are read".format(*places)
+        trace, last = instance.run.trace, max(each.operation.index for each in instance.sums)
+        for storage, writes in kept_writes(trace, last).items():
+            places = _places(trace, storage, writes, reads_of(trace, storage, writes[0].index, last))
+            if places is None:
+                continue
+            written, read = places
+            empty = [number for number, place in enumerate(read) if place not in written]
+            if (is_wrong and not set(written) <= set(read)) or (is_first and _has_weight(instance, len(read), empty)):
+                message = f"in a cache places {_listed(written)} are written, and places {_listed(read)} are read"
                 yield Finding("violation", "cache-places", "k", message, writes[0].location, instance.module)
                 break
+
+
+def _has_weight(instance: AttentionInstance, places: int, chosen: Sequence[int]) -> bool:
+    """Whether a query gives weight to some of the places that are read."""
+    trace = instance.run.trace
+    for each in instance.sums:
+        operation, number = instance.weights_place(each)
+        weights = trace.operations[operation].inputs[number].data
+        if instance.weights_left and weights.shape[-1] == places and float(weights[..., chosen].sum()) > 0:
+            return True
+    return False
 
 
 def kept_writes(trace: Trace, last: int) -> dict[int, list[Operation]]:
@@ -45,7 +65,7 @@ def kept_writes(trace: Trace, last: int) -> dict[int, list[Operation]]:
     return found
 
 
-def _reads(trace: Trace, storage: int, first: int, last: int) -> list[TensorRecord]:
+def reads_of(trace: Trace, storage: int, first: int, last: int) -> list[TensorRecord]:
     """What is taken out of some memory after an operation and up to another."""
     return [
         record
@@ -58,18 +78,18 @@ def _reads(trace: Trace, storage: int, first: int, last: int) -> list[TensorReco
 
 def _places(
     trace: Trace, storage: int, writes: Sequence[Operation], reads: Sequence[TensorRecord]
-) -> tuple[str, str] | None:
-    """The places that are written and those that are read, along the one axis where some of the former are not read."""
+) -> tuple[list[int], list[int]] | None:
+    """The places that are written and those that are read, along the first axis where these differ; None where none."""
     records = [each for operation in trace for each in operation.inputs if each.storage == storage]
     whole = max(records, key=lambda each: each.data.numel())
-    if not reads or not whole.data.is_contiguous():
-        return None
     written = torch.cat([_changed(each) for each in writes]) - whole.offset
+    if not reads or not len(written):
+        return None
     read = torch.cat([_addresses(each) for each in reads]) - whole.offset
     for size, step in zip(whole.shape, whole.stride, strict=True):
         into, out_of = (sorted(set((each // step % size).tolist())) for each in (written, read))
-        if not set(into) <= set(out_of):
-            return f"places {_listed(into)}", f"places {_listed(out_of)}"
+        if into != out_of:
+            return into, out_of
     return None
 
 
