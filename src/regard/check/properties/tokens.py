@@ -116,6 +116,10 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
             sums_line,
         )
     yield from _one_query(evidence, used)
+    if bool((used & (values.head == SEVERAL)).any()) or _are_values_summed(table):
+        message = "the weights of a head are given to the sum of the values of several heads"
+        yield Finding("violation", "value-heads-paired", "heads", message, sums_line)
+        return
     if table.whole and table.num_heads > 2 and not values.of_pairs:
         yield from _groups(evidence)
 
@@ -213,6 +217,28 @@ def _heads(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
                 f"{int(values.head[row, term])}",
                 table.instance.sums_location,
             )
+
+
+def _are_values_summed(table: AttentionTable) -> bool:
+    """Whether values are sums over as many numbers of their projection as there are heads, and keys are not."""
+    instance, run = table.instance, table.instance.run
+    if table.num_heads < 2:
+        return False
+    places = [instance.values_place(each) for each in instance.sums]
+    if any(run.owner_of(run.tags.inputs[index][number]) for index, number in places):
+        return False
+    factors = [place for each in instance.scores for place in (each.left_place, each.right_place)]
+    values, others = (
+        {run.trace.operations[index].inputs[number].storage for index, number in each} for each in (places, factors)
+    )
+    for operation in run.trace.operations[: instance.sums[0].operation.index]:
+        if operation.name not in ("sum", "mean") or not run.owner_of(run.tags.inputs[operation.index][0]):
+            continue
+        numbers = operation.inputs[0].data.numel() // max(1, operation.outputs[0].data.numel())
+        made = run.trace.made_of([operation.outputs[0].storage])
+        if numbers == table.num_heads and made & values and not made & others:
+            return True
+    return False
 
 
 def _groups(evidence: Evidence) -> Iterator[Finding]:
