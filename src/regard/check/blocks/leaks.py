@@ -1,21 +1,19 @@
-"""What may not reach an output of a block: later tokens, in what is causal; other samples; dropout in eval()."""
+"""What may not reach an output of a block: later tokens, in what is causal; other samples."""
 
 from __future__ import annotations
 
 import re
 
-import torch
 from torch import Tensor, nn
 
-from regard.check.behaviour.dropout import without_dropout
-from regard.check.blocks.call import TOKENS, BlockCall, called_block
+from regard.check.blocks.call import TOKENS, BlockCall
 from regard.check.blocks.mistakes import add_mistake
 from regard.check.sandbox.answer import error_text
 from regard.check.search.diagnose import triangular
 from regard.check.search.stage import Diagnosis
 from regard.check.target.names import call_meaning
 
-__all__ = ["judge_dropout", "judge_leaks"]
+__all__ = ["judge_leaks"]
 
 NEGLIGIBLE = 1e-9
 """A smaller change of an output is rounding, or what exp(-10000) lets pass."""
@@ -51,27 +49,6 @@ def judge_leaks(diagnosis: Diagnosis, outer: BlockCall) -> None:
                     f"at position {key}: right for a masked language model, and a leak in a model that generates"
                 )
             return
-
-
-def judge_dropout(diagnosis: Diagnosis) -> None:
-    """Whether dropout in any part of it makes two calls in eval() differ; to be asked while dropout is on."""
-    outer, _ = called_block(diagnosis.subject)
-    if outer is None:
-        return
-    outputs: list[Tensor] = []
-    try:
-        for outer.seed in (0, 1, 0):
-            outputs.append(outer(outer.x()))
-        with without_dropout():
-            for outer.seed in (0, 1):
-                outputs.append(outer(outer.x()))
-    except Exception as error:
-        diagnosis.why.append(f"called as a whole, {error_text(error)}")
-        return
-    one, other, again, still, moved = outputs
-    gap = float((one - other).abs().max())
-    if gap > NEGLIGIBLE and torch.equal(one, again) and torch.equal(still, moved):
-        add_mistake(diagnosis, "dropout-in-eval", number=gap)
 
 
 def _is_causal_mask(argument: str) -> bool:

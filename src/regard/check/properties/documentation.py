@@ -57,7 +57,8 @@ _WINDOW_BEFORE = (
 _EXCLUSIVE = re.compile(rf"\bitself,? and (?:to )?{_WINDOW_BEFORE}|{_WINDOW_BEFORE},? and (?:to )?itself\b", re.I)
 """A query and, besides, as many keys before it as the window is told."""
 _ON_EACH_SIDE = re.compile(
-    r"(?<![/*+−-] )(?<![/*+−-])\b\w*window\w*\W? (?:tokens|keys|positions|neighbou?rs) (?:on|to|at) (?:each|either) side\b",
+    r"(?<![/*+−-] )(?<![/*+−-])\b\w*window\w*\W? (?:tokens|keys|positions|neighbou?rs) (?:on|to|at) (?:each|either) "
+    r"side\b",
     re.I,
 )
 """As many keys to each side as the window is told, and not as many in all."""

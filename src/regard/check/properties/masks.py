@@ -282,7 +282,10 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
     pattern, wrong = built_in_pattern(first)
     if pattern == "unknown" and evidence.num_keys and built_in_pattern(first.flip(-1))[0] == "cut":
         unseen = int(first[0].to(torch.uint8).argmax())
-        pattern, wrong = "cut", f"no query sees the first {unseen} of {evidence.num_keys} keys: every query sees all others"
+        pattern, wrong = (
+            "cut",
+            f"no query sees the first {unseen} of {evidence.num_keys} keys: every query sees all others",
+        )
     if pattern == "cut":
         yield Finding("violation", "keys-seen", "scores", wrong, line)
     elif wrong and pattern == "causal by blocks" and not evidence.says_causal:

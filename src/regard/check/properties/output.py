@@ -41,7 +41,8 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
     if any(shape[axis] in others for axis in stream.token_axes):
         return  # an output with other axes could not be told from one that mixes its tokens
     exchanged = _exchanged(trace, stream, shape)
-    shown = _Outputs(invocation, evidence, *(exchanged or (stream, shape)), frozen)
+    axes, sizes = exchanged or (stream, shape)
+    shown = _Outputs(invocation, evidence, axes, sizes, frozen)
     line = table.instance.sums_location
     tokens = int(table.query.token.max()) + 1
     dead: list[int] = []
@@ -95,7 +96,9 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
             )
             return
     if exchanged is not None and moved:
-        message = "the output has the tokens where the input has the samples: a token's output is returned as a sample's"
+        message = (
+            "the output has the tokens where the input has the samples: a token's output is returned as a sample's"
+        )
         yield Finding("violation", "output-of-the-token", "heads joined", message, line)
         return
     if len(set(dead)) < table.num_heads:  # heads of other weights may be for some tokens alone, as for global ones

@@ -10,7 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.location import CodeLocation
-from regard.check.properties.documentation import documentation_of, is_exclusive, is_inclusive, is_of_each_side, is_two_sided
+from regard.check.properties.documentation import (
+    documentation_of,
+    is_exclusive,
+    is_inclusive,
+    is_of_each_side,
+    is_two_sided,
+)
 from regard.check.properties.evidence import may_be_causal
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks import allowed_of, built_in_pattern
