@@ -116,8 +116,11 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
 
 def _exchanged(trace: Trace, stream: Stream, shape: torch.Size) -> tuple[Stream, torch.Size] | None:
     """A stream and its shape with samples and tokens exchanged, where the output has them so; else None."""
-    batch, (token, *others) = stream.batch_axis, stream.token_axes
-    if batch is None or others or shape[batch] == shape[token] or len(trace.outputs[0].shape) != len(shape):
+    batch = stream.batch_axis
+    if batch is None or len(stream.token_axes) != 1 or len(trace.outputs[0].shape) != len(shape):
+        return None
+    (token,) = stream.token_axes
+    if shape[batch] == shape[token]:
         return None
     sizes = list(shape)
     sizes[batch], sizes[token] = sizes[token], sizes[batch]
