@@ -81,11 +81,16 @@ def _num_tokens(base: AttentionTable, influence: Influence) -> int:
 
 
 def _num_keys(base: AttentionTable, influence: Influence, invocation: Invocation) -> int:
-    """How many tokens the argument for the keys has; 0 where they are made of another one, or of several."""
+    """How many tokens the argument for the keys has; 0 where they are made of another one, or of several.
+
+    Or where there are tokens that do not ask either: code may leave out what fills no block.
+    """
+    counts = Counter(source.stream for source, _ in influence.runs if source.kind == "token")
     names = {base.streams[each] for each in base.key.stream.tolist() if each >= 0}
     if len(names) != 1 or not any(each.role == "k" and each.argument in names for each in invocation.streams):
         return 0
-    return sum(source.kind == "token" and source.stream in names for source, _ in influence.runs)
+    asking = max(counts[base.streams[each]] for each in base.query.stream.tolist())
+    return counts[names.pop()] if asking <= int(base.query.token.max()) + 1 else 0
 
 
 def _says_causal(target: Any) -> bool:
