@@ -83,14 +83,14 @@ def _num_tokens(base: AttentionTable, influence: Influence) -> int:
 def _num_keys(base: AttentionTable, influence: Influence, invocation: Invocation) -> int:
     """How many tokens the argument for the keys has; 0 where they are made of another one, or of several.
 
-    Or where there are tokens that do not ask either: code may leave out what fills no block.
+    Or where they are not as many as the queries: code that is meant for as many may cut them to these.
     """
     counts = Counter(source.stream for source, _ in influence.runs if source.kind == "token")
     names = {base.streams[each] for each in base.key.stream.tolist() if each >= 0}
     if len(names) != 1 or not any(each.role == "k" and each.argument in names for each in invocation.streams):
         return 0
-    asking = max(counts[base.streams[each]] for each in base.query.stream.tolist())
-    return counts[names.pop()] if asking <= int(base.query.token.max()) + 1 else 0
+    count = counts[names.pop()]
+    return count if count == int(base.query.token.max()) + 1 else 0
 
 
 def _says_causal(target: Any) -> bool:
