@@ -53,7 +53,12 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
             message = "none: the same token is the same everywhere"
             yield Finding("absent", "positions", "positions", message, line)
         return
-    if moves["query"] and not moves["key"] and not value_moves and _are_keys_alike(table):
+    turned = table.q / table.q.norm(dim=-1, keepdim=True).clamp(min=1e-12)  # longer ones alone are a scale
+    if (
+        _moves(turned, torch.stack([table.query.stream, table.query.sample, table.head], -1))
+        and not (moves["key"] or value_moves)
+        and _are_keys_alike(table)
+    ):
         message = "queries alone have positions: of tokens that are alike each has the same weight, wherever it stands"
         yield Finding("violation", "positions-without-effect", "positions", message, line)
         return
