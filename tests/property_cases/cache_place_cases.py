@@ -42,6 +42,11 @@ class WrittenOnePlaceTooFar(Buffers):
         return start + 1
 
 
+class WrittenOverTheLastToken(Buffers):
+    def written(self, start: int) -> int:
+        return max(0, start - 1)
+
+
 class BeginsAtTheSecondPlace(WrittenOnePlaceTooFar):
     """Reads the empty first place as well."""
 
@@ -95,6 +100,7 @@ def told_its_start(kind: type[nn.Module]) -> Invocation:
 
 CASES = [
     Case("cache-places", WrittenOnePlaceTooFar, Buffers, told_its_start),
+    Case("cache-places", WrittenOverTheLastToken, Buffers, told_its_start),
     Case("cache-places", BeginsAtTheSecondPlace, WithoutTheFirstPlace, told_its_start),
     Case("cache-places", ReadsOnePlaceLess, Buffers, told_its_start),
     Case("cache-places", ReadsEmptyPlaces, HidesEmptyPlaces, told_its_start),

@@ -13,7 +13,7 @@ from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["cache_place_findings", "kept_writes", "reads_of"]
+__all__ = ["cache_place_findings", "kept_writes", "overwritten", "reads_of"]
 
 
 def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *, is_wrong: bool) -> Iterator[Finding]:
@@ -44,6 +44,26 @@ def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *,
                 message = f"in a cache places {_listed(written)} are written, and places {_listed(read)} are read"
                 yield Finding("violation", "cache-places", "k", message, writes[0].location, instance.module)
                 break
+
+
+def overwritten(before: Trace, after: Trace, token: int) -> Finding | None:
+    """A token that is written over another one.
+
+    Args:
+        before: the call of the tokens before it, the first ones.
+        after: the call of this token, with their cache.
+        token: its number; there are as many before it.
+    """
+    pairs = zip(kept_writes(before, len(before)).items(), kept_writes(after, len(after)).items(), strict=False)
+    for (_, (first, *_)), (storage, (second, *_)) in pairs:
+        records = [each for operation in after for each in operation.inputs if each.storage == storage]
+        whole = max(records, key=lambda each: each.data.numel())
+        for size, step in _axes(whole):
+            old, new = (set(((_changed(each) - whole.offset) // step % size).tolist()) for each in (first, second))
+            if len(old) == token and len(new) == 1 and new <= old:
+                message = f"token {token} is written to place {min(new)} of a cache, over another one"
+                return Finding("violation", "cache-places", "k", message, second.location)
+    return None
 
 
 def _has_weight(instance: AttentionInstance, places: int, chosen: Sequence[int]) -> bool:
@@ -89,18 +109,24 @@ def _places(
     if not reads or not len(written):
         return None
     read = torch.cat([_addresses(each) for each in reads]) - whole.offset
-    for size, step in zip(whole.shape, whole.stride, strict=True):
+    for size, step in _axes(whole):
         into, out_of = (sorted(set((each // step % size).tolist())) for each in (written, read))
         if into != out_of:
             return into, out_of
     return None
 
 
+def _axes(record: TensorRecord) -> list[tuple[int, int]]:
+    """The size and the stride of each axis along which there are several places."""
+    return [each for each in zip(record.shape, record.stride, strict=True) if min(each) > 0]
+
+
 def _changed(write: Operation) -> Tensor:
     """The addresses of the numbers that an operation changed."""
     after = write.written[0]
-    before = next(each for each in write.inputs if each.storage == after.storage)
-    return _addresses(after)[(before.data != after.data).flatten()]
+    before = next((each for each in write.inputs if each.storage == after.storage and each.shape == after.shape), None)
+    changed = torch.ones(after.shape, dtype=torch.bool) if before is None else before.data != after.data
+    return _addresses(after)[changed.flatten()]
 
 
 def _addresses(record: TensorRecord) -> Tensor:

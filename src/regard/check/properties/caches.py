@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.check.properties.cache_causes import cache_causes, remembering_line
 from regard.check.properties.cache_chunks import hidden_past
 from regard.check.properties.cache_comparison import recorded
-from regard.check.properties.cache_places import kept_writes, reads_of
+from regard.check.properties.cache_places import kept_writes, overwritten, reads_of
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
@@ -30,7 +30,7 @@ TOLERANCE = 1e-9
 MIN_TOKENS = 3
 MAX_FORMS = 30
 """Ways to hand a cache over that are tried."""
-SURE_OF_MASKS = frozenset({"cache-order", "cache-mask", "cache-values"})
+SURE_OF_MASKS = frozenset({"cache-order", "cache-mask", "cache-places", "cache-values"})
 """What tables of positions that were cut into parts cannot be the reason of."""
 
 
@@ -280,7 +280,9 @@ def _differs(
         f"token by token {call.form.name}, the output of token {difference.token} differs by up to "
         f"{difference.gap:.2g} from all at once (expected {difference.expected:.4g}, found {difference.found:.4g})"
     )
-    found = list(cache_causes(call, difference.token, prefix, instances))
+    first, second = [(0, prefix)], [(0, prefix), (prefix, prefix + 1)]
+    lost = overwritten(recorded(call, first), recorded(call, second), prefix)
+    found = list(cache_causes(call, difference.token, prefix, instances)) if lost is None else [lost]
     unsure = call.is_guessed or bool(masks_left_out(call.invocation))
     if call.is_guessed:
         found = [each for each in found if each.property in SURE_OF_MASKS]

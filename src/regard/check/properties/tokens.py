@@ -220,7 +220,7 @@ def _heads(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
 
 
 def _are_values_summed(table: AttentionTable) -> bool:
-    """Whether all heads have the same values, sums of as many numbers of a projection as there are heads, not so keys."""
+    """Whether all heads have the same values, sums of as many numbers of a projection as heads; not so keys."""
     instance, run, heads = table.instance, table.instance.run, table.num_heads
     if heads < 2 or not table.whole or len(_shared(_values_by_head(table))) < heads * (heads - 1) // 2:
         return False
