@@ -321,3 +321,41 @@ class BareBlock(nn.Module):
     def forward(self, x):
         x = self.attend(self.norm1(x))
         return x + self.mlp(self.norm2(x))
+
+
+@wrong("dropout-in-eval")
+class RegularisedBlock(nn.Module):
+    """Of the hidden numbers of its feed-forward network some are dropped, in eval() as well."""
+
+    def __init__(self, d_model, num_heads, dropout=0.1):
+        super().__init__()
+        self.ln1, self.ln2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.attn = _SelfAttention(d_model, num_heads)
+        self.fc1, self.fc2 = nn.Linear(d_model, 4 * d_model), nn.Linear(4 * d_model, d_model)
+        self.dropout = dropout
+
+    def regularised(self, x):
+        return F.dropout(x, self.dropout)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln1(x))
+        return x + self.fc2(self.regularised(F.gelu(self.fc1(self.ln2(x)))))
+
+
+class _DroppingAttention(_SelfAttention):
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        weights = F.dropout((q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))).softmax(-1), 0.1)
+        return self.proj((weights @ v).transpose(1, 2).flatten(2))
+
+
+@wrong("dropout-in-eval")
+class BlockOfDroppedWeights(RegularisedBlock):
+    """The weights of its attention are dropped; of the feed-forward network nothing is."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__(d_model, num_heads)
+        self.attn = _DroppingAttention(d_model, num_heads)
+
+    def regularised(self, x):
+        return x

@@ -281,3 +281,21 @@ class RotaryLanguageModel(nn.Module):
         for layer in self.layers:
             x = layer(x, angles.cos(), angles.sin())
         return self.lm_head(self.norm(x))
+
+
+@right("right")
+class RegularisedInTraining(nn.Module):
+    """Of the hidden numbers of its feed-forward network some are dropped, in train() alone."""
+
+    def __init__(self, d_model, num_heads, dropout=0.1):
+        super().__init__()
+        self.ln1, self.ln2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.attn = _Attention(d_model, num_heads, dropout)
+        self.fc1, self.fc2 = nn.Linear(d_model, 4 * d_model), nn.Linear(4 * d_model, d_model)
+        self.dropout = dropout
+
+    def forward(self, x):
+        normed = self.ln1(x)
+        x = x + self.attn(normed, normed, normed)
+        hidden = F.gelu(self.fc1(self.ln2(x)))
+        return x + self.fc2(F.dropout(hidden, self.dropout, training=self.training))

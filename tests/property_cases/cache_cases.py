@@ -43,6 +43,14 @@ def positions_from_zero(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
     return attended(q, k, v, length(past)), (k, v)
 
 
+def positions_one_too_far(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    n = length(past)
+    at = n + 1 if past is not None else 0
+    x = x + TABLE[at : at + x.shape[1]]  # here
+    q, k, v = projected(x, past)
+    return attended(q, k, v, n), (k, v)
+
+
 def mask_from_zero(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
     n = length(past)
     q, k, v = projected(x + TABLE[n : n + x.shape[1]], past)
@@ -150,6 +158,7 @@ def of_x_and_itself(kind: type) -> Any:
 CASES = [
     Case("cache-unasked", KeepingAlways, Keeping, of_x_and_itself),
     Case("cache-positions", positions_from_zero, handed_over, of_x),
+    Case("cache-positions", positions_one_too_far, handed_over, of_x),
     Case("cache-mask", mask_from_zero, handed_over, of_x),
     Case("cache-order", new_keys_first, handed_over, of_x),
     Case("cache-order", new_tokens_first, new_tokens_last, of_x),

@@ -30,6 +30,14 @@ def inner_tokens_turned(x: Tensor) -> Tensor:
     return joined(heads_of(x))[:, [0, 3, 2, 1, 4]] @ W_O
 
 
+def tokens_in_the_place_of_samples(x: Tensor) -> Tensor:
+    return heads_of(x).permute(2, 0, 1, 3).flatten(2) @ W_O
+
+
+def reshaped_to_tokens_first(x: Tensor) -> Tensor:
+    return attention(x).reshape(x.shape[1], x.shape[0], WIDTH)
+
+
 def last_head_dropped(x: Tensor) -> Tensor:
     heads = heads_of(x)
     return joined(torch.cat([heads[:, :1], heads[:, :1]], 1)) @ W_O
@@ -73,6 +81,8 @@ CASES = [
     Case("output-of-the-token", joined_without_a_transpose, attention, of_x),
     Case("output-of-the-token", tokens_turned, attention, of_x),
     Case("output-of-the-token", inner_tokens_turned, attention, partial(of_x, tokens=5)),
+    Case("output-of-the-token", tokens_in_the_place_of_samples, attention, of_x),
+    Case("output-of-the-token", reshaped_to_tokens_first, attention, of_x),
     Case("heads-in-output", last_head_dropped, attention, of_x),
     Case("heads-in-output", last_head_dropped, some_tokens_by_weights_of_their_own, of_x),
     Case("projected-once", projected_twice, attention, of_x),

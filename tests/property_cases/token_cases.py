@@ -215,7 +215,43 @@ def normalized_over_the_channels(x: Tensor) -> Tensor:
     return of_normalized(x, -1)
 
 
+def values_summed_over_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT / 2).softmax(-1)
+    return weights @ v.sum(1, keepdim=True)  # here
+
+
+def projected_and_summed_over_heads(x: Tensor) -> Tensor:
+    weights = (split(x @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1)
+    return joined(weights @ split(x @ W_V).sum(1, keepdim=True))  # here
+
+
+PLACES = drawn(8, WIDTH, seed=20)
+"""(positions, width)."""
+
+
+def placed(x: Tensor, *, keys_too: bool) -> Tensor:
+    at = x + PLACES[: x.shape[1]]
+    scores = split(at @ W_Q) @ split((at if keys_too else x) @ W_K).mT / 2  # here
+    return joined(scores.softmax(-1) @ split(x @ W_V))
+
+
+def places_of_queries_alone(x: Tensor) -> Tensor:
+    return placed(x, keys_too=False)
+
+
+def places_of_queries_and_keys(x: Tensor) -> Tensor:
+    return placed(x, keys_too=True)
+
+
+def projected(x: Tensor) -> Tensor:
+    weights = (split(x @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1)
+    return joined(weights @ split(x @ W_V))
+
+
 CASES = [
+    Case("value-heads-paired", values_summed_over_heads, attention),
+    Case("positions-without-effect", places_of_queries_alone, places_of_queries_and_keys, of_x),
+    Case("value-heads-paired", projected_and_summed_over_heads, projected, of_x),
     Case("query-of-one-token", queries_less_their_mean_over_tokens, queries_less_their_mean),
     Case("key-of-one-token", keys_of_two_tokens, keys_of_two_channels),
     Case("value-of-one-token", values_of_all_tokens_before, values_of_all_channels_before),

@@ -24,7 +24,7 @@ _INPUTS = {
     "x_mask self_mask self_attn_mask decoder_mask target_mask trg_mask additive_mask valid visible permitted "
     "blocked masked_positions adj adjacency adj_mat adj_matrix adjacency_matrix",
     "padding": "key_padding_mask padding_mask pad_mask key_mask src_key_padding_mask pad valid_mask context_mask "
-    "memory_mask padding "
+    "memory_mask padding present presence exists token_exists is_valid valid_tokens is_pad is_padding padded "
     "encoder_attention_mask memory_key_padding_mask kpm enc_mask cross_mask src_padding_mask encoder_mask",
     "causal": "causal is_causal use_causal_mask masked causal_flag autoregressive use_mask apply_causal_mask "
     "apply_mask",

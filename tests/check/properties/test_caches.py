@@ -12,6 +12,7 @@ import cached_attentions as cached
 from attention_styles import tokens_call
 from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
 from property_cases.cache_cases import W_K, W_Q, W_V, Past, attended, handed_over, length, past_tokens_scaled, projected
+from property_cases.cache_place_cases import ReadsEmptyPlaces, told_its_start
 from regard.check.conclusion import conclude
 from regard.check.properties.analysis import analyze
 from regard.check.properties.caches import cache_findings
@@ -288,3 +289,18 @@ def test_what_is_written_into_a_cache_needs_no_gradient() -> None:
     assert analysis.violations == []
     assert "no-gradient-in-cache" in [each.property for each in analysis.findings if each.kind == "note"]
     assert conclude(CachedForInference, {}, UserSettings()).verdict != "wrong"
+
+
+class MaskOfItsCaller(ReadsEmptyPlaces):
+    """Empty places are hidden by a mask that its caller hands over."""
+
+    def forward(self, x: Tensor, start_pos: int, mask: Tensor | None = None) -> Tensor:
+        return super().forward(x, start_pos)
+
+
+def test_empty_places_of_a_cache_are_left_to_the_mask_of_the_caller() -> None:
+    call = told_its_start(MaskOfItsCaller)
+    call.masks = ["mask"]
+    assert analyze(call).violations == []
+    call.masks = []
+    assert [each.property for each in analyze(call).violations] == ["cache-places"]

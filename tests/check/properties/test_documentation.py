@@ -6,7 +6,9 @@ import pytest
 
 from regard.check.properties.documentation import (
     index_direction,
+    is_exclusive,
     is_inclusive,
+    is_of_each_side,
     is_two_sided,
     mask_meaning,
     promises_causality,
@@ -136,3 +138,33 @@ def test_whether_a_window_reaches_as_far_ahead_as_back(text: str, said: bool) ->
 )
 def test_in_which_order_the_entries_of_a_table_are(text: str, direction: int) -> None:
     assert index_direction(text) == direction
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("A query sees itself and the `window` keys before it.", True),
+        ("Each token attends to the window_size previous tokens and to itself.", True),
+        ("Each token sees the `window` tokens before it, and itself.", True),
+        ("Each token sees the last `window` tokens, including itself.", False),
+        ("Each token sees itself and the last `window` tokens.", False),
+        ("Each token sees itself and its `window`.", False),
+    ],
+)
+def test_whether_a_window_has_a_token_besides_those_before_it(text: str, said: bool) -> None:
+    assert is_exclusive(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("A query sees `window` keys on each side.", True),
+        ("Local attention: window_size tokens to either side.", True),
+        ("Each token attends to window_size // 2 tokens on each side.", False),
+        ("Each token attends to `window` tokens, half of them on each side.", False),
+        ("Each token attends to `window` tokens on both sides.", False),
+        ("A causal window of `window` tokens on each side.", False),
+    ],
+)
+def test_whether_a_window_reaches_as_far_to_each_side_as_it_is_told(text: str, said: bool) -> None:
+    assert is_of_each_side(text) == said

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from attention_styles import tokens_call
-from property_cases import drawn, of_q_k_v, of_x
+from property_cases import drawn, joined, of_q_k_v, of_x, split
 from property_cases.mask_cases import as_many_as_its_window, more_than_its_window, square_call
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.finding import Finding
+from regard.check.report.steps import step_results
 from regard.check.target import invocations
 
 
@@ -261,3 +262,18 @@ def test_a_mask_that_sets_values_to_zero_is_not_judged() -> None:
 
     found = masks_of(analyze(of_x(of_real_tokens, masks=("mask",)), masks=True))
     assert "violation" not in {each.kind for each in found}
+
+
+def of_two_axes(x: Tensor, keep: Tensor) -> Tensor:
+    q, k, v = (split(x) for _ in range(3))
+    scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~keep.bool()[:, None, None], -torch.inf)
+    return joined(scores.softmax(-1) @ v).reshape(x.shape)
+
+
+def test_a_mask_that_has_to_be_given_has_no_more_axes_than_scores() -> None:
+    call = next(invocations(of_two_axes, args={}))
+    assert call.arguments["keep"].ndim == 2
+    analysis = analyze(call, masks=True)
+    assert analysis.violations == []
+    (masked,) = [each.text for each in step_results(analysis.findings) if each.step == "masked"]
+    assert masked == "keep hides exactly the keys that it blocks; True in keep means allowed"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from property_cases import drawn, of_q_k_v
+from property_cases import drawn, joined, of_q_k_v, of_x, split
 from property_cases.position_cases import ANGLES, keys_conjugated, parts_of_keys_exchanged, rotated
 from regard.check.properties.analysis import analyze
 
@@ -48,3 +48,14 @@ def test_the_scale_of_rotated_complex_numbers_is_known() -> None:
     found = analyze(of_q_k_v(keys_conjugated)).findings
     kinds = {each.property: each.kind for each in found}
     assert (kinds["scale"], kinds["rotary"]) == ("holds", "design")
+
+
+def scaled_by_the_place(x: Tensor) -> Tensor:
+    """Queries alone are longer the later they come, in each head by a number of its own."""
+    scales = 1 + torch.arange(x.shape[1]).double()[:, None] * torch.tensor([0.5, -0.1]).double()[:, None, None]
+    return joined((split(x) * scales @ split(x).mT / 2).softmax(-1) @ split(x))
+
+
+def test_a_scale_of_each_query_is_no_position() -> None:
+    found = analyze(of_x(scaled_by_the_place)).violations
+    assert "positions-without-effect" not in {each.property for each in found}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.attention import attention_findings
+from regard.check.properties.cache_places import cache_place_findings
 from regard.check.properties.caches import cache_findings
 from regard.check.properties.call_effects import call_effect_findings
 from regard.check.properties.cancelled_queries import cancelled_query
@@ -243,7 +244,11 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             are_tried = True
             for of_masks in MASKINGS:
                 analysis.findings += of_masks(invocation, evidence)
-    analysis.findings += _unasked(invocation, are_tried=are_tried)
+    if analysis.asked_masks:  # else another call was asked
+        analysis.findings += _unasked(invocation, are_tried=are_tried)
+    misplaced = list(cache_place_findings(invocation, several, is_wrong=bool(analysis.violations)))
+    if misplaced:
+        analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *misplaced]
     analysis.findings += nan_findings(base)
     if not analysis.violations:
         analysis.findings += value_residual_findings(several)

@@ -36,6 +36,8 @@ __all__ = ["cache_causes", "remembering_line"]
 ZERO_WEIGHT = 1e-30
 WRITES = frozenset({"cat", "copy_", "index_copy", "index_copy_", "index_put", "index_put_", "slice_scatter", "stack"})
 """Operations that put new keys beside cached ones."""
+LOOKUPS = frozenset({"embedding", "gather", "index", "index_select", "select", "slice"})
+"""Operations that read some rows of a table."""
 
 
 def cache_causes(
@@ -117,10 +119,21 @@ def _positions(runs: PartOfWhole, queries: tuple[Tensor, Tensor], line: CodeLoca
     if restarted is not None:
         message = f"positions restart: token {runs.first} gets position 0 with a cache"
         yield Finding("violation", "cache-positions", "positions", message, restarted.location or line)
+    elif departed is not None and _reads_positions(runs, departed):
+        message = f"token {runs.first} gets another position with a cache than all at once"
+        yield Finding("violation", "cache-positions", "positions", message, departed.location or line)
     elif turned:
         message = f"the query of token {runs.first} is rotated by another position with a cache"
         where = line if departed is None else departed.location
         yield Finding("violation", "cache-positions", "positions", message, where)
+
+
+def _reads_positions(runs: PartOfWhole, departed: Operation) -> bool:
+    """Whether what differs first are whole numbers, or what is read of the same table: the positions of tokens."""
+    whole = next((one for _, one, part in runs.departures() if part is departed), None)
+    if whole is None or not departed.outputs[0].data.is_floating_point():
+        return whole is not None
+    return departed.name in LOOKUPS and same_tensor(whole.inputs[0].data, departed.inputs[0].data)
 
 
 def _keys(runs: PartOfWhole, keys: tuple[Tensor, Tensor], line: CodeLocation | None) -> Iterator[Finding]:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from regard.check.properties.cache_causes import cache_causes, remembering_line
 from regard.check.properties.cache_chunks import hidden_past
+from regard.check.properties.cache_comparison import recorded
+from regard.check.properties.cache_places import kept_writes, overwritten, reads_of
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
@@ -28,7 +30,7 @@ TOLERANCE = 1e-9
 MIN_TOKENS = 3
 MAX_FORMS = 30
 """Ways to hand a cache over that are tried."""
-SURE_OF_MASKS = frozenset({"cache-order", "cache-mask", "cache-values"})
+SURE_OF_MASKS = frozenset({"cache-order", "cache-mask", "cache-places", "cache-values"})
 """What tables of positions that were cut into parts cannot be the reason of."""
 
 
@@ -76,7 +78,10 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
                 return
             failed.append((cached, difference))
     if not failed:
-        if names.is_certain:
+        unread = _unread(call, names, prefix)
+        if unread is not None:
+            yield unread
+        elif names.is_certain:
             yield _not_exercised(names, "it was not found out how it is handed over")
         return
     for cached, _ in failed:
@@ -92,6 +97,26 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
             continue
     with_mask = any(cached.mask is not None for cached, _ in failed)
     yield from _differs(*failed[0], names, prefix, instances, with_mask=with_mask)
+
+
+def _unread(invocation: Invocation, names: CacheNames, prefix: int) -> Finding | None:
+    """A cache that a call writes the next token's keys into, told where this stands, and reads nothing from."""
+    if not names.attributes or not any(call_meaning(name) == "start" for name in invocation.arguments):
+        return None
+    cuts = [(0, prefix), (prefix, prefix + 1)]
+    call = CachedCall(invocation, CacheForm("", flags=dict.fromkeys(names.flags, True)))
+    try:
+        part = recorded(call, cuts)
+        difference = None if part.error else _difference(call, cuts)
+    except (Failed, RuntimeError, IndexError, ValueError):
+        return None
+    writes = kept_writes(part, len(part))
+    if difference is None or not writes:
+        return None
+    if any(reads_of(part, storage, several[0].index, len(part)) for storage, several in writes.items()):
+        return None
+    message = f"{names.attributes[0]} is written and never read: token {prefix} does not see the tokens before it"
+    return Finding("violation", "cache-places", "k", message, next(iter(writes.values()))[0].location)
 
 
 def _is_random(invocation: Invocation) -> bool:
@@ -255,7 +280,9 @@ def _differs(
         f"token by token {call.form.name}, the output of token {difference.token} differs by up to "
         f"{difference.gap:.2g} from all at once (expected {difference.expected:.4g}, found {difference.found:.4g})"
     )
-    found = list(cache_causes(call, difference.token, prefix, instances))
+    first, second = [(0, prefix)], [(0, prefix), (prefix, prefix + 1)]
+    lost = overwritten(recorded(call, first), recorded(call, second), prefix)
+    found = list(cache_causes(call, difference.token, prefix, instances)) if lost is None else [lost]
     unsure = call.is_guessed or bool(masks_left_out(call.invocation))
     if call.is_guessed:
         found = [each for each in found if each.property in SURE_OF_MASKS]

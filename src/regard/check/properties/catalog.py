@@ -390,6 +390,13 @@ PROPERTIES = {
             "k, v = torch.cat((past_k, k), -2), torch.cat((past_v, v), -2)  # positions and mask go on behind them",
         ),
         Property(
+            "cache-places",
+            "k",
+            "cached keys and values are read from the places that they were written to",
+            "Some tokens are never read, or places are read that hold none.",
+            "k = self.cache_k[:B, : n + T]  # after self.cache_k[:B, n : n + T] = k; n: the tokens in the cache",
+        ),
+        Property(
             "cache-positions",
             "positions",
             "positions go on where the cache ends",

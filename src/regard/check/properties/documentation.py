@@ -9,10 +9,15 @@ from typing import Any, Literal
 
 from torch import nn
 
+from regard.check.target.signature import source_of
+
 __all__ = [
+    "comments_of",
     "documentation_of",
     "index_direction",
+    "is_exclusive",
     "is_inclusive",
+    "is_of_each_side",
     "is_two_sided",
     "mask_meaning",
     "name_and_documentation",
@@ -44,6 +49,19 @@ _INCLUSIVE = re.compile(
     re.I,
 )
 """In words, or by a formula: a query and the window - 1 keys before it."""
+_WINDOW_BEFORE = (
+    r"(?:(?:the )?\W?\w*window\w*\W? (?:previous|preceding|earlier) (?:tokens|keys|positions)"
+    r"|(?:the )?\W?\w*window\w*\W? (?:tokens|keys|positions) (?:before|preceding) (?:it|the query)"
+    r"|(?:the )?(?:previous|preceding) \W?\w*window\w*\W? (?:tokens|keys|positions))"
+)
+_EXCLUSIVE = re.compile(rf"\bitself,? and (?:to )?{_WINDOW_BEFORE}|{_WINDOW_BEFORE},? and (?:to )?itself\b", re.I)
+"""A query and, besides, as many keys before it as the window is told."""
+_ON_EACH_SIDE = re.compile(
+    r"(?<![/*+−-] )(?<![/*+−-])\b\w*window\w*\W? (?:tokens|keys|positions|neighbou?rs) (?:on|to|at) (?:each|either) "
+    r"side\b",
+    re.I,
+)
+"""As many keys to each side as the window is told, and not as many in all."""
 _APART = re.compile(
     r"(?:\||\babs\()\s*(?:i\s*[-−]\s*j|j\s*[-−]\s*i|q\s*[-−]\s*k|k\s*[-−]\s*q)\s*[|)]\s*(?:<=?|≤)"
     r"|\b(?:on|to|at|from|of)\s+(?:each|either|both)\s+sides?\b",
@@ -88,6 +106,11 @@ def documentation_of(target: Any) -> str:
     else:
         texts = [inspect.getdoc(target)] if inspect.isroutine(target) else [type(target).__doc__]
     return "\n\n".join(inspect.cleandoc(each) for each in texts if each)
+
+
+def comments_of(target: Any) -> list[str]:
+    """The comments in a function or a class, a line each."""
+    return re.findall(r"(?<!['\"])#+\s*(\w.*)$", source_of(target), re.M)
 
 
 def name_and_documentation(target: Any) -> str:
@@ -144,6 +167,16 @@ def promises_causality(text: str) -> bool:
 def is_inclusive(text: str) -> bool:
     """Whether it says of a window that a token itself is one of those that it sees."""
     return any("window" in each.lower() and _INCLUSIVE.search(each) for each in _SENTENCES.split(text))
+
+
+def is_exclusive(text: str) -> bool:
+    """Whether it says of a window that a token sees itself and, besides, as many before it as the window is told."""
+    return any(_EXCLUSIVE.search(" ".join(each.split())) for each in _SENTENCES.split(text))
+
+
+def is_of_each_side(text: str) -> bool:
+    """Whether it says that a window reaches as many tokens to each side as it is told."""
+    return is_two_sided(text) and any(_ON_EACH_SIDE.search(" ".join(each.split())) for each in _SENTENCES.split(text))
 
 
 def is_two_sided(text: str) -> bool:

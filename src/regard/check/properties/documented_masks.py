@@ -15,6 +15,12 @@ __all__ = ["asks_for_axes", "documented_forms", "documented_mask_findings"]
 
 OF_ALLOWED, OF_BLOCKED = ("allowed", "keep", "keep, whole"), ("blocked", "block", "block, whole")
 """Forms in which True or 1 means one or the other."""
+_NAMES = {
+    "allowed": re.compile(r"(?:^|_)(?:present|presence|exists?|valid|keep|kept|visible|allowed|permitted)(?:_|$)"),
+    "blocked": re.compile(r"(?:^|_)(?:is_pad|is_padding|padded|blocked|hidden|ignored)(?:_|$)"),
+}
+"""Names that say themselves what True means. That of a padding mask does not: it is written in either way."""
+_NEGATED = re.compile(r"(?:^|_)(?:not|non|no|un)_")
 
 
 def asks_for_axes(invocation: Invocation, name: str) -> bool:
@@ -43,13 +49,14 @@ def documented_mask_findings(
     meaning = _meaning(invocation, name)
     if meaning is None:
         return
+    of_name = _documented(invocation, name) is None
     meant, others = (OF_ALLOWED, OF_BLOCKED) if meaning == "allowed" else (OF_BLOCKED, OF_ALLOWED)
-    said = f"its documentation says that 1 in {name} means {meaning}"
+    said = f"its {'name' if of_name else 'documentation'} says that 1 in {name} means {meaning}"
     if outcome.form in others:
         message = f"{said}; the code takes it for {'blocked' if meaning == 'allowed' else 'allowed'}"
     elif (
         outcome.form == "added"
-        and _meaning(invocation, name, of_one=True) == meaning
+        and _documented(invocation, name, of_one=True) == meaning
         and not asks_for_axes(invocation, name)
         and any(each.form in meant and bool(each.leaks.any()) for each in outcomes)
     ):
@@ -59,6 +66,15 @@ def documented_mask_findings(
     yield Finding("violation", "mask-as-documented", "mask", message, evidence.base.instance.scores_location)
 
 
-def _meaning(invocation: Invocation, name: str, *, of_one: bool = False) -> str | None:
+def _meaning(invocation: Invocation, name: str) -> str | None:
+    """What 1 means by the documentation; where that says nothing, by the name."""
+    documented = _documented(invocation, name)
+    if documented is not None or _NEGATED.search(name.lower()):
+        return documented
+    meant = [meaning for meaning, names in _NAMES.items() if names.search(name.lower())]
+    return meant[0] if len(meant) == 1 else None
+
+
+def _documented(invocation: Invocation, name: str, *, of_one: bool = False) -> str | None:
     text = documentation_of(invocation.target)
     return mask_meaning(text, name, is_only=len(invocation.masks) == 1, of_one=of_one)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.check.properties.documentation import documentation_of, promises_causality
+from regard.check.properties.documentation import comments_of, documentation_of, promises_causality
 from regard.check.properties.finding import Evidence
 from regard.check.roles.influence import Influence
 from regard.check.roles.instances import AttentionInstance
@@ -22,7 +22,7 @@ from regard.check.target.preparation import modules_in
 from regard.check.target.token_ids import other_ids
 from regard.check.trace.operation import Trace
 
-__all__ = ["evidence_of", "evidence_of_tables", "with_equal_tokens", "with_fresh_tokens"]
+__all__ = ["evidence_of", "evidence_of_tables", "may_be_causal", "with_equal_tokens", "with_fresh_tokens"]
 
 FRESH_SEED = 77
 HIDING = re.compile("causal|decoder|regressive|direction|mask", re.I)
@@ -51,7 +51,7 @@ def evidence_of(
     """
     base = table_of(instance, influence, streams)
     made = evidence_of_tables(invocation)(base, base.of_run(fresh))
-    made = replace(made, num_tokens=_num_tokens(base, influence))
+    made = replace(made, num_tokens=_num_tokens(base, influence), num_keys=_num_keys(base, influence, invocation))
     is_same = equal is not None and not equal.error and equal.same_operations(influence.base)
     return replace(made, equal=base.of_run(equal)) if is_same and equal is not None else made
 
@@ -67,8 +67,8 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
         _says_causal(invocation.target),
         _promises_causal(invocation),
         {each.argument: each.role for each in invocation.streams},
-        0,
-        _hides_on_demand(invocation),
+        hides_on_demand=_hides_on_demand(invocation),
+        names_causal=_names_causal(invocation),
     )
 
 
@@ -78,6 +78,19 @@ def _num_tokens(base: AttentionTable, influence: Influence) -> int:
     read = {*base.query.stream.tolist(), *base.key.stream.tolist()}
     several = {counts[base.streams[each]] for each in read if each >= 0}
     return several.pop() if len(several) == 1 else 0
+
+
+def _num_keys(base: AttentionTable, influence: Influence, invocation: Invocation) -> int:
+    """How many tokens the argument for the keys has; 0 where they are made of another one, or of several.
+
+    Or where they are not as many as the queries: code that is meant for as many may cut them to these.
+    """
+    counts = Counter(source.stream for source, _ in influence.runs if source.kind == "token")
+    names = {base.streams[each] for each in base.key.stream.tolist() if each >= 0}
+    if len(names) != 1 or not any(each.role == "k" and each.argument in names for each in invocation.streams):
+        return 0
+    count = counts[names.pop()]
+    return count if count == int(base.query.token.max()) + 1 else 0
 
 
 def _says_causal(target: Any) -> bool:
@@ -92,16 +105,29 @@ def _says_causal(target: Any) -> bool:
 
 def _promises_causal(invocation: Invocation) -> bool:
     """Whether it is causal by its documentation, and has no argument or setting that says whether it is."""
+    return promises_causality(documentation_of(invocation.target)) and not may_be_causal(invocation)
+
+
+def _names_causal(invocation: Invocation) -> bool:
+    """The same of its name, or of a comment in it."""
     target = invocation.target
-    if invocation.masks or not promises_causality(documentation_of(target)):
-        return False
+    kind = type(target) if isinstance(target, nn.Module) else target
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", getattr(kind, "__name__", ""))
+    return any(map(promises_causality, (words, *comments_of(target)))) and not may_be_causal(invocation)
+
+
+def may_be_causal(invocation: Invocation) -> bool:
+    """Whether it has a mask, or an argument or setting that says whether it is causal."""
+    target = invocation.target
+    if invocation.masks:
+        return True
     call = target.forward if isinstance(target, nn.Module) else target
     names = set(vars(target)) if isinstance(target, nn.Module) else set()
     try:
         names |= set(inspect.signature(call).parameters) | set(inspect.signature(type(target).__init__).parameters)
     except (ValueError, TypeError):
-        return False
-    return not any(re.search("causal", name, re.I) for name in names)
+        return True
+    return any(re.search("causal", name, re.I) for name in names)
 
 
 def _hides_on_demand(invocation: Invocation) -> bool:

@@ -49,5 +49,9 @@ class Evidence:
     """By stream: "x", "context", "q", "k", "v" or "ids"."""
     num_tokens: int = 0
     """That queries and keys are of; 0 where these are not as many."""
+    num_keys: int = 0
+    """How many tokens were handed over as keys; 0 where there is no argument for these."""
     hides_on_demand: bool = False
     """Whether something besides its sequences is handed over, or an argument or a setting may hide later keys."""
+    names_causal: bool = False
+    """The same as `promises_causal` of its name or a comment in it: those may be of a part of what it does."""

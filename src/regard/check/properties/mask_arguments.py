@@ -39,7 +39,7 @@ __all__ = [
 
 SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh")
 """Axes of a mask: samples, heads, queries, keys."""
-PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid")
+PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid|present|presence|exists")
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_")
 """Names of masks of a sequence that need not be there."""
 NOT_OF_KEYS = re.compile("^(?:q|query|queries)_|prefix")
@@ -125,6 +125,8 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
             free = table.weight if axes is None else _free(invocation, evidence, name, value.shape, form)
             if free is None or axes not in (None, value.ndim):
                 continue
+            if axes is not None and not bool((free > ZERO_WEIGHT).any()):
+                continue  # what lets every key be seen hides all of them: it is the other form
             run = record_invocation(invocation, {**invocation.arguments, name: value})
             weight = masked_weights(evidence, run)
             if weight is None:
@@ -202,7 +204,8 @@ def _forms(invocation: Invocation, name: str) -> list[str]:
     elif re.search(rf"\b{re.escape(name)}\.dtype\s*(?:==|is)\s*torch\.bool", source):
         forms = ["allowed", "blocked"]
     meant = documented_forms(invocation, name)
-    return sorted(forms, key=lambda form: form not in meant)
+    # Code that asks whether a number is 0 takes one of 0 and -inf for True and False.
+    return sorted(forms, key=lambda form: (form not in meant, form == "added"))
 
 
 def _beyond_hiding(
@@ -348,7 +351,8 @@ def violated(evidence: Evidence, outcomes: list[MaskOutcome], name: str) -> Iter
             return
         yield Finding("violation", "mask-argument", "mask", f"{name} has no effect on any weight", line)
         return
-    best = min(outcomes, key=lambda each: int(each.wrong.sum()))
+    of_numbers = [each for each in outcomes if bool(each.weight.isfinite().all())]
+    best = min(of_numbers or outcomes, key=lambda each: int(each.wrong.sum()))
     leaks = best.leaks
     at = int((leaks if bool(leaks.any()) else best.wrong).nonzero()[0])
     verb = (

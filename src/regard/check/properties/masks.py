@@ -51,8 +51,11 @@ def allowed_of(evidence: Evidence) -> Tensor:
 def square(evidence: Evidence, allowed: Tensor) -> Tensor:
     """With a column for each of the last tokens too, where no query of the same tokens sees those.
 
-    Tokens that no query sees, while all queries see all others, are no keys at all.
+    Tokens that no query sees, while all queries see all others, are no keys at all; those that were handed over as keys
+    are.
     """
+    if evidence.num_keys > allowed.shape[-1]:
+        return pad(allowed, (0, evidence.num_keys - allowed.shape[-1]))
     missing = evidence.num_tokens - allowed.shape[-1]
     if missing <= 0 or allowed.shape[-2] != evidence.num_tokens or bool(allowed.all()):
         return allowed
@@ -239,7 +242,7 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         return
     first = allowed[0, 0]
     if evidence.is_masked and bool(allowed.all()):
-        yield Finding("open", "mask-open", "mask", "the mask that was handed over hides no key", line)
+        yield Finding("open", "mask-handed-over", "mask", "the mask that was handed over hides no key", line)
         return
     if evidence.is_masked:
         yield Finding("open", "mask-given", "mask", "judged with the mask that was handed over", line)
@@ -277,16 +280,23 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         )
         return
     pattern, wrong = built_in_pattern(first)
+    if pattern == "unknown" and evidence.num_keys and built_in_pattern(first.flip(-1))[0] == "cut":
+        unseen = int(first[0].to(torch.uint8).argmax())
+        pattern, wrong = (
+            "cut",
+            f"no query sees the first {unseen} of {evidence.num_keys} keys: every query sees all others",
+        )
     if pattern == "cut":
         yield Finding("violation", "keys-seen", "scores", wrong, line)
     elif wrong and pattern == "causal by blocks" and not evidence.says_causal:
         yield Finding("design", "mask-pattern", "mask", f"its own mask: {pattern}; {wrong}", line)
     elif wrong:
         yield Finding("violation", "mask-pattern", "mask", wrong, line)
-    elif pattern in NOT_CAUSAL and evidence.promises_causal:
+    elif (pattern in NOT_CAUSAL and evidence.promises_causal) or (pattern == "window" and evidence.names_causal):
         query, key = (int(each) for each in first.triu(1).nonzero()[0])
+        who = "documentation" if evidence.promises_causal else "name, or a comment in it,"
         message = (
-            f"its documentation says that it is causal; its own mask is {NOT_CAUSAL[pattern]}, in which query "
+            f"its {who} says that it is causal; its own mask is {NOT_CAUSAL[pattern]}, in which query "
             f"{query} sees key {key}, a later one"
         )
         yield Finding("violation", "mask-pattern", "mask", message, line)

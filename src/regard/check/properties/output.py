@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -40,7 +40,9 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
     others = {size for axis, size in enumerate(shape[:-1] if sequence else shape) if axis not in stream.token_axes}
     if any(shape[axis] in others for axis in stream.token_axes):
         return  # an output with other axes could not be told from one that mixes its tokens
-    shown = _Outputs(invocation, evidence, stream, frozen)
+    exchanged = _exchanged(trace, stream, shape)
+    axes, sizes = exchanged or (stream, shape)
+    shown = _Outputs(invocation, evidence, axes, sizes, frozen)
     line = table.instance.sums_location
     tokens = int(table.query.token.max()) + 1
     dead: list[int] = []
@@ -97,6 +99,12 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
                 line,
             )
             return
+    if exchanged is not None and moved:
+        message = (
+            "the output has the tokens where the input has the samples: a token's output is returned as a sample's"
+        )
+        yield Finding("violation", "output-of-the-token", "heads joined", message, line)
+        return
     if len(set(dead)) < table.num_heads:  # heads of other weights may be for some tokens alone, as for global ones
         dead = [head for head in dead if not shown.changed(shown.given(shown.rows(0, range(tokens), head)))]
     if dead:
@@ -108,6 +116,21 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
         which = f"each of {table.num_heads} heads" if table.num_heads > 1 else "one head"
         message = f"{which}: what a query read reaches its token's output"
         yield Finding("holds", "output-of-the-token", "heads joined", message, line)
+
+
+def _exchanged(trace: Trace, stream: Stream, shape: torch.Size) -> tuple[Stream, torch.Size] | None:
+    """A stream and its shape with samples and tokens exchanged, where the output has them so; else None."""
+    batch = stream.batch_axis
+    if batch is None or len(stream.token_axes) != 1 or len(trace.outputs[0].shape) != len(shape):
+        return None
+    (token,) = stream.token_axes
+    if shape[batch] == shape[token]:
+        return None
+    sizes = list(shape)
+    sizes[batch], sizes[token] = sizes[token], sizes[batch]
+    if trace.outputs[0].shape[: max(batch, token) + 1] != tuple(sizes[: max(batch, token) + 1]):
+        return None
+    return replace(stream, batch_axis=token, token_axes=(batch,)), torch.Size(sizes)
 
 
 def _is_convolved(table: AttentionTable) -> bool:
@@ -129,7 +152,9 @@ class _Outputs:
     invocation: Invocation
     evidence: Evidence
     stream: Stream
-    """Of the queries."""
+    """Of the queries; its axes are those of the output."""
+    shape: torch.Size
+    """Of the argument, with its axes where the output has them."""
     frozen: Mapping[int, Tensor]
 
     def rows(self, sample: int, tokens: Sequence[int], head: int) -> Tensor:
@@ -162,7 +187,7 @@ class _Outputs:
         trace = self.evidence.base.instance.run.trace
         if run.error or not run.same_operations(trace):
             return None
-        return _changed(trace, run, self.stream, self.invocation.arguments[self.stream.argument].shape)
+        return _changed(trace, run, self.stream, self.shape)
 
     def exchanged(self, tokens: int) -> Iterator[tuple[int, int, int]]:
         """A token whose output does not show what it read, while another token's does.

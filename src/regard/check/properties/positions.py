@@ -53,6 +53,15 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
             message = "none: the same token is the same everywhere"
             yield Finding("absent", "positions", "positions", message, line)
         return
+    turned = table.q / table.q.norm(dim=-1, keepdim=True).clamp(min=1e-12)  # longer ones alone are a scale
+    if (
+        _moves(turned, torch.stack([table.query.stream, table.query.sample, table.head], -1))
+        and not (moves["key"] or value_moves)
+        and _are_keys_alike(table)
+    ):
+        message = "queries alone have positions: of tokens that are alike each has the same weight, wherever it stands"
+        yield Finding("violation", "positions-without-effect", "positions", message, line)
+        return
     relative = _toeplitz(scores)
     keeps_length = _same_length(table.q, table.query.token) and _same_length(table.k, table.key.token)
     if value_moves and relative and keeps_length and _values_keep_lengths(table):
@@ -95,6 +104,13 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
     yield Finding(
         "design", "rotary", "positions", "rotary positions: scores depend on the distance of two tokens", line
     )
+
+
+def _are_keys_alike(table: AttentionTable) -> bool:
+    """Whether each query gives all tokens the same weight, where all are alike; its own tokens are the keys."""
+    weights = table.dense(table.weight)
+    is_one = torch.equal(table.query.stream, table.key.stream) and not bool(weights.isnan().any())
+    return is_one and weights.shape[-1] > 1 and float((weights - weights[..., :1]).abs().max()) < SAME
 
 
 def _turned_apart(table: AttentionTable) -> str:

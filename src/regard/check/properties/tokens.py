@@ -116,6 +116,10 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
             sums_line,
         )
     yield from _one_query(evidence, used)
+    if bool((used & (values.head == SEVERAL)).any()) or _are_values_summed(table):
+        message = "the weights of a head are given to the sum of the values of several heads"
+        yield Finding("violation", "value-heads-paired", "heads", message, sums_line)
+        return
     if table.whole and table.num_heads > 2 and not values.of_pairs:
         yield from _groups(evidence)
 
@@ -215,18 +219,42 @@ def _heads(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
             )
 
 
+def _are_values_summed(table: AttentionTable) -> bool:
+    """Whether all heads have the same values, sums of as many numbers of a projection as heads; not so keys."""
+    instance, run, heads = table.instance, table.instance.run, table.num_heads
+    if heads < 2 or not table.whole or len(_shared(_values_by_head(table))) < heads * (heads - 1) // 2:
+        return False
+    places = [instance.values_place(each) for each in instance.sums]
+    if any(run.owner_of(run.tags.inputs[index][number]) for index, number in places):
+        return False
+    factors = [place for each in instance.scores for place in (each.left_place, each.right_place)]
+    values, others = (
+        {run.trace.operations[index].inputs[number].storage for index, number in each} for each in (places, factors)
+    )
+    for operation in run.trace.operations[: instance.sums[0].operation.index]:
+        if operation.name not in ("sum", "mean") or not run.owner_of(run.tags.inputs[operation.index][0]):
+            continue
+        numbers = operation.inputs[0].data.numel() // max(1, operation.outputs[0].data.numel())
+        made = run.trace.made_of([operation.outputs[0].storage])
+        if numbers == heads and made & values and not made & others:
+            return True
+    return False
+
+
+def _values_by_head(table: AttentionTable) -> list[Tensor]:
+    """Of each head the values that the last query reads."""
+    values, scores = table.values, table.values.score.clamp(min=0)
+    mine = (values.score >= 0).any(-1) & (table.of_last_query[scores] | (values.score < 0)).all(-1)
+    heads = table.head[scores]
+    return [values.value[mine & ((heads == head) | (values.score < 0)).all(-1)] for head in range(table.num_heads)]
+
+
 def _groups(evidence: Evidence) -> Iterator[Finding]:
     """Heads that share keys share values as well, and no others; none shares its queries too."""
     table = evidence.base
-    last = table.of_last_query
-    values, scores = table.values, table.values.score.clamp(min=0)
-    mine = (values.score >= 0).any(-1) & (last[scores] | (values.score < 0)).all(-1)
-    queries, summed = list[Tensor](), list[Tensor]()
-    for head in range(table.num_heads):
-        queries.append(table.q[last & (table.head == head)])
-        sums = mine & ((table.head[scores] == head) | (values.score < 0)).all(-1)
-        summed.append(values.value[sums])
-    shared, of_queries = [_shared(each) for each in (table.keys_by_head, summed)], _shared(queries)
+    queries = [table.q[table.of_last_query & (table.head == head)] for head in range(table.num_heads)]
+    shared = [_shared(each) for each in (table.keys_by_head, _values_by_head(table))]
+    of_queries = _shared(queries)
     same = sorted(shared[0] & shared[1] & of_queries)
     if same:
         message = f"heads {same[0][0]} and {same[0][1]} have the same queries, keys and values: they compute the same"

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.location import CodeLocation
-from regard.check.properties.documentation import documentation_of, is_inclusive, is_two_sided
+from regard.check.properties.documentation import (
+    documentation_of,
+    is_exclusive,
+    is_inclusive,
+    is_of_each_side,
+    is_two_sided,
+)
+from regard.check.properties.evidence import may_be_causal
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks import allowed_of, built_in_pattern
 from regard.check.target import Failed, Invocation
@@ -49,10 +56,14 @@ def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Find
 
 def _of_width(invocation: Invocation, name: str, number: int, width: int, line: CodeLocation | None) -> Finding:
     seen = f"a query sees itself and the {width - 1} keys before it"
+    documentation = documentation_of(invocation.target)
+    if is_exclusive(documentation) and width != number + 1:
+        message = f"{seen}; by its documentation {name}={number} keys come before it"
+        return Finding("violation", "window-as-documented", "mask", message, line)
     if width == number:
         message = f"its own mask: causal window of {width}: {seen}, as {name}={number} says"
         return Finding("design", "mask-pattern", "mask", message, line)
-    if is_inclusive(documentation_of(invocation.target)):
+    if is_inclusive(documentation):
         message = f"{seen}: {width} keys, and by its documentation {name}={number} has itself included"
         return Finding("violation", "window-as-documented", "mask", message, line)
     message = f"its own mask: causal window: with {name}={number}, {seen}"
@@ -60,7 +71,7 @@ def _of_width(invocation: Invocation, name: str, number: int, width: int, line: 
 
 
 def _of_two_sides(invocation: Invocation, evidence: Evidence, allowed: Tensor) -> Iterator[Finding]:
-    """A window that reaches farther to one side, where the documentation says that both are the same.
+    """A window that reaches farther to one side, or not as far, where the documentation says how far it reaches.
 
     Args:
         invocation: the call.
@@ -68,18 +79,22 @@ def _of_two_sides(invocation: Invocation, evidence: Evidence, allowed: Tensor) -
         allowed: (queries, keys): what its own mask leaves.
     """
     number = max((each for _, each in _told(invocation)), default=0)
-    if bool(allowed.all()) and 0 < number <= MAX_WINDOW:
+    if built_in_pattern(allowed)[0] in ("full", "causal") and 0 < number <= MAX_WINDOW:
         longer = _with_more_tokens(invocation, number)
         allowed = allowed if longer is None else longer
     pattern, _ = built_in_pattern(allowed)
-    if pattern != "window" or allowed.shape[0] != allowed.shape[1]:
+    is_window = pattern == "window" or (pattern == "causal window" and not may_be_causal(invocation))
+    if not is_window or allowed.shape[0] != allowed.shape[1]:
         return
     query, key = allowed.nonzero().unbind(-1)
     back, ahead = int((query - key).max()), int((key - query).max())
     if back != ahead:
         message = f"a query sees {back} tokens back and {ahead} ahead; by its documentation both are the same"
-        line = evidence.base.instance.scores_location
-        yield Finding("violation", "window-as-documented", "mask", message, line)
+    elif is_of_each_side(documentation_of(invocation.target)) and 0 < number != back < len(allowed) - 1:
+        message = f"a query sees {back} tokens to each side; by its documentation they are {number}"
+    else:
+        return
+    yield Finding("violation", "window-as-documented", "mask", message, evidence.base.instance.scores_location)
 
 
 def _told(invocation: Invocation) -> Iterator[tuple[str, int]]:

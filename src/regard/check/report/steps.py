@@ -45,6 +45,8 @@ STATUS_OF: Mapping[str, StepStatus] = {
 }
 """By the kind of a finding; what stands first is told where a step has several."""
 UNSEEN = "no property could be held against it"
+WITHOUT_A_MASK = frozenset({"no-mask-argument", "mask-handed-over"})
+"""Of calls without a mask, or with one that hides nothing: not told beside what masks do that are handed over."""
 AFTER_A_VIOLATION = "not judged: another step is wrong"
 
 
@@ -82,7 +84,7 @@ def _result(step: str, findings: Sequence[Finding], *, violated: bool) -> StepRe
     if kind == "open":
         said = [*texts["absent"].values(), *said]
     elif kind in ("design", "holds"):
-        said += [text for name, text in texts["open"].items() if name != "no-mask-argument"]
+        said += [text for name, text in texts["open"].items() if name not in WITHOUT_A_MASK]
     return StepResult(step, STATUS_OF[kind], "; ".join(said))
 
 

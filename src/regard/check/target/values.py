@@ -73,7 +73,10 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role in STREAMS:
         return _streams(argument, target)
     if role in ("mask", "padding"):
-        shapes = SCORE_SHAPES if role == "mask" else PADDING_SHAPES
+        added = _axes_added(name, source)  # a mask with more axes than scores runs by accident, and mixes what it reads
+        shapes = sorted(
+            SCORE_SHAPES if role == "mask" else PADDING_SHAPES, key=lambda each: len(each) + added > len("bhqk")
+        )
         opened = {f"{form} {shape}": _mask(form, shape) for shape in shapes for form in TRIED_FORMS}
         return {"none": _none, **opened}
     if role == "lengths":
@@ -119,6 +122,12 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "grid": {"grid": lambda draft: draft.grid},
     }
     return constants.get(role, {})
+
+
+def _axes_added(name: str, source: str) -> int:
+    """How many axes the code adds to an argument, as two in mask[:, None, None] or mask.unsqueeze(1).unsqueeze(2)."""
+    chains = re.findall(rf"\b{re.escape(name)}((?:\.\w+\([^()]*\)|\[[^\]]*\])+)", source)
+    return max((chain.count("None") + chain.count(".unsqueeze(") for chain in chains), default=0)
 
 
 def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:

@@ -1,0 +1,108 @@
+"""Caches that are allocated before: where a call writes the keys of its tokens, and where it reads them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from property_cases import HEADS, WIDTH, Case, of_x
+from property_cases.cache_cases import TABLE, attended, projected
+from regard.check.target import Invocation
+
+
+class Buffers(nn.Module):
+    """Keeps the keys and values of two samples, and is told at which place its tokens begin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("cache_k", "cache_v"):
+            self.register_buffer(name, torch.zeros(2, HEADS, 16, WIDTH // HEADS).double())
+
+    def written(self, start: int) -> int:
+        return start
+
+    def read(self, end: int) -> slice:
+        return slice(0, end)
+
+    def offset(self, start: int, earlier: int) -> int:
+        """By how many places the causal mask is moved."""
+        return max(start, earlier)
+
+    def forward(self, x: Tensor, start_pos: int) -> Tensor:
+        q, k, v = projected(x + TABLE[start_pos : start_pos + x.shape[1]], None)
+        first, read = self.written(start_pos), self.read(start_pos + x.shape[1])
+        self.cache_k[:, :, first : first + x.shape[1]] = k  # here
+        self.cache_v[:, :, first : first + x.shape[1]] = v
+        k, v = self.cache_k[:, :, read], self.cache_v[:, :, read]
+        return attended(q, k, v, self.offset(start_pos, k.shape[2] - x.shape[1]))
+
+
+class WrittenOnePlaceTooFar(Buffers):
+    def written(self, start: int) -> int:
+        return start + 1
+
+
+class WrittenOverTheLastToken(Buffers):
+    def written(self, start: int) -> int:
+        return max(0, start - 1)
+
+
+class BeginsAtTheSecondPlace(WrittenOnePlaceTooFar):
+    """Reads the empty first place as well."""
+
+    def read(self, end: int) -> slice:
+        return slice(0, end + 1)
+
+
+class WithoutTheFirstPlace(WrittenOnePlaceTooFar):
+    """The first place stays empty, and is not read."""
+
+    def read(self, end: int) -> slice:
+        return slice(1, end + 1)
+
+
+class ReadsOnePlaceLess(Buffers):
+    def read(self, end: int) -> slice:
+        return slice(0, end - 1)
+
+
+class ReadsEmptyPlaces(Buffers):
+    def read(self, end: int) -> slice:
+        return slice(0, 16)
+
+
+class HidesEmptyPlaces(ReadsEmptyPlaces):
+    def offset(self, start: int, earlier: int) -> int:
+        return start
+
+
+class NeverRead(Buffers):
+    def forward(self, x: Tensor, start_pos: int) -> Tensor:
+        q, k, v = projected(x + TABLE[start_pos : start_pos + x.shape[1]], None)
+        self.cache_k[:, :, start_pos : start_pos + x.shape[1]] = k  # here
+        self.cache_v[:, :, start_pos : start_pos + x.shape[1]] = v
+        return attended(q, k, v, 0)
+
+
+class ReadBehindThePrompt(NeverRead):
+    """Reads its cache where there is something in it besides its own tokens."""
+
+    def forward(self, x: Tensor, start_pos: int) -> Tensor:
+        return super().forward(x, start_pos) if start_pos == 0 else Buffers.forward(self, x, start_pos)
+
+
+def told_its_start(kind: type[nn.Module]) -> Invocation:
+    """A call of a module whose tokens are the first."""
+    call = of_x(kind())
+    call.arguments["start_pos"] = 0
+    return call
+
+
+CASES = [
+    Case("cache-places", WrittenOnePlaceTooFar, Buffers, told_its_start),
+    Case("cache-places", WrittenOverTheLastToken, Buffers, told_its_start),
+    Case("cache-places", BeginsAtTheSecondPlace, WithoutTheFirstPlace, told_its_start),
+    Case("cache-places", ReadsOnePlaceLess, Buffers, told_its_start),
+    Case("cache-places", ReadsEmptyPlaces, HidesEmptyPlaces, told_its_start),
+    Case("cache-places", NeverRead, ReadBehindThePrompt, told_its_start),
+]

@@ -1,0 +1,108 @@
+"""Masks that say by their names who is there, windows that say how far they reach, and keys that nobody reads."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from property_cases import Case, of_q_k_v, of_x
+from property_cases.mask_cases import in_a_band, square_call
+from regard.check.target import Invocation, invocations
+
+
+def _hiding(x: Tensor, hidden: Tensor | None) -> Tensor:
+    """Self-attention of one head without the keys of hidden tokens."""
+    scores = x @ x.mT / x.shape[-1] ** 0.5  # here
+    if hidden is not None:
+        scores = scores.masked_fill(hidden[:, None], -torch.inf)
+    return scores.softmax(-1) @ x
+
+
+def hides_who_is_present(x: Tensor, present: Tensor | None = None) -> Tensor:
+    return _hiding(x, None if present is None else present.bool())
+
+
+def hides_who_is_not_present(x: Tensor, present: Tensor | None = None) -> Tensor:
+    return _hiding(x, None if present is None else ~present.bool())
+
+
+def needs_to_know_who_is_hidden(x: Tensor, exists: Tensor) -> Tensor:
+    return _hiding(x, exists.bool())
+
+
+def needs_to_know_who_is_there(x: Tensor, exists: Tensor) -> Tensor:
+    return _hiding(x, ~exists.bool())
+
+
+def as_found(function: object) -> Invocation:
+    """The first call that is found."""
+    return next(invocations(function, args={}))
+
+
+def one_less_on_each_side(q: Tensor, k: Tensor, v: Tensor, window: int = 3) -> Tensor:
+    """A query sees `window` keys on each side, and its own."""
+    return in_a_band(q, k, v, window - 1, window - 1)
+
+
+def as_many_on_each_side(q: Tensor, k: Tensor, v: Tensor, window: int = 3) -> Tensor:
+    """A query sees `window` keys on each side, and its own."""
+    return in_a_band(q, k, v, window, window)
+
+
+def on_one_side_alone(q: Tensor, k: Tensor, v: Tensor, window: int = 3) -> Tensor:
+    """A query sees `window` keys on each side, and its own."""
+    return in_a_band(q, k, v, window, 0)
+
+
+def itself_among_those_before(q: Tensor, k: Tensor, v: Tensor, window: int = 4) -> Tensor:
+    """A query sees itself and the `window` keys before it."""
+    scores = q @ k.mT / q.shape[-1] ** 0.5  # here
+    keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril().triu(1 - window)
+    return scores.masked_fill(~keep, -torch.inf).softmax(-1) @ v
+
+
+def itself_besides(q: Tensor, k: Tensor, v: Tensor, window: int = 4) -> Tensor:
+    """A query sees itself and the `window` keys before it."""
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril().triu(-window)
+    return scores.masked_fill(~keep, -torch.inf).softmax(-1) @ v
+
+
+def says_so_in_a_comment(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    # Causal attention to the last two tokens.
+    return in_a_band(q, k, v, 1, 1)
+
+
+def says_nothing(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return in_a_band(q, k, v, 1, 1)
+
+
+def without_the_last_key(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    k, v = k[..., :-1, :], v[..., :-1, :]
+    scores = q @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def without_the_first_key(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    k, v = k[..., 1:, :], v[..., 1:, :]
+    scores = q @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def with_all_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT / 2).softmax(-1) @ v
+
+
+with_present = partial(of_x, masks=("present",))
+CASES = [
+    Case("mask-as-documented", hides_who_is_present, hides_who_is_not_present, with_present),
+    Case("mask-as-documented", needs_to_know_who_is_hidden, needs_to_know_who_is_there, as_found),
+    Case("window-as-documented", one_less_on_each_side, as_many_on_each_side, square_call),
+    Case("window-as-documented", on_one_side_alone, as_many_on_each_side, square_call),
+    Case("window-as-documented", itself_among_those_before, itself_besides, square_call),
+    Case("mask-pattern", says_so_in_a_comment, says_nothing),
+    Case("keys-seen", without_the_last_key, with_all_keys, of_q_k_v),
+    Case("keys-seen", without_the_first_key, with_all_keys, of_q_k_v),
+]
