@@ -137,8 +137,8 @@ def concatenated_scores(
             of_one = [each for each in found if bool(((each >= 0) & (each < one.output.data.numel())).all())]
             if of_one:
                 places = of_one[0][:, 0]
-                sides = {"left_terms": one.left_terms[places], "right_terms": one.right_terms[places]}
-                yield replace(one, operation=product.operation, **sides)
+                left, right = one.left_terms[places], one.right_terms[places]
+                yield replace(one, operation=product.operation, left_terms=left, right_terms=right)
                 break
 
 
