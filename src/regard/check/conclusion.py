@@ -260,11 +260,8 @@ def _axes_meant(analysis: Analysis) -> str:
     """The order of the axes of each sequence, in words."""
     told = []
     for stream in analysis.invocation.streams:
-        names: dict[int | None, str] = {
-            stream.batch_axis: "batch",
-            stream.head_axis: "heads",
-            **dict.fromkeys(stream.token_axes, "tokens"),
-        }
+        names: dict[int | None, str] = {stream.batch_axis: "batch", stream.head_axis: "heads"}
+        names.update(dict.fromkeys(stream.token_axes, "tokens"))
         axes = range(analysis.invocation.arguments[stream.argument].ndim)
         told.append(f"{stream.argument} ({', '.join(names.get(axis, 'width') for axis in axes)})")
     return f"it is called with {', '.join(told)}: in the order that is likelier it would be wrong"
