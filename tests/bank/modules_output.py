@@ -245,6 +245,22 @@ class CoolingAttention(nn.Module):
         return self.out_proj((torch.softmax(q @ k.mT, dim=-1) @ v).transpose(1, 2).reshape(b, t, c))
 
 
+@wrong("stateful")
+class RemembersByADefault(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(self, x, seen=[]):  # noqa: B006
+        q, k, v = (f(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        seen.append((k, v))
+        k, v = (torch.cat(each, 2) for each in zip(*seen, strict=True))
+        later = torch.ones(q.size(2), k.size(2), dtype=torch.bool).triu(k.size(2) - q.size(2) + 1)
+        weights = (q @ k.mT / q.size(-1) ** 0.5).masked_fill(later, float("-inf")).softmax(-1)
+        return self.o((weights @ v).transpose(1, 2).flatten(2))
+
+
 @wrong("batch-as-tokens")
 class FlatSelfAttention(nn.Module):
     def __init__(self, dim):

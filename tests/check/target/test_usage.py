@@ -180,6 +180,23 @@ def test_a_small_default_is_kept_and_parts_are_so_small_that_there_are_several()
     assert sizes == [4, 2, 2]
 
 
+class InChunksOfHeads(InPartsOfTheirOwn):
+    """It splits the third of four axes, which are the tokens."""
+
+    def __init__(self, d_model: int, chunk: int = 8) -> None:
+        super().__init__(d_model, chunk)
+
+
+def in_blocks(q: Tensor, k: Tensor, v: Tensor, block: int = 16) -> Tensor:
+    starts = range(0, q.shape[-2], block)
+    return torch.cat([attention(q[..., at : at + block, :], k, v) for at in starts], -2)
+
+
+def test_there_are_several_parts_also_where_a_default_is_larger_than_the_sequence() -> None:
+    assert first(InChunksOfHeads).target.block_size == 2
+    assert first(in_blocks).arguments["block"] == 2
+
+
 class Limited(nn.Module):
     """A largest length."""
 
@@ -205,6 +222,16 @@ def test_softmaxes_of_parts_that_are_averaged_are_wrong(kind: type, verdict: str
 
 
 # Calls. ---------------------------------------------------------------------------------------------------------------
+
+
+def test_names_of_padding() -> None:
+    assert [call_meaning(each) for each in ("src_pad", "key_padding", "tgt_pads", "pad_id", "left_pad")] == [
+        "padding",
+        "padding",
+        "padding",
+        None,
+        None,
+    ]
 
 
 def of_a_state(s: Tensor, enc: Tensor, lengths: Tensor) -> Tensor:

@@ -178,9 +178,7 @@ def _constant(evidence: Evidence) -> Iterator[Finding]:
     table, rows = evidence.base, query_numbers(evidence)
     if table.dense(table.weight).shape[-2] < 2:
         return  # a table for as many positions as there are queries: one entry, which is broadcast over the keys
-    for added, record, line in added_to_scores(evidence):
-        if record.learned and record.data.numel() >= table.dense(table.weight)[0].numel():
-            continue  # a table with an entry for each query and key, all of which may begin at the same number
+    for added, _, line in added_to_scores(evidence):
         seen = table.weight > 0
         usual = added.isfinite() & (added.abs() < MOST)
         if not bool(usual[seen].all()) or float(added[seen].abs().max()) < SMALLEST:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from regard.check.location import CodeLocation
+from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.scores import SAME_NUMBER, ScoreFit
 from regard.check.roles.contractions import Contraction
@@ -36,8 +37,8 @@ SWITCHES = re.compile(
     r"(use_|with_|is_)?(softmax_|attn_|attention_|qk_)?scal(e|ed|ing)(_(attn|attention|qk|scores?)\w*)?"
 )
 """Options that say whether scores are scaled, or by what."""
-UNSCALED = re.compile(r"#.*\b(?:(?:no|not|without|un)[- ]?(?:any )?(?:softmax )?scal(?:e|ed|ing)\b)", re.I)
-"""A comment that says so of the scores."""
+UNSCALED = re.compile(r"\b(?:no|not|without|un)[- ]?(?:any )?(?:softmax )?scal(?:e|ed|ing)\b", re.I)
+"""In a comment, or in the documentation."""
 LINES_NEAR = 4
 """Before the line of the scores, and after it, that a comment may be of it."""
 RELATIVE_BIAS = re.compile(r"has_relative_(?:attention_|position_)?bias")
@@ -93,9 +94,9 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     if any(len(each.token_axes) == 2 for each in invocation.streams) and _is_gated(instance):
         message = "scores are not scaled, and the output is times a learned number (non-local block, SAGAN)"
         return Finding("design", "no-scale", "scale", message, line)
-    said = _commented(line)
+    said = "its documentation" if UNSCALED.search(documentation_of(invocation.target)) else _commented(line)
     if said:
-        message = f"scores are not scaled, as line {said} says"
+        message = f"scores are not scaled, as {said} says"
         return Finding("design", "no-scale", "scale", message, line)
     scaled = _scaled_twin(invocation.target)
     if scaled:
@@ -182,13 +183,14 @@ def _length_factor(fit: ScoreFit) -> float:
     return nearest if nearest > 1 and abs(factor - nearest) < SAME_NUMBER * nearest else 0.0
 
 
-def _commented(line: CodeLocation | None) -> int:
-    """The line of a comment near the scores that says that they are not scaled; 0 without."""
+def _commented(line: CodeLocation | None) -> str:
+    """Which line near the scores has a comment that says that they are not scaled; empty without."""
     if line is None:
-        return 0
+        return ""
     first = max(1, line.line - LINES_NEAR)
     near = range(first, line.line + LINES_NEAR + 1)
-    return next((at for at in near if UNSCALED.search(linecache.getline(line.file, at))), 0)
+    comments = {at: linecache.getline(line.file, at).partition("#")[2] for at in near}
+    return next((f"line {at}" for at, comment in comments.items() if UNSCALED.search(comment)), "")
 
 
 def _scaled_twin(target: Any) -> str:

@@ -34,7 +34,7 @@ from regard.check.target.layouts import GRID
 from regard.check.target.names import constructor_meaning
 from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes
-from regard.check.target.usage import called_with, compared_with, divides, has_fields, is_step, is_tested
+from regard.check.target.usage import called_with, compared_with, divides, has_fields, is_part, is_step, is_tested
 from regard.errors import InputError
 
 __all__ = ["Construction", "are_alike", "classes_beside", "constructions", "takes"]
@@ -51,7 +51,6 @@ METHODS = ("forward", "attention", "attend", "call", "compute_attention", "apply
 """Of a plain class, what is called."""
 FEW_TOKENS = 2
 """In a part of a sequence: so few that there are several parts."""
-PARTS = re.compile(r"(?:^|_)(?:block|chunk|segment|tile|bucket)(?:_|s?$)")
 MIN_LETTERS = 4
 """Of the first word of a name that says of which class an object is."""
 DEFAULT = object()
@@ -174,6 +173,12 @@ class Construction:
         if self.switched and parameter.default is False:
             return [DEFAULT, True]
         if means is None:
+            if (
+                type(parameter.default) is int
+                and parameter.default > FEW_TOKENS
+                and is_part(source_of(self.kind), name)
+            ):
+                return [FEW_TOKENS, DEFAULT]  # else there would be a single part of all tokens
             if not required:
                 return [DEFAULT]
             return self._unknown(name, parameter, sizes)
@@ -248,7 +253,7 @@ class Construction:
         if is_tested(source_of(self.kind), name):
             return [False, True]
         values: list[Any] = [sizes.d_model, None, 2, False, True, sizes.heads, sizes.length]
-        if PARTS.search(name.lower()) or is_step(source_of(self.kind), name):
+        if is_part(source_of(self.kind), name):
             values.insert(0, FEW_TOKENS)
         elif divides(source_of(self.kind), name):
             values.insert(0, sizes.heads)

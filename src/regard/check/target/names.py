@@ -100,6 +100,11 @@ _CONTEXT = re.compile(
 """What another module made, as in enc_src or encoder_features."""
 _LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")
 """How many tokens each sample of some sequence has, as in mem_lengths; a number of tokens is none of these."""
+_PADDING = re.compile(
+    r"(?:src|source|tgt|target|trg|enc|encoder|dec|decoder|keys?|kv?|q|query|queries|mem|memory|ctx|context|x|inputs?"
+    r"|tokens?|text|seq)_(?:pads?|padding|padded)"
+)
+"""Which tokens of some sequence are padding, as in src_pad."""
 _WIDTH = re.compile(r"(?:\w+_)?(?:hidden|embed|embedding|lstm|gru|rnn)_(?:layer_|state_)?(?:size|dim|width|units)")
 """Of the vectors between layers, as in hidden_layer_size or lstm_units."""
 _PREFIX = re.compile(
@@ -114,7 +119,7 @@ def call_meaning(name: str) -> str | None:
         return f"size {size}"
     if found is not None:
         return found
-    patterns = {"mask": _MASK, "context": _CONTEXT, "lengths": _LENGTHS}
+    patterns = {"mask": _MASK, "padding": _PADDING, "context": _CONTEXT, "lengths": _LENGTHS}
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 
 

@@ -11,6 +11,8 @@ __all__ = ["called_with", "compared_with", "divides", "has_fields", "is_called",
 OVER_TOKENS = r"(?:,\s*(?:dim\s*=\s*)?(?:0|1|-2)\s*)?\)"
 """The end of a call that splits an axis of tokens: the channels are the last axis."""
 
+PARTS = re.compile(r"^(?!num_|n_|max_)(?:.*_)?(?:block|chunk|segment|tile|bucket)(?:_|s?$)")
+"""Names of a number of tokens."""
 COPIES = ("deepcopy", "copy")
 """Functions whose result is what they are given."""
 
@@ -63,6 +65,11 @@ def is_tested(source: str, name: str) -> bool:
         if any(_has_it(test, name, kept) for test in tests):
             return True
     return False
+
+
+def is_part(source: str, name: str) -> bool:
+    """Whether it is the number of tokens in a part of a sequence: by what the code does with it, or by its name."""
+    return is_step(source, name) or PARTS.search(name.lower()) is not None
 
 
 def is_step(source: str, name: str) -> bool:
