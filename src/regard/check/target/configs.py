@@ -219,7 +219,7 @@ def number(means: str, name: str, sizes: Sizes) -> Any:
         "image": sizes.image,
         "patch": sizes.patch,
         "grid": (3, 3),
-        "classes": 5,
+        "classes": 13,
         "scale": sizes.d_head**-0.5,
         "temperature": sizes.d_head**0.5,
         "layer": 0,
