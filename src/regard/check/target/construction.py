@@ -53,6 +53,8 @@ FEW_TOKENS = 2
 """In a part of a sequence: so few that there are several parts."""
 MIN_LETTERS = 4
 """Of the first word of a name that says of which class an object is."""
+REFUSED = re.compile(r"cannot be constructed: (?:AssertionError|ValueError)\b")
+"""The error of a constructor that looks at what it was given."""
 DEFAULT = object()
 """The argument is not given."""
 
@@ -69,7 +71,7 @@ class Construction:
     wider: str = ""
     """An argument that is told twice the width that it would be."""
     switched: bool = False
-    """Whether options that are off by default may be on: some classes refuse to be made with every one of them off."""
+    """Whether options that are off by default may be on: some classes refuse to be made with all of them off."""
     within: tuple[type, ...] = ()
     """The classes whose objects it is an argument of."""
 
@@ -308,6 +310,8 @@ def constructions(
         if found:
             return
         failures += [search.failure] if search.failure is not None else []
+        if not any(REFUSED.search(str(each)) for each in failures):
+            break
     failure = next(iter(failures), Failed(f"{kind.__name__} cannot be constructed"))
     raise InputError(str(failure)) if failure.own is None else AlwaysFails(f"{failure}, at {failure.own}")
 
