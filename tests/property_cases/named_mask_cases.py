@@ -36,6 +36,26 @@ def needs_to_know_who_is_there(x: Tensor, exists: Tensor) -> Tensor:
     return _hiding(x, ~exists.bool())
 
 
+def _decodes(x: Tensor, memory: Tensor, allowed: Tensor | None) -> Tensor:
+    """A causal attention, and one to a memory, of which some tokens may be padding."""
+    later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+    x = x + (x @ x.mT / x.shape[-1] ** 0.5).masked_fill(later, -torch.inf).softmax(-1) @ x
+    scores = x @ memory.mT / x.shape[-1] ** 0.5  # here
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed[:, None], -torch.inf)
+    return x + scores.softmax(-1) @ memory
+
+
+def sees_the_padding_of_the_memory(x: Tensor, memory: Tensor, src_pad: Tensor | None = None) -> Tensor:
+    """src_pad: (batch, keys), True on padding tokens."""
+    return _decodes(x, memory, src_pad)
+
+
+def hides_the_padding_of_the_memory(x: Tensor, memory: Tensor, src_pad: Tensor | None = None) -> Tensor:
+    """src_pad: (batch, keys), True on padding tokens."""
+    return _decodes(x, memory, None if src_pad is None else ~src_pad)
+
+
 def as_found(function: object) -> Invocation:
     """The first call that is found."""
     return next(invocations(function, args={}))
@@ -99,6 +119,13 @@ with_present = partial(of_x, masks=("present",))
 CASES = [
     Case("mask-as-documented", hides_who_is_present, hides_who_is_not_present, with_present),
     Case("mask-as-documented", needs_to_know_who_is_hidden, needs_to_know_who_is_there, as_found),
+    Case(
+        "mask-as-documented",
+        sees_the_padding_of_the_memory,
+        hides_the_padding_of_the_memory,
+        as_found,
+        attentions=2,
+    ),
     Case("window-as-documented", one_less_on_each_side, as_many_on_each_side, square_call),
     Case("window-as-documented", on_one_side_alone, as_many_on_each_side, square_call),
     Case("window-as-documented", itself_among_those_before, itself_besides, square_call),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -23,7 +23,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.key_arguments import key_argument_findings
 from regard.check.properties.kinds import kind_of
 from regard.check.properties.later_tokens import later_token_findings
-from regard.check.properties.mask_arguments import flag_findings, mask_argument_findings
+from regard.check.properties.mask_arguments import flag_findings, mask_argument_findings, shared_mask_findings
 from regard.check.properties.mixed_weights import MIXED
 from regard.check.properties.normalizers import normalizer_findings
 from regard.check.properties.not_a_number import nan_findings
@@ -54,6 +54,8 @@ OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"}) | BY_HAND
 MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
 OF_SCORES = frozenset({"additive-scores", "scores-of-two-tokens", "weights-alone"})
+MOST_SHARING = 2
+"""Attentions, of more of which no mask is handed over: as of a layer of a decoder."""
 UNLIKE_UNMASKED = frozenset(
     {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later", MIXED}
 )
@@ -244,8 +246,13 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             are_tried = True
             for of_masks in MASKINGS:
                 analysis.findings += of_masks(invocation, evidence)
+    is_shared = analysis.asked_masks and 1 < len(several) == len(instances) <= MOST_SHARING
+    shared: dict[str, list[Finding]] = {}
+    if is_shared and all(_can_be_masked(analysis, each) for each in several):
+        shared = dict(shared_mask_findings(invocation, several))
+        analysis.findings += [found for judged in shared.values() for found in judged]
     if analysis.asked_masks:  # else another call was asked
-        analysis.findings += _unasked(invocation, are_tried=are_tried)
+        analysis.findings += _unasked(invocation, are_tried=are_tried, others=shared)
     misplaced = list(cache_place_findings(invocation, several, is_wrong=bool(analysis.violations)))
     if misplaced:
         analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *misplaced]
@@ -359,12 +366,12 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.missing.append("no attention was found in it: no product of weights that were made of scores")
 
 
-def _unasked(invocation: Invocation, *, are_tried: bool) -> Iterator[Finding]:
-    """Masks that were not tried."""
+def _unasked(invocation: Invocation, *, are_tried: bool, others: Collection[str] = ()) -> Iterator[Finding]:
+    """Masks that were not tried, but for others, which were."""
     names = [*invocation.masks, *invocation.causal_flags, *invocation.lengths, *invocation.documents]
     names += invocation.boundaries
     if not names:
         message = "no mask argument: masking by an argument not exercised"
         yield Finding("open", "no-mask-argument", "mask", message)
-    elif not are_tried:
-        yield Finding("open", "mask-open", "mask", f"{', '.join(names)}: not exercised")
+    elif not are_tried and (left := [each for each in names if each not in others]):
+        yield Finding("open", "mask-open", "mask", f"{', '.join(left)}: not exercised")

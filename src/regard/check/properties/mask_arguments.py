@@ -34,6 +34,7 @@ __all__ = [
     "mask_argument_findings",
     "masked_weights",
     "own_mask_lost",
+    "shared_mask_findings",
     "violated",
 ]
 
@@ -46,6 +47,8 @@ NOT_OF_KEYS = re.compile("^(?:q|query|queries)_|prefix")
 """Names of masks that hide no key: of queries that are padding, whose outputs are of no use, and of a prefix."""
 OWN_MASKS = frozenset({"causal", "causal window", FROM_FIRST_KEY})
 """Masks of the code itself that a mask of padding has to be joined with."""
+MOST_UNREAD = 12
+"""Masks that change no weight of an attention, after which it is taken not to read them."""
 SAID = {
     "allowed": "True in {name} means allowed",
     "blocked": "True in {name} means blocked",
@@ -82,6 +85,26 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             yield Finding("holds", "mask-form", "mask", message)
             continue
         yield from violated(evidence, outcomes, name)
+
+
+def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[tuple[str, list[Finding]]]:
+    """Of each mask that one of several attentions hides exactly by: its name, and whether that is as documented.
+
+    Where none does, nothing is said against the mask: which attention it is of is not known.
+    """
+    for name in [each for each in invocation.masks if not NOT_OF_KEYS.search(each)][:2]:
+        for evidence in several:
+            outcomes: list[MaskOutcome] = []
+            for outcome in _outcomes(invocation, evidence, name):
+                outcomes.append(outcome)
+                if outcome.exact or sum(torch.equal(each.weight, each.free) for each in outcomes) > MOST_UNREAD:
+                    break
+            if not outcomes or not outcomes[-1].exact:
+                continue
+            message = f"{name} hides exactly the keys that it blocks; {SAID[outcomes[-1].form].format(name=name)}"
+            documented = list(documented_mask_findings(invocation, evidence, outcomes[-1], outcomes, name))
+            yield name, documented or [Finding("holds", "mask-form", "mask", message)]
+            break
 
 
 def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
