@@ -248,9 +248,22 @@ def added_to_windows_put_back(x: Tensor) -> Tensor:
     return x + windows_put_back(x)
 
 
-def of_map(function: Any) -> Invocation:
+def moved_on_twice(x: Tensor) -> Tensor:
+    return windows_put_back(x.roll((-1, -1), (1, 2))).roll((-1, -1), (1, 2))
+
+
+def moved_on_and_back(x: Tensor) -> Tensor:
+    return windows_put_back(x.roll((-1, -1), (1, 2))).roll((1, 1), (1, 2))
+
+
+def of_map(function: Any, height: int = 4, width: int = 6) -> Invocation:
     """A call with a map of features."""
-    return Invocation(function, {"x": drawn(2, 4, 6, WIDTH, seed=0)}, ["x"], [Stream("x", "x", 0, (1, 2))])
+    return Invocation(function, {"x": drawn(2, height, width, WIDTH, seed=0)}, ["x"], [Stream("x", "x", 0, (1, 2))])
+
+
+def of_large_map(function: Any) -> Invocation:
+    """A call with a map of 60 places."""
+    return of_map(function, 6, 10)
 
 
 def of_image(kind: type[nn.Module]) -> Invocation:
@@ -342,6 +355,7 @@ CASES = [
     Case("residual-of-the-sum", BlockOfItsInput, Block, of_module),
     Case("output-at-its-place", windows_left_as_cut, windows_put_back, of_map, has_line=False),
     Case("output-at-its-place", added_to_windows_left_as_cut, added_to_windows_put_back, of_map, has_line=False),
+    Case("output-of-the-token", moved_on_twice, moved_on_and_back, of_large_map),
     Case("patches-whole", ReshapedPatches, Patches, of_image),
     Case("patches-whole", PlacesAsViewed, Places, of_image),
     Case("patches-whole", ReshapedAndProjectedPatches, ProjectedPatches, of_image),

@@ -18,8 +18,8 @@ __all__ = ["Influence", "Source", "changed", "is_chosen", "record_invocation", "
 
 RELATIVE_CHANGE = 1e-11
 """Of the largest number of a tensor; a smaller change is rounding."""
-MAX_TOKENS = 40
-"""Of a stream; of longer ones, such as the pixels of a picture, no single token is changed."""
+MAX_TOKENS = 64
+"""Of a stream: four windows of 4 x 4. Of longer ones, such as the pixels of a picture, no single token is changed."""
 SELECTIONS = frozenset({"topk", "sort", "argsort", "argmax", "argmin", "max", "min"})
 """Operations that return places."""
 
