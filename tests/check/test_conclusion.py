@@ -399,3 +399,27 @@ class RotatesByTheHead(MayRotate):
 def test_positions_that_are_switched_off_are_judged_as_well(what):
     found = [each for one in analyses_of(what, {}, {}, UserSettings())[0] for each in one.violations]
     assert [each.property for each in found] == ["positions-by-token"] * (what is RotatesByTheHead)
+
+
+class OfStepsAsWell(nn.Module):
+    """Attention of a whole sequence; a step, and what both call."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.qkv, self.num_heads = nn.Linear(d_model, 3 * d_model), num_heads
+
+    def forward(self, x):
+        q, k, v = (split(each, self.num_heads) for each in self.qkv(x).chunk(3, -1))
+        return self.attended(q, k, v)
+
+    def attended(self, q, k, v):
+        return joined((q @ k.mT / q.size(-1) ** 0.5).softmax(-1) @ v)
+
+    def step(self, x, keys, values):
+        return (x @ keys.mT).softmax(-1) @ values
+
+
+def test_a_method_that_attends_and_that_a_call_does_not_reach_is_told():
+    report = concluded(OfStepsAsWell)
+    assert report.verdict.startswith("right")
+    assert report.notes == ("step() is not judged: a call of the module does not reach it",)

@@ -35,6 +35,7 @@ from regard.check.properties.residuals import ACTIVATIONS, residual_findings
 from regard.check.properties.surroundings import surrounding_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
+from regard.check.properties.uncalled_methods import uncalled_method_findings
 from regard.check.properties.unread_masks import unread_mask_findings
 from regard.check.properties.unread_sequences import unread_sequence_findings
 from regard.check.properties.values_of_others import value_residual_findings
@@ -334,6 +335,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         return
     if analysis.complete and not analysis.violations:
         analysis.findings += documented_axes_findings(invocation)
+    analysis.findings += uncalled_method_findings(invocation.target)
     if not analysis.violations:
         analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
     if not analysis.violations:
