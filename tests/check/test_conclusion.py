@@ -420,6 +420,5 @@ class OfStepsAsWell(nn.Module):
 
 
 def test_a_method_that_attends_and_that_a_call_does_not_reach_is_told():
-    report = concluded(OfStepsAsWell)
-    assert report.verdict.startswith("right")
-    assert report.notes == ("step() is not judged: a call of the module does not reach it",)
+    told = [each for each in concluded(OfStepsAsWell).notes if "not judged" in each]
+    assert told == ["step() is not judged: a call of the module does not reach it"]
