@@ -340,3 +340,17 @@ def test_no_part_of_the_channels_is_empty_in_what_is_judged() -> None:
 def test_inputs_in_letters_are_made_for_each_size() -> None:
     calls = list(invocations(single, args={}, inputs=parse_inputs("X=(T,D)")))
     assert [tuple(each.arguments["X"].shape) for each in calls] == [(5, 12), (4, 16)]
+
+
+def of_several_heads(x: Tensor, num_heads: int, causal: bool = False) -> Tensor:
+    q = x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    return (q @ q.mT / q.shape[-1] ** 0.5).softmax(-1) @ q
+
+
+def test_arguments_of_a_function_may_be_fixed() -> None:
+    call = first(of_several_heads, num_heads=4)
+    assert call.run().shape == (2, 4, 5, 3)
+    with pytest.raises(
+        InputError, match=r"of_several_heads is already constructed and takes no arguments: \['heads'\]"
+    ):
+        first(of_several_heads, heads=4)

@@ -362,6 +362,13 @@ def _targets(
     implementation: Any, args: Mapping[str, Any], settings: UserSettings, errors: list[Failed]
 ) -> Iterator[_Target]:
     """What may be called: the thing itself, or objects of a class of several sizes."""
+    if inspect.isfunction(implementation) and args and set(args) <= set(inspect.signature(implementation).parameters):
+        given = partial(implementation, **args)
+        given.__name__, given.__doc__ = implementation.__name__, implementation.__doc__  # type: ignore[attr-defined]
+        yield _Target(
+            given, DISTINCT_SIZES[0].with_arguments(args), [f"{name}={value}" for name, value in args.items()]
+        )
+        return
     if not inspect.isclass(implementation):
         if args:
             name = getattr(implementation, "__name__", type(implementation).__name__)
