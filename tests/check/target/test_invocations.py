@@ -349,7 +349,7 @@ def of_several_heads(x: Tensor, num_heads: int, causal: bool = False) -> Tensor:
 
 def test_arguments_of_a_function_may_be_fixed() -> None:
     call = first(of_several_heads, num_heads=4)
-    assert call.run().shape == (2, 4, 5, 3)
+    assert call.run().shape == (2, 4, 5, 4)
     with pytest.raises(
         InputError, match=r"of_several_heads is already constructed and takes no arguments: \['heads'\]"
     ):

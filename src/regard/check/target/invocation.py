@@ -365,9 +365,7 @@ def _targets(
     if inspect.isfunction(implementation) and args and set(args) <= set(inspect.signature(implementation).parameters):
         given = partial(implementation, **args)
         given.__name__, given.__doc__ = implementation.__name__, implementation.__doc__  # type: ignore[attr-defined]
-        yield _Target(
-            given, DISTINCT_SIZES[0].with_arguments(args), [f"{name}={value}" for name, value in args.items()]
-        )
+        yield _Target(given, DISTINCT_SIZES[0].with_arguments(args), [])
         return
     if not inspect.isclass(implementation):
         if args:
