@@ -102,8 +102,8 @@ def check(
         list[str] | None,
         option(
             "NAME=VALUE",
-            "An argument of the constructor: a number, True, None, a list, ... as Python writes it; anything else is a "
-            "text. May be given several times.",
+            "An argument of the constructor, or of a function: a number, True, None, a list, ... as Python writes it; "
+            "anything else is a text. May be given several times.",
         ),
     ] = None,
     inputs: Annotated[

@@ -56,7 +56,7 @@ MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
 OF_SCORES = frozenset({"additive-scores", "scores-of-two-tokens", "weights-alone"})
 MOST_SHARING = 2
-"""Attentions, of more of which no mask is handed over: as of a layer of a decoder."""
+"""Attentions that a mask is tried on where it may be of any of them: those of a decoder's layer."""
 UNLIKE_UNMASKED = frozenset(
     {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later", MIXED}
 )

@@ -36,9 +36,8 @@ def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *,
             if places is None:
                 continue
             written, read = places
-            end = (
-                max(written) if invocation.masks else max(read) + 1
-            )  # who hands a mask over may hide what comes behind
+            # Who hands a mask over may hide what comes behind.
+            end = max(written) if invocation.masks else max(read) + 1
             empty = [number for number, place in enumerate(read) if place not in written and place < end]
             if (is_wrong and not set(written) <= set(read)) or (is_first and _has_weight(instance, len(read), empty)):
                 message = f"in a cache places {_listed(written)} are written, and places {_listed(read)} are read"

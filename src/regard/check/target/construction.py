@@ -34,7 +34,17 @@ from regard.check.target.layouts import GRID
 from regard.check.target.names import constructor_meaning
 from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes
-from regard.check.target.usage import called_with, compared_with, divides, has_fields, is_part, is_step, is_tested
+from regard.check.target.usage import (
+    FEW_TOKENS,
+    called_with,
+    compared_with,
+    divides,
+    has_fields,
+    is_large_part,
+    is_part,
+    is_step,
+    is_tested,
+)
 from regard.errors import InputError
 
 __all__ = ["Construction", "are_alike", "classes_beside", "constructions", "takes"]
@@ -49,8 +59,6 @@ ALWAYS = frozenset(
 """Sizes that replace the default of an optional argument, so that the target is small and its sizes differ."""
 METHODS = ("forward", "attention", "attend", "call", "compute_attention", "apply", "run", "compute")
 """Of a plain class, what is called."""
-FEW_TOKENS = 2
-"""In a part of a sequence: so few that there are several parts."""
 MIN_LETTERS = 4
 """Of the first word of a name that says of which class an object is."""
 REFUSED = re.compile(r"cannot be constructed: (?:AssertionError|ValueError)\b")
@@ -175,14 +183,9 @@ class Construction:
         if self.switched and parameter.default is False:
             return [DEFAULT, True]
         if means is None:
-            if (
-                type(parameter.default) is int
-                and parameter.default > FEW_TOKENS
-                and is_part(source_of(self.kind), name)
-            ):
-                return [FEW_TOKENS, DEFAULT]  # else there would be a single part of all tokens
             if not required:
-                return [DEFAULT]
+                is_large = is_large_part(source_of(self.kind), name, parameter.default)
+                return [FEW_TOKENS, DEFAULT] if is_large else [DEFAULT]
             return self._unknown(name, parameter, sizes)
         values = self._known(name, means, sizes)
         if required:

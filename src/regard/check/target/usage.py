@@ -6,11 +6,24 @@ import ast
 import re
 import textwrap
 
-__all__ = ["called_with", "compared_with", "divides", "has_fields", "is_called", "is_step", "is_tested"]
+__all__ = [
+    "FEW_TOKENS",
+    "called_with",
+    "compared_with",
+    "divides",
+    "has_fields",
+    "is_called",
+    "is_large_part",
+    "is_part",
+    "is_step",
+    "is_tested",
+]
 
 OVER_TOKENS = r"(?:,\s*(?:dim\s*=\s*)?(?:0|1|-2)\s*)?\)"
 """The end of a call that splits an axis of tokens: the channels are the last axis."""
 
+FEW_TOKENS = 2
+"""In a part of a sequence: so few that there are several parts."""
 PARTS = re.compile(r"^(?!num_|n_|max_)(?:.*_)?(?:block|chunk|segment|tile|bucket)(?:_|s?$)")
 """Names of a number of tokens."""
 COPIES = ("deepcopy", "copy")
@@ -70,6 +83,11 @@ def is_tested(source: str, name: str) -> bool:
 def is_part(source: str, name: str) -> bool:
     """Whether it is the number of tokens in a part of a sequence: by what the code does with it, or by its name."""
     return is_step(source, name) or PARTS.search(name.lower()) is not None
+
+
+def is_large_part(source: str, name: str, default: object) -> bool:
+    """Whether it is such a number by default as would make a single part of all tokens."""
+    return type(default) is int and default > FEW_TOKENS and is_part(source, name)
 
 
 def is_step(source: str, name: str) -> bool:

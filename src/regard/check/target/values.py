@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.target.construction import FEW_TOKENS, Construction, are_alike, classes_beside, takes
+from regard.check.target.construction import Construction, are_alike, classes_beside, takes
 from regard.check.target.draft import Draft
 from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
@@ -21,7 +21,7 @@ from regard.check.target.position_values import ROPE_FORMS, position_candidates,
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import MATRICES, STREAMS, Argument
 from regard.check.target.token_ids import drawn_ids
-from regard.check.target.usage import is_called, is_part
+from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part
 
 __all__ = ["ABSENT", "LAYER_STATE", "STATE", "TEXT", "VECTOR", "Candidate", "candidates"]
 
@@ -65,8 +65,8 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
         return {"absent": _absent, **found}
     if role == "causal" and argument.default is True:
         return {"False": _constant(False), "absent": _absent}
-    if type(argument.default) is int and argument.default > FEW_TOKENS and is_part(source, argument.name):
-        return {"few": _constant(FEW_TOKENS), "absent": _absent}  # else there would be a single part of all tokens
+    if is_large_part(source, argument.name, argument.default):
+        return {"few": _constant(FEW_TOKENS), "absent": _absent}
     return {"absent": _absent}
 
 
