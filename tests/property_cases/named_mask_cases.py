@@ -7,9 +7,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from property_cases import Case, of_q_k_v, of_x
+from property_cases import Case, drawn, joined, of_q_k_v, of_x, split
 from property_cases.mask_cases import in_a_band, square_call
 from regard.check.target import Invocation, invocations
+
+W_Q, W_K = (drawn(8, 8, seed=seed) / 3 for seed in (60, 61))
 
 
 def _hiding(x: Tensor, hidden: Tensor | None) -> Tensor:
@@ -99,6 +101,38 @@ def says_nothing(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return in_a_band(q, k, v, 1, 1)
 
 
+def scored(x: Tensor) -> Tensor:
+    return split(x @ W_Q) @ split(x @ W_K).mT / 2  # here
+
+
+def causal_attention(x: Tensor) -> Tensor:
+    """Its name says which keys are seen."""
+    return joined(scored(x).softmax(-1) @ split(x))
+
+
+def attention_of_all(x: Tensor) -> Tensor:
+    return causal_attention(x)
+
+
+def later_keys(x: Tensor) -> Tensor:
+    return torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+
+
+def masked_scores_thrown_away(x: Tensor) -> Tensor:
+    scores = scored(x)
+    scores.masked_fill(later_keys(x), -torch.inf)  # here
+    return joined(scores.softmax(-1) @ split(x))
+
+
+def mask_thrown_away(x: Tensor) -> Tensor:
+    later_keys(x)
+    return joined(scored(x).softmax(-1) @ split(x))
+
+
+def mask_kept(x: Tensor) -> Tensor:
+    return joined(scored(x).masked_fill(later_keys(x), -torch.inf).softmax(-1) @ split(x))
+
+
 def without_the_last_key(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     k, v = k[..., :-1, :], v[..., :-1, :]
     scores = q @ k.mT / 2  # here
@@ -130,6 +164,9 @@ CASES = [
     Case("window-as-documented", on_one_side_alone, as_many_on_each_side, square_call),
     Case("window-as-documented", itself_among_those_before, itself_besides, square_call),
     Case("mask-pattern", says_so_in_a_comment, says_nothing),
+    Case("mask-pattern", causal_attention, attention_of_all, of_x),
+    Case("blocked-scores", masked_scores_thrown_away, mask_kept, of_x),
+    Case("mask-read", mask_thrown_away, mask_kept, of_x, has_line=False),
     Case("keys-seen", without_the_last_key, with_all_keys, of_q_k_v),
     Case("keys-seen", without_the_first_key, with_all_keys, of_q_k_v),
 ]

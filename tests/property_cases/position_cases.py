@@ -49,6 +49,17 @@ def queries_and_keys_stretched(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+def normalized_queries_and_keys_stretched(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k = (each / each.norm(dim=-1, keepdim=True) for each in (q, k))
+    scores = stretched(q) @ stretched(k).mT  # here
+    return scores.softmax(-1) @ v
+
+
+def normalized_queries_and_keys_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k = (each / each.norm(dim=-1, keepdim=True) for each in (q, k))
+    return (rotated(q) @ rotated(k).mT).softmax(-1) @ v
+
+
 def queries_further_on(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = rotated(q, ANGLES + 3 * ANGLES[1]) @ rotated(k).mT / 2  # here
     return scores.softmax(-1) @ v
@@ -185,6 +196,12 @@ CASES = [
     Case("positions-relative", keys_rotated_the_other_way, rotary),
     Case("positions-relative", keys_not_conjugated, keys_conjugated),
     Case("positions-relative", distances_by_the_key, keys_that_know_their_place),
+    Case(
+        "rotation-keeps-lengths",
+        normalized_queries_and_keys_stretched,
+        normalized_queries_and_keys_rotated,
+        of_x_alone,
+    ),
     Case("rotation-keeps-lengths", queries_and_keys_stretched, queries_of_experts),
     Case("positions-relative", queries_of_a_part_rotated, a_part_rotated, has_line=False),
     Case("positions-without-effect", turned_by_no_angle, rotary, has_line=False),

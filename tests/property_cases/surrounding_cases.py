@@ -330,7 +330,33 @@ def source_seen_as_a_whole(x: Tensor, context: Tensor) -> Tensor:
     return translated(x, context, causal_encoder=False, causal_between=False)
 
 
+def input_subtracted(x: Tensor) -> Tensor:
+    return attention(x) - x  # here
+
+
+def attended_subtracted(x: Tensor) -> Tensor:
+    return x - attention(x)
+
+
+def added_scores(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    scores = (split(query @ W_BETWEEN)[..., None, :] + split(key @ W_CROSS)[:, :, None]).tanh().sum(-1)
+    return joined(scores.softmax(-1) @ split(value))
+
+
+def queries_not_read(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Each key has a score of its own, whatever is asked."""
+    return added_scores(key, key, value)
+
+
+def of_query_key_and_value(function: Any) -> Invocation:
+    streams = [Stream(name, name[0], 0, (1,)) for name in ("query", "key", "value")]
+    arguments = {each.argument: drawn(2, 3, WIDTH, seed=seed) for seed, each in enumerate(streams)}
+    return Invocation(function, arguments, [*arguments], streams)
+
+
 CASES = [
+    Case("residual-added", input_subtracted, attended_subtracted, of_x),
+    Case("queries-from-their-input", queries_not_read, added_scores, of_query_key_and_value, has_line=False),
     Case(
         "mask-of-one-sequence",
         mask_of_the_target_for_the_source,

@@ -164,6 +164,12 @@ def softmax_of_keys(x: Tensor) -> Tensor:
     return q.softmax(-1) @ (k.softmax(1).mT @ v)
 
 
+def softmax_of_queries_and_keys(x: Tensor) -> Tensor:
+    q, k, v = (x @ drawn(WIDTH, WIDTH, seed=seed) for seed in range(3))
+    queries, keys = q.softmax(1), k.softmax(1)  # here
+    return queries @ (keys.mT @ v)
+
+
 def softmax_of_channels(x: Tensor) -> Tensor:
     q, k, v = (x @ drawn(WIDTH, WIDTH, seed=seed) for seed in range(3))
     keys = k.softmax(-1)  # here
@@ -256,7 +262,23 @@ def divided_by_the_sum_of_keys(x: Tensor) -> Tensor:
     return divided_by_sums_of(x, 1)
 
 
+def pooled_over(x: Tensor, axis: int) -> Tensor:
+    """One weight for each token, by what one vector asks."""
+    weights = (x @ drawn(WIDTH, 1, seed=40)).softmax(axis)  # here
+    return (x * weights).sum(1)
+
+
+def pooled_over_one_number(x: Tensor) -> Tensor:
+    return pooled_over(x, 2)
+
+
+def pooled_over_the_tokens(x: Tensor) -> Tensor:
+    return pooled_over(x, 1)
+
+
 CASES = [
+    Case("softmax-over-keys", pooled_over_one_number, pooled_over_the_tokens, of_x),
+    Case("query-of-one-token", softmax_of_queries_and_keys, softmax_of_keys, of_x),
     Case("parts-merged", parts_by_each_other, parts_by_their_own, has_line=False),
     Case("softmax-maximum", less_the_largest_of_the_queries, less_the_largest_of_the_keys),
     Case("softmax-maximum", less_the_largest_of_the_heads, less_the_largest_of_the_keys),

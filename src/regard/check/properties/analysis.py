@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from regard.check.properties.appended_values import is_of_values, with_appended_values
 from regard.check.properties.attention import attention_findings
 from regard.check.properties.cache_places import cache_place_findings
 from regard.check.properties.caches import cache_findings
@@ -27,6 +28,7 @@ from regard.check.properties.mask_arguments import flag_findings, mask_argument_
 from regard.check.properties.mixed_weights import MIXED
 from regard.check.properties.normalizers import normalizer_findings
 from regard.check.properties.not_a_number import nan_findings
+from regard.check.properties.output_axes import output_axis_findings
 from regard.check.properties.packed_sequences import packed_sequence_findings
 from regard.check.properties.parameters import parameter_findings
 from regard.check.properties.part_sizes import part_size_findings
@@ -39,7 +41,7 @@ from regard.check.properties.uncalled_methods import uncalled_method_findings
 from regard.check.properties.unread_masks import unread_mask_findings
 from regard.check.properties.unread_sequences import unread_sequence_findings
 from regard.check.properties.values_of_others import value_residual_findings
-from regard.check.properties.weights_alone import weights_alone
+from regard.check.properties.weights_alone import returned_weights, weights_alone
 from regard.check.properties.windows import window_findings
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
@@ -178,6 +180,9 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             fresh = with_fresh_tokens(invocation)
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
             analysis.findings += sums or normalizer_findings(invocation, instances)
+            analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
+            if is_first and not analysis.violations:
+                analysis.findings += parameter_findings(invocation, instances)
     elif not instances:
         _judge_unseen(analysis, run, added)
     else:
@@ -258,6 +263,8 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     if misplaced:
         analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *misplaced]
     analysis.findings += nan_findings(base)
+    if not analysis.violations and analysis.is_first:
+        analysis.findings += output_axis_findings(invocation, several, frozen)
     if not analysis.violations:
         analysis.findings += value_residual_findings(several)
         analysis.findings += crossed_mask_findings(invocation, samples, several)
@@ -350,6 +357,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
     """What is found of a call in whose steps no weights meet values, where scores are multiplied, or else added."""
     invocation = analysis.invocation
     analysis.findings += list(weights_alone(run, invocation)) or list(weights_alone(added, invocation))
+    if [each.property for each in analysis.findings if each.kind == "design"] == ["weights-alone"]:
+        _judge_with_values(analysis, run)
     if not analysis.findings:
         of_tokens = influence_of(invocation, run.trace, keep=lambda source: source.kind == "token")
         known = learned_memory(run) or channel_gate(run, of_tokens, invocation)
@@ -362,10 +371,28 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
             analysis.missing += [each.message for each in masks if each.property == "mask-open"]
             found += masks
         analysis.findings += found
+    if analysis.findings and not analysis.violations:
+        unread = unread_sequence_findings(invocation, run.trace, ())
+        has_values = all(each.property != "weights-alone" for each in analysis.findings)
+        analysis.findings += [each for each in unread if has_values or not is_of_values(each)]
     if analysis.findings:
         analysis.num_attentions = 1
     else:
         analysis.missing.append("no attention was found in it: no product of weights that were made of scores")
+
+
+def _judge_with_values(analysis: Analysis, run: TaggedRun) -> None:
+    """Weights that are returned alone, by what they would read of values."""
+    number = returned_weights(run)
+    if analysis.violations or number is None or analysis.invocation.completion is not None:
+        return
+    completed = with_appended_values(analysis.invocation, number, run.trace.outputs[number].data)
+    if completed is None:
+        return
+    judged = analyze(completed, masks=analysis.asked_masks, is_first=analysis.is_first)
+    if judged.complete:
+        alone = [each for each in analysis.findings if each.kind == "design"]
+        analysis.findings = [*alone, *(each for each in judged.findings if not is_of_values(each))]
 
 
 def _unasked(invocation: Invocation, *, are_tried: bool, others: Collection[str] = ()) -> Iterator[Finding]:

@@ -15,6 +15,13 @@ BLOCKS = (
         "x = x + self.attention(self.norm(x))",
     ),
     Property(
+        "residual-added",
+        "block",
+        "the input of a block is added to what the block computes, not subtracted from it",
+        "A token's own vector changes its sign in each layer: no identity leads through the network.",
+        "x = x + self.attention(self.norm(x))",
+    ),
+    Property(
         "residual-of-the-input",
         "block",
         "what a block computes is added to its input",

@@ -13,7 +13,7 @@ from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.signature import source_of
 
-__all__ = ["documented_axes_findings", "named_axes_differ"]
+__all__ = ["documented_axes_findings", "named_axes_differ", "written_shapes"]
 
 _SHAPE = re.compile(r"[(\[]\s*(\w+(?:\s*(?:,|x|\u00d7)\s*\w+){1,2})\s*[)\]]")
 _COMMENT = re.compile(r"#.*")
@@ -50,7 +50,7 @@ def documented_axes_findings(invocation: Invocation) -> list[Finding]:
 def named_axes_differ(invocation: Invocation) -> bool:
     """Whether the code, or a comment in it, names an axis of the batch as one that attention was seen to run over."""
     source = source_of(invocation.target)
-    written = [each for comment in _COMMENT.findall(source) for each in _SHAPE.findall(comment)]
+    written = _in_comments(source)
     for stream in invocation.streams:
         name = re.escape(stream.argument)
         unpacked = re.findall(rf"^\s*(\w+(?:\s*,\s*\w+)+)\s*=\s*{name}\.(?:shape|size\(\))\s*$", source, re.M)
@@ -61,6 +61,15 @@ def named_axes_differ(invocation: Invocation) -> bool:
         if any(_BATCH.fullmatch(each[axis]) for each in named for axis in stream.token_axes if axis < len(each)):
             return True
     return False
+
+
+def written_shapes(target: Any) -> list[list[str]]:
+    """The names of the axes of every shape that a comment in the code, or its documentation, writes."""
+    return [*(_BETWEEN.split(each) for each in _in_comments(source_of(target))), *_documented(target)]
+
+
+def _in_comments(source: str) -> list[str]:
+    return [each for comment in _COMMENT.findall(source) for each in _SHAPE.findall(comment)]
 
 
 def _documented(target: Any) -> Iterator[list[str]]:

@@ -69,6 +69,7 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
         {each.argument: each.role for each in invocation.streams},
         hides_on_demand=_hides_on_demand(invocation),
         names_causal=_names_causal(invocation),
+        comments_causal=any(map(promises_causality, comments_of(invocation.target))) and not may_be_causal(invocation),
     )
 
 
@@ -109,11 +110,11 @@ def _promises_causal(invocation: Invocation) -> bool:
 
 
 def _names_causal(invocation: Invocation) -> bool:
-    """The same of its name, or of a comment in it."""
+    """The same of its name."""
     target = invocation.target
     kind = type(target) if isinstance(target, nn.Module) else target
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", getattr(kind, "__name__", ""))
-    return any(map(promises_causality, (words, *comments_of(target)))) and not may_be_causal(invocation)
+    return promises_causality(words) and not may_be_causal(invocation)
 
 
 def may_be_causal(invocation: Invocation) -> bool:

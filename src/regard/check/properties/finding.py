@@ -54,4 +54,6 @@ class Evidence:
     hides_on_demand: bool = False
     """Whether something besides its sequences is handed over, or an argument or a setting may hide later keys."""
     names_causal: bool = False
-    """The same as `promises_causal` of its name or a comment in it: those may be of a part of what it does."""
+    """The same as `promises_causal` of its name."""
+    comments_causal: bool = False
+    """The same of a comment in it: that may be of a part of what it does."""

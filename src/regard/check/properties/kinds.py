@@ -88,17 +88,16 @@ def _is_over_tokens(left: Tensor, right: Tensor) -> bool:
 
 
 def _softmax_of_queries(instances: list[AttentionInstance], influence: Influence, streams: list[str]) -> Finding | None:
-    """Linear attention in which a softmax over the tokens made the queries, and none the keys; None of all others."""
+    """Linear attention in which a softmax over the tokens made the queries; None of all others."""
     for instance in instances:
         queries = {instance.values_place(each) for each in instance.sums}
         factors = {place for each in instance.scores for place in (each.left_place, each.right_place)}
         lines = [_softmax_over_tokens(instance, each, influence, streams) for each in queries]
-        if None in lines or any(_softmax_over_tokens(instance, each, influence, streams) for each in factors):
+        if None in lines:
             continue
-        message = (
-            "queries are made by a softmax over the tokens, keys are not: a query depends on all tokens, and the "
-            "weights of its keys do not sum to 1"
-        )
+        message = "queries are made by a softmax over the tokens: a query depends on all tokens"
+        if not any(_softmax_over_tokens(instance, each, influence, streams) for each in factors):
+            message += ", and, as keys are not, the weights of its keys do not sum to 1"
         return Finding("violation", "query-of-one-token", "projections", message, lines[0])
     return None
 

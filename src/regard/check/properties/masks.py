@@ -25,6 +25,8 @@ ITSELF_LAST = "causal, and a token sees itself only where it sees no other"
 """As in Reformer (Kitaev et al. 2020, section 2), whose queries are its keys."""
 NOT_CAUSAL = {"blocks": "one of blocks", "window": "a window on both sides", AFTER_PREFIX: AFTER_PREFIX}
 """Masks that are meant by who does not say that all is causal: a query sees some of what comes later."""
+MIN_TOKENS = 3
+"""Of one sequence, which a causal mask would show in."""
 Pattern = str
 
 
@@ -232,6 +234,17 @@ def _replaced(evidence: Evidence) -> Finding | None:
     return Finding("violation", "blocked-scores", "mask", message, base.instance.scores_location)
 
 
+def _says_causal(evidence: Evidence, pattern: Pattern) -> str | None:
+    """What says of an attention that is not causal that it is; None where nothing does."""
+    if pattern in NOT_CAUSAL and evidence.promises_causal:
+        return "documentation"
+    if pattern == "window" and (evidence.names_causal or evidence.comments_causal):
+        return "name, or a comment in it,"
+    is_alone = len({*evidence.base.query.stream.tolist(), *evidence.base.key.stream.tolist()}) == 1
+    may_hide = evidence.hides_on_demand or evidence.num_tokens < MIN_TOKENS
+    return "name" if pattern == "full" and evidence.names_causal and is_alone and not may_hide else None
+
+
 def mask_findings(evidence: Evidence) -> Iterator[Finding]:
     """What the mask of the code itself allows."""
     allowed = allowed_of(evidence)
@@ -292,13 +305,10 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("design", "mask-pattern", "mask", f"its own mask: {pattern}; {wrong}", line)
     elif wrong:
         yield Finding("violation", "mask-pattern", "mask", wrong, line)
-    elif (pattern in NOT_CAUSAL and evidence.promises_causal) or (pattern == "window" and evidence.names_causal):
+    elif (who := _says_causal(evidence, pattern)) is not None:
         query, key = (int(each) for each in first.triu(1).nonzero()[0])
-        who = "documentation" if evidence.promises_causal else "name, or a comment in it,"
-        message = (
-            f"its {who} says that it is causal; its own mask is {NOT_CAUSAL[pattern]}, in which query "
-            f"{query} sees key {key}, a later one"
-        )
+        mask = f"its own mask is {NOT_CAUSAL[pattern]}, in which" if pattern in NOT_CAUSAL else "it has no mask:"
+        message = f"its {who} says that it is causal; {mask} query {query} sees key {key}, a later one"
         yield Finding("violation", "mask-pattern", "mask", message, line)
     elif pattern == "causal":
         message = "causal: a query sees keys up to its own position"

@@ -17,7 +17,7 @@ from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation, Stream
 from regard.check.trace.operation import TensorRecord, Trace
 
-__all__ = ["output_findings", "projected_once"]
+__all__ = ["MovedSums", "output_findings", "projected_once"]
 
 
 def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[int, Tensor]) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
         return  # an output with other axes could not be told from one that mixes its tokens
     exchanged = _exchanged(trace, stream, shape)
     axes, sizes = exchanged or (stream, shape)
-    shown = _Outputs(invocation, evidence, axes, sizes, frozen)
+    shown = MovedSums(invocation, evidence, axes, sizes, frozen)
     line = table.instance.sums_location
     tokens = int(table.query.token.max()) + 1
     dead: list[int] = []
@@ -146,7 +146,7 @@ def _is_convolved(table: AttentionTable) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class _Outputs:
+class MovedSums:
     """What becomes of the weighted sums of some queries, with all others held."""
 
     invocation: Invocation
@@ -183,11 +183,19 @@ class _Outputs:
 
     def changed(self, given: Mapping[int, Tensor]) -> set[tuple[int, int, int]] | None:
         """The samples, tokens and heads of the output that change with weighted sums; None where that is not known."""
+        changes = self.changes(given)
+        if changes is None:
+            return None
+        first = next((each for each in changes if bool(each.any())), None)
+        return set() if first is None else _positions(first, self.stream, self.shape)
+
+    def changes(self, given: Mapping[int, Tensor]) -> list[Tensor] | None:
+        """Which numbers of each output change with weighted sums; None where that is not known."""
         run = record_invocation(self.invocation, frozen={**self.frozen, **given})
         trace = self.evidence.base.instance.run.trace
         if run.error or not run.same_operations(trace):
             return None
-        return _changed(trace, run, self.stream, self.shape)
+        return [differs(mine.data, other.data) for mine, other in zip(trace.outputs, run.outputs, strict=True)]
 
     def exchanged(self, tokens: int) -> Iterator[tuple[int, int, int]]:
         """A token whose output does not show what it read, while another token's does.
@@ -273,15 +281,6 @@ def _places(table: AttentionTable, tokens: int) -> Iterator[tuple[int, int, int]
         yield samples - 1, tokens // 2, head
     yield 0, tokens - 1, 0
     yield samples - 1, 0, heads - 1
-
-
-def _changed(trace: Trace, run: Trace, stream: Stream, shape: torch.Size) -> set[tuple[int, int, int]] | None:
-    """The same of the first of the returned tensors that changed, or of none."""
-    for mine, other in zip(trace.outputs, run.outputs, strict=True):
-        changed = differs(mine.data, other.data)
-        if bool(changed.any()):
-            return _positions(changed, stream, shape)
-    return set()
 
 
 def _positions(changed: Tensor, stream: Stream, shape: torch.Size) -> set[tuple[int, int, int]] | None:

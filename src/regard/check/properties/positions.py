@@ -72,7 +72,8 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
         else:  # proposed with rotary positions, to tell absolute positions as well
             yield Finding("design", "rotary-values", "positions", f"{message}: what is read tells its position", line)
         return
-    if not value_moves and not keeps_length and not relative and not evidence.base.normalized and _stretched(evidence):
+    is_stretched = _differences_are_stretched(table) if evidence.base.normalized else _stretched(evidence)
+    if not value_moves and not keeps_length and not relative and is_stretched:
         yield Finding(
             "violation",
             "rotation-keeps-lengths",
@@ -225,6 +226,26 @@ def _stretched(evidence: Evidence) -> bool:
     ):
         ratio = length_ratios(new - old, source - before)
         if len(ratio) and float(ratio.max() - ratio.min()) > 1e-6 * float(ratio.max()):
+            return True
+    return False
+
+
+def _differences_are_stretched(table: AttentionTable) -> bool:
+    """The same of what is normalized, whose changes are not those of its projection: by two samples of other tokens.
+
+    Their projections are the same at every position; their queries, or keys, lie farther apart at one than at another.
+    """
+    for vectors, source, owner in ((table.q, table.q_source, table.query), (table.k, table.k_source, table.key)):
+        groups = torch.stack([owner.stream, owner.sample, table.head], -1)
+        if bool(source.isnan().any()) or _moves(source, groups) or not bool((owner.sample == 1).any()):
+            continue
+        tokens, heads = int(owner.token.max()) + 1, int(table.head.max()) + 1
+        found = torch.full((2, tokens, heads, vectors.shape[-1]), torch.nan, dtype=torch.float64)
+        for sample in (0, 1):
+            mine = owner.sample == sample
+            found[sample, owner.token[mine], table.head[mine]] = vectors[mine].double()
+        apart = (found[0] - found[1]).norm(dim=-1)
+        if bool(((apart - apart[:1]).abs() > 1e-6 * apart[:1]).any()):
             return True
     return False
 

@@ -28,6 +28,7 @@ def residual_findings(run: TaggedRun, instances: Sequence[AttentionInstance], te
     """
     again = _added_again(run, instances) if len(instances) == 1 else None
     yield from _added_to_itself(run, instances)
+    yield from _subtracted(run)
     if again is not None:
         message = "the input is added to what it was added to before: the residual is twice"
         yield Finding("violation", "residual-once", "block", message, again.location)
@@ -62,6 +63,27 @@ def _added_to_itself(run: TaggedRun, instances: Sequence[AttentionInstance]) -> 
             continue
         yield Finding("violation", name, "block", message, operation.location)
         return
+
+
+def _subtracted(run: TaggedRun) -> Iterator[Finding]:
+    """The input, taken from what an attention or a feed-forward network made of it.
+
+    The other way round its matrices can make up for the sign.
+    """
+    trace = run.trace
+    products = {each.operation.index for each in run.products}
+    for operation in trace:
+        if operation.name.rstrip("_") != "sub" or len(operation.inputs) != 2:
+            continue
+        made, x = operation.inputs
+        if made.shape != x.shape or made.data.ndim < 2 or made.storage == x.storage:
+            continue
+        before = trace.operations[: operation.index]
+        carried = _reached(trace, {x.storage}, [each for each in before if each.index not in products])
+        if made.storage in _reached(trace, {x.storage}, before) - carried:
+            message = "the input is subtracted from what the block computed of it: the residual has the wrong sign"
+            yield Finding("violation", "residual-added", "block", message, operation.location)
+            return
 
 
 def _added_again(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Operation | None:

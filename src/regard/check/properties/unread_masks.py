@@ -6,6 +6,7 @@ import ast
 import inspect
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from regard.check.properties.evidence import HIDDEN
@@ -18,7 +19,7 @@ __all__ = ["unread_mask_findings"]
 
 
 def unread_mask_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
-    """A buffer that hides keys, that no line of its file reads, while no attention hides any.
+    """A mask that nothing is done with, while no attention hides a key: made by the call, or a buffer.
 
     Args:
         invocation: a call; one that may be given a mask keeps its own for those who hand it over.
@@ -28,6 +29,10 @@ def unread_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
         return
     if not all(bool((each.base.weight > ZERO_WEIGHT).all()) for each in several):
         return
+    thrown_away = _thrown_away(several[0])
+    if thrown_away is not None:
+        yield thrown_away
+        return
     for owner in modules_in(invocation.target):
         for path, module in owner.named_modules():
             for name, buffer in module.named_buffers(recurse=False):
@@ -36,6 +41,31 @@ def unread_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
                     message = f"{where} hides keys, but no line reads it: every query sees every key it is scored with"
                     yield Finding("violation", "mask-read", "mask", message)
                     return
+
+
+def _thrown_away(evidence: Evidence) -> Finding | None:
+    """A mask of queries and keys, or masked scores, that no operation takes and no call returns; None if all are used.
+
+    As where the result of ``masked_fill`` is not kept, which ``masked_fill_`` would have written into the scores.
+    """
+    table = evidence.base
+    trace = table.instance.run.trace
+    sizes = (int(table.query.token.max()) + 1, int(table.key.token.max()) + 1)
+    used = {each.storage for each in trace.outputs}
+    for operation in reversed(trace.operations):
+        if not operation.is_view and not operation.written and not {each.storage for each in operation.outputs} & used:
+            made = operation.outputs[0].data if operation.outputs else None
+            if made is not None and tuple(made.shape[-2:]) == sizes and min(sizes) > 1 and _blocks_some(made):
+                message = "a mask of queries and keys is made, and nothing is done with it: every query sees every key"
+                return Finding("violation", "mask-read", "mask", message, operation.location)
+        used |= {each.storage for each in operation.inputs if not operation.is_view}
+    return None
+
+
+def _blocks_some(made: Tensor) -> bool:
+    """Whether it is True at some places and False at others, or a number far down at some."""
+    blocked = made if made.dtype == torch.bool else made <= HIDDEN if made.is_floating_point() else None
+    return blocked is not None and bool(blocked.any()) and not bool(blocked.all())
 
 
 def _hides(buffer: Tensor) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from regard.check.location import CodeLocation
+from regard.check.properties.catalog import PROPERTIES
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import differs, record_invocation
@@ -22,6 +23,13 @@ from regard.check.trace.operation import Trace
 
 __all__ = ["unread_sequence_findings"]
 
+READ = {
+    "context": "context-read",
+    "q": "queries-from-their-input",
+    "k": "keys-from-their-input",
+    "v": "values-from-their-input",
+}
+"""The property that is violated, by the role of the sequence."""
 _ON_PURPOSE = re.compile(
     r"\b(?:un-?used|ignor\w+|not (?:used|read|needed)|placeholder|(?:same|common|uniform) (?:signature|interface)"
     r"|compat\w*|ARG00[12])\b",
@@ -33,7 +41,7 @@ _ON_PURPOSE = re.compile(
 def unread_sequence_findings(
     invocation: Invocation, base: Trace, instances: Sequence[AttentionInstance]
 ) -> Iterator[Finding]:
-    """A context, required and named as one, without any influence on what is returned.
+    """A sequence, required and named as one of several, without any influence on what is returned.
 
     Either no line names it, or what was computed from it was thrown away: an argument that is read under a condition
     which does not hold here, as of a block that may be an encoder's, is none.
@@ -46,7 +54,8 @@ def unread_sequence_findings(
     fresh = with_fresh_tokens(invocation)
     for stream in invocation.streams:
         name = stream.argument
-        if stream.role != "context" or call_meaning(name) not in ("context", "x"):
+        is_named = stream.role in ("q", "k", "v") and call_meaning(name) == stream.role
+        if not is_named and (stream.role != "context" or call_meaning(name) not in ("context", "x")):
             continue
         function = _function(invocation.target)
         if function is None or not _is_required(function, name) or _is_meant(invocation.target, function, name):
@@ -64,7 +73,8 @@ def unread_sequence_findings(
         else:
             continue
         message = f"{name} has no influence on the output: {why}"
-        yield Finding("violation", "context-read", "k", message, _values_line(instances))
+        read = READ[stream.role]
+        yield Finding("violation", read, PROPERTIES[read].step, message, _values_line(instances))
         return
 
 
@@ -128,6 +138,8 @@ def _is_computed_with(base: Trace, other: Trace) -> bool:
 
 def _values_line(instances: Sequence[AttentionInstance]) -> CodeLocation | None:
     """Where the values of the last attention are made: those that should have been of the other sequence."""
+    if not instances:
+        return None
     last = instances[-1]
     run = last.run
     operation, number = last.values_place(last.sums[-1])

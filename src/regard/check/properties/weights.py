@@ -40,6 +40,10 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
         return
     grouped = table.group >= 0
     if bool(grouped.all()):
+        if _is_of_one(evidence):
+            message = "the softmax runs over an axis of one number: the weight of every key is 1"
+            yield Finding("violation", "softmax-over-keys", "weights", message, line)
+            return
         found = _axis(evidence, line)
         if found is not None:
             yield _competing(evidence) or found
@@ -87,6 +91,12 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
         f"the weights of a query sum to {worst:.4g} over its keys, not to 1",
         line,
     )
+
+
+def _is_of_one(evidence: Evidence) -> bool:
+    """Whether a query of no token gives each of several keys a softmax of its own."""
+    table = evidence.base
+    return table.of_no_token and int(table.group.bincount().max()) == 1 and len(set(table.key.token.tolist())) > 1
 
 
 def _are_weights(evidence: Evidence, masked: Tensor) -> bool:

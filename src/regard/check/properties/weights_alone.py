@@ -13,7 +13,7 @@ from regard.check.roles.instances import SOFTMAXES, TaggedRun, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation
 
-__all__ = ["weights_alone"]
+__all__ = ["returned_weights", "weights_alone"]
 
 MOST_TOKENS = 10_000
 """Of a stream: so that tokens of all of them can be numbered."""
@@ -36,7 +36,7 @@ def weights_alone(run: TaggedRun, invocation: Invocation) -> Iterator[Finding]:
             if operation.name in SOFTMAXES and scores.operation.index in run.owner_of(
                 run.tags.inputs[operation.index][0]
             ):
-                if not _is_returned(run, operation):
+                if _returned_at(run, operation) is None:
                     continue
                 of = "added queries and keys" if run.additive else "q . k"
                 message = f"weights alone: a softmax of {of} is returned, and no values are summed by it"
@@ -112,15 +112,24 @@ def _sums_queries(run: TaggedRun, total: Operation, softmax: Operation) -> bool:
     return len(summed) > 1 and bool((summed >= 0).all()) and differs.nonzero().flatten().tolist() == [axis - 1]
 
 
-def _is_returned(run: TaggedRun, softmax: Operation) -> bool:
-    """Whether results of the softmax are returned as they are, not times a value."""
+def returned_weights(run: TaggedRun) -> int | None:
+    """Which of the outputs holds all numbers of a softmax, as they are; None where none does."""
+    for softmax in (each for each in run.trace if each.name in SOFTMAXES):
+        number = _returned_at(run, softmax)
+        if number is not None and run.trace.outputs[number].data.numel() == softmax.outputs[0].data.numel():
+            return number
+    return None
+
+
+def _returned_at(run: TaggedRun, softmax: Operation) -> int | None:
+    """Which of the outputs are results of a softmax as they are, not times a value."""
     weights = torch.full((run.num_tags + 1,), torch.nan, dtype=torch.float64)
     weights[run.tags.outputs[softmax.index][0].flatten()] = softmax.outputs[0].data.flatten().double()
-    for record, tags in zip(run.trace.outputs, run.tags.returned, strict=True):
+    for number, (record, tags) in enumerate(zip(run.trace.outputs, run.tags.returned, strict=True)):
         known = (tags > 0) & ~weights[tags].isnan()
         if bool(known.any()) and torch.equal(record.data[known].double(), weights[tags][known]):
-            return True
-    return False
+            return number
+    return None
 
 
 def _axis(run: TaggedRun, invocation: Invocation, scores: Contraction, softmax: Operation) -> Iterator[Finding]:

@@ -97,6 +97,10 @@ def constructed(
     """
     given, said = dict(args), []
     for name, parameter in inspect.signature(implementation).parameters.items():
+        fields = args.get(name)
+        if isinstance(fields, Mapping) and meaning(name, SIZES) == "config":
+            given[name] = Guessed(sizes, fields)  # it may be read as an object, or as a dict
+            continue
         if name in given or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
         means = meaning(name, SIZES)

@@ -22,8 +22,10 @@ from regard.check.target.numpy_by_torch import as_array, as_tensor, numpy_by_tor
 from regard.check.target.preparation import copied
 from regard.check.target.sizes import Sizes
 
-__all__ = ["Invocation", "Stream"]
+__all__ = ["APPENDED", "Invocation", "Stream"]
 
+APPENDED = "values (appended)"
+"""The argument of `Invocation.completion`."""
 SAME = 1e-9
 """Outputs of numpy's functions and of PyTorch's."""
 
@@ -73,6 +75,8 @@ class Invocation:
     """Whether PyTorch's functions are called where it calls numpy's, so that its steps are seen."""
     gradients: bool = True
     """Whether it runs with gradients; without, where PyTorch refuses what it writes in place."""
+    completion: Callable[[Any, Any], Any] | None = None
+    """What is done with the result and with the argument `APPENDED`, of which the target knows nothing."""
     settings: UserSettings = field(default_factory=UserSettings)
     """PyTorch's settings during its calls."""
     square: bool = False
@@ -119,9 +123,11 @@ class Invocation:
                     else watch({name: as_tensor(value) for name, value in given.items()})
                 )
                 positional = [given.pop(name) for name in self.positional if name in given]
+                appended = given.pop(APPENDED, None)
                 mode.calls = 0
                 with around:
-                    return target(*positional, **given)
+                    result = target(*positional, **given)
+                    return result if self.completion is None else self.completion(result, appended)
             except Exception as error:
                 raise failed(error, mode.calls) from error
 

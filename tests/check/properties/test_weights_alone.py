@@ -1,0 +1,102 @@
+"""Weights that are returned without values are held against what is asked of every attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from property_cases import drawn, of_x, split
+from regard.check.properties.analysis import analyze
+from regard.check.target import Invocation, Stream
+
+WIDTH = 8
+W_Q, W_K = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (50, 51))
+LATER = torch.ones(4, 4, dtype=torch.bool).triu(1)
+
+
+def scores(x: Tensor) -> Tensor:
+    return split(x @ W_Q) @ split(x @ W_K).mT / 2
+
+
+def weights(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return (scores(x) if mask is None else scores(x).masked_fill(~mask, -torch.inf)).softmax(-1)
+
+
+def causal(x: Tensor) -> Tensor:
+    return scores(x).masked_fill(LATER, -torch.inf).softmax(-1)
+
+
+def samples_and_heads_as_one_axis(x: Tensor) -> Tensor:
+    return weights(x).flatten(0, 1)
+
+
+def of_the_last_query(x: Tensor) -> Tensor:
+    return weights(x)[:, 0, -1]
+
+
+def not_scaled(x: Tensor) -> Tensor:
+    return (2 * scores(x)).softmax(-1)
+
+
+def seeing_itself_never(x: Tensor) -> Tensor:
+    return scores(x).masked_fill(LATER.mT, -torch.inf).softmax(-1)
+
+
+def mask_thrown_away(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    found = scores(x)
+    if mask is not None:
+        found.masked_fill(~mask, -torch.inf)
+    return found.softmax(-1)
+
+
+def masked_by_a_large_number(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return (scores(x) if mask is None else scores(x).masked_fill(~mask, 1e9)).softmax(-1)
+
+
+def with_mask(function: object) -> Invocation:
+    return of_x(function, masks=("mask",))
+
+
+@pytest.mark.parametrize("call", [with_mask(weights), of_x(causal), of_x(samples_and_heads_as_one_axis)])
+def test_right_weights_are_judged_and_right(call: Invocation) -> None:
+    analysis = analyze(call, masks=True)
+    assert analysis.violations == []
+    assert [each.property for each in analysis.designs] == ["weights-alone"]
+    assert {("holds", "scale"), ("holds", "weights-sum-to-one")} <= {
+        (each.kind, each.property) for each in analysis.findings
+    }
+
+
+def test_a_part_of_the_weights_tells_nothing_of_the_others() -> None:
+    analysis = analyze(of_x(of_the_last_query), masks=True)
+    assert (analysis.violations, [each.property for each in analysis.designs]) == ([], ["weights-alone"])
+
+
+@pytest.mark.parametrize(
+    ("call", "property"),
+    [
+        (of_x(not_scaled), "scale"),
+        (of_x(seeing_itself_never), "mask-pattern"),
+        (with_mask(mask_thrown_away), "mask-argument"),
+        (with_mask(masked_by_a_large_number), "mask-argument"),
+    ],
+)
+def test_wrong_weights_are_wrong_without_values(call: Invocation, property: str) -> None:
+    assert {each.property for each in analyze(call, masks=True).violations} == {property}
+
+
+def test_a_query_that_is_added_without_a_function_around_it_has_no_effect() -> None:
+    """The weights of one state over a sequence, as in sequence-to-sequence models before the Transformer."""
+
+    def added(x: Tensor, context: Tensor, *, around: bool) -> Tensor:
+        total = x[:, :1] @ W_Q + context @ W_K
+        return ((total.tanh() if around else total) @ drawn(WIDTH, 1, seed=52)).squeeze(-1).softmax(-1)
+
+    streams = [Stream("x", "x", 0, (1,)), Stream("context", "context", 0, (1,))]
+    arguments = {"x": drawn(2, 1, WIDTH, seed=1), "context": drawn(2, 5, WIDTH, seed=2)}
+    for around, wanted in ((True, set()), (False, {"query-in-the-weights"})):
+        call = Invocation(
+            lambda x, context, around=around: added(x, context, around=around), arguments, [*arguments], streams
+        )
+        assert {each.property for each in analyze(call).violations} == wanted
