@@ -330,6 +330,62 @@ def source_seen_as_a_whole(x: Tensor, context: Tensor) -> Tensor:
     return translated(x, context, causal_encoder=False, causal_between=False)
 
 
+class NormForgotten(Attention):
+    """A norm is constructed, asked for, and not called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer_norm = nn.LayerNorm(WIDTH)
+        nn.init.ones_(self.layer_norm.weight)
+
+    def placed(self, x: Tensor) -> Tensor:
+        return super().placed(2 * x if self.layer_norm is not None else x)
+
+
+class NormRead(NormForgotten):
+    def placed(self, x: Tensor) -> Tensor:
+        return super().placed(x) + self.layer_norm(x)
+
+
+class FactorForgotten(nn.Module):
+    """Called itself, and none of its own numbers is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_channel = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / x.norm(dim=-1, keepdim=True)
+
+
+class FactorRead(FactorForgotten):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.by_channel
+
+
+class OfAFactor(Attention):
+    factor: type[nn.Module] = FactorForgotten
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rescaled = self.factor()
+
+    def placed(self, x: Tensor) -> Tensor:
+        return super().placed(x) + self.rescaled(x)
+
+
+class OfAFactorThatIsRead(OfAFactor):
+    factor = FactorRead
+
+
+class TokenForMasks(Attention):
+    """Its name says that it is read where something is masked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mask_token = nn.Parameter(torch.ones(WIDTH))
+
+
 def input_subtracted(x: Tensor) -> Tensor:
     return attention(x) - x  # here
 
@@ -355,6 +411,9 @@ def of_query_key_and_value(function: Any) -> Invocation:
 
 
 CASES = [
+    Case("parameters-used", NormForgotten, NormRead, of_module, has_line=False),
+    Case("parameters-used", OfAFactor, OfAFactorThatIsRead, of_module, has_line=False),
+    Case("parameters-used", NormForgotten, TokenForMasks, of_module, has_line=False),
     Case("residual-added", input_subtracted, attended_subtracted, of_x),
     Case("queries-from-their-input", queries_not_read, added_scores, of_query_key_and_value, has_line=False),
     Case(

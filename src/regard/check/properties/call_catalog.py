@@ -21,4 +21,11 @@ CALLS = (
         "Every call computes with other random numbers, and no optimizer learns them.",
         "self.w_q = nn.Linear(d_model, d_model)  # in __init__, not in forward",
     ),
+    Property(
+        "parameters-used",
+        "q",
+        "every parameter that a module constructs is read",
+        "What it should do is not done, and it never learns.",
+        "q = self.q_norm(self.w_q(x))  # and not only in __init__",
+    ),
 )

@@ -88,23 +88,52 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
 
 
 def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[tuple[str, list[Finding]]]:
-    """Of each mask that one of several attentions hides exactly by: its name, and whether that is as documented.
+    """What is found of each mask that one of several attentions hides exactly by, or that none of them reads.
 
-    Where none does, nothing is said against the mask: which attention it is of is not known.
+    Else nothing is said against the mask: which attention it is of is not known.
     """
-    for name in [each for each in invocation.masks if not NOT_OF_KEYS.search(each)][:2]:
-        for evidence in several:
+    crossed = any(each.role in ("context", "k") for each in invocation.streams)
+    names = [each for each in invocation.masks if not NOT_OF_KEYS.search(each)]
+    for name in [each for each in names if crossed or not OTHER_SEQUENCE.search(each)][:2]:
+        unread = 0
+        for number, evidence in enumerate(several):
             outcomes: list[MaskOutcome] = []
             for outcome in _outcomes(invocation, evidence, name):
                 outcomes.append(outcome)
                 if outcome.exact or sum(torch.equal(each.weight, each.free) for each in outcomes) > MOST_UNREAD:
                     break
+            unread += bool(outcomes) and all(torch.equal(each.weight, each.free) for each in outcomes)
             if not outcomes or not outcomes[-1].exact:
                 continue
-            message = f"{name} hides exactly the keys that it blocks; {SAID[outcomes[-1].form].format(name=name)}"
-            documented = list(documented_mask_findings(invocation, evidence, outcomes[-1], outcomes, name))
-            yield name, documented or [Finding("holds", "mask-form", "mask", message)]
+            outcome = outcomes[-1]
+            is_first = all(_is_unmoved(invocation, earlier, name, outcome) for earlier in several[:number])
+            found = list(kept(evidence, outcome, name)) if is_first else []
+            message = f"{name} hides exactly the keys that it blocks; {SAID[outcome.form].format(name=name)}"
+            found = found or list(documented_mask_findings(invocation, evidence, outcome, outcomes, name))
+            yield name, found or [Finding("holds", "mask-form", "mask", message)]
             break
+        if unread == len(several) and _is_without_effect(invocation, several[0], name, outcomes):
+            line = several[0].base.instance.scores_location
+            message = f"{name} has no effect on any weight, nor on what is returned"
+            yield name, [Finding("violation", "mask-argument", "mask", message, line)]
+
+
+def _is_unmoved(invocation: Invocation, evidence: Evidence, name: str, outcome: MaskOutcome) -> bool:
+    """Whether an attention has the same weights with a mask as with none."""
+    weight = masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: outcome.value}))
+    return weight is not None and torch.equal(weight, evidence.base.weight)
+
+
+def _is_without_effect(invocation: Invocation, evidence: Evidence, name: str, outcomes: Sequence[MaskOutcome]) -> bool:
+    """Whether no mask changes what is returned."""
+    before = evidence.base.instance.run.trace.outputs
+    for value in [each.value for each in outcomes[:MOST_UNREAD]]:
+        run = record_invocation(invocation, {**invocation.arguments, name: value})
+        if run.error or len(run.outputs) != len(before):
+            return False
+        if not all(torch.equal(one.data, other.data) for one, other in zip(before, run.outputs, strict=True)):
+            return False
+    return True
 
 
 def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.check.names import role
 from regard.check.properties.finding import Finding
+from regard.check.properties.unused_parameters import unused_parameter_findings
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
@@ -35,17 +36,31 @@ POSITIONS = re.compile(r"(?:^|[._])(?:w?pos|wpe|position)")
 
 
 def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
-    """Matrices without an effect, and parameters that have one and no gradient."""
+    """Parameters without an effect, and parameters that have one and no gradient."""
     target = invocation.target
     if not isinstance(target, nn.Module):
         return
     live = copied(target)
+    gradients = dict[str, Tensor | None]()
+    found = list(_judged(invocation, instances, live, gradients))
+    yield from found
+    if not any(each.kind == "violation" for each in found):
+        yield from unused_parameter_findings(invocation, gradients)
+
+
+def _judged(
+    invocation: Invocation,
+    instances: Sequence[AttentionInstance],
+    live: nn.Module,
+    gradients: dict[str, Tensor | None],
+) -> Iterator[Finding]:
+    """What is found of the parameters of a copy of the target, one after the other; `gradients` is filled."""
     parameters = {
         name: each
         for name, each in live.named_parameters()
         if each.requires_grad and each.ndim > 1 and not BIAS.search(name)
     }
-    if not parameters or len(parameters) > MAX_PARAMETERS:
+    if not parameters:
         return
     kept, norms = kept_tensors(live), _norms(live)
     counts = _counted(norms)
@@ -58,24 +73,24 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
         total = sum((each * _toward(each)).sum() for each in outputs)
         assert isinstance(total, Tensor)
         weights = {name: next(each.parameters()) for name, each in norms.items()}
-        learned = [*parameters.values(), *(each for each in weights.values() if each.requires_grad)]
-        found = torch.autograd.grad(total, learned, allow_unused=True)
+        learned = {name: each for name, each in live.named_parameters() if each.requires_grad}
+        found = torch.autograd.grad(total, [*learned.values()], allow_unused=True)
     except (Failed, RuntimeError):
         return
-    found, of_norms = found[: len(parameters)], found[len(parameters) :]
+    gradients.update(zip(learned, found, strict=True))
+    if len(parameters) > MAX_PARAMETERS:
+        return
     yield from _in_the_place_of(norms, dict(counts))
-    moving = {
-        name
-        for name, gradient in zip((name for name, each in weights.items() if each.requires_grad), of_norms, strict=True)
-        if _moves(gradient)
-    }
+    of_tensor = {id(each): name for name, each in learned.items()}
+    moving = {name for name, each in weights.items() if _moves(gradients.get(of_tensor.get(id(each), "")))}
     for name, other in _thrown_away(norms, dict(counts), moving):
         if not _has_effect(invocation, live, weights[name], before):
             message = f"{name} has no effect: what it returns is not used, and what {other} returns is"
             yield Finding("violation", "norm-used", "projections", message)
     has_cache = are_written(kept)
-    used = {tuple(one.shape) for one, gradient in zip(parameters.values(), found, strict=True) if _moves(gradient)}
-    for (name, parameter), gradient in zip(parameters.items(), found, strict=True):
+    used = {tuple(one.shape) for name, one in parameters.items() if _moves(gradients[name])}
+    for name, parameter in parameters.items():
+        gradient = gradients[name]
         if gradient is not None and _moves(gradient):
             yield from _rows(invocation, live, name, parameter, gradient, before)
         elif has_cache and _has_effect(invocation, live, parameter, before):

@@ -1,0 +1,150 @@
+"""Parameters that a constructor makes and that no line of the code reads."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import ModuleType
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.properties.finding import Finding
+from regard.check.target import Invocation
+from regard.check.target.errors import Failed
+
+__all__ = ["unused_parameter_findings"]
+
+CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList, nn.ParameterDict)
+_FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|class|cls|head$|logit|pool|null|empty|cache|buffer", re.I)
+"""In the name of what only some calls read, or another module."""
+
+
+def unused_parameter_findings(invocation: Invocation, gradients: Mapping[str, Tensor | None]) -> Iterator[Finding]:
+    """A parameter, or a module with parameters, that no line reads but the one that makes it.
+
+    Args:
+        invocation: the call.
+        gradients: of all parameters by their paths; None for what the output was not computed with.
+    """
+    target = invocation.target
+    if not isinstance(target, nn.Module) or not any(each is None for each in gradients.values()):
+        return
+    unused = _Unused(target, gradients)
+    for name in unused.names():
+        if _is_used_by_itself(invocation, unused.parameters_of(name)):
+            return  # a copy of it calls what it was copied from, as a lambda does
+        message = f"{name} is constructed, and no line reads it: it has no effect and does not learn"
+        yield Finding("violation", "parameters-used", "projections", message)
+        return
+
+
+class _Unused:
+    """What the output of a call was not computed with."""
+
+    def __init__(self, target: nn.Module, gradients: Mapping[str, Tensor | None]) -> None:
+        self.target, self.gradients = target, gradients
+
+    def names(self) -> Iterator[str]:
+        """The paths of parameters and modules that belong to a module of the user's own code, which reads none."""
+        for path, owner in self.target.named_modules():
+            if isinstance(owner, CONTAINERS) or type(owner).__module__.partition(".")[0] == "torch":
+                continue
+            parts = [*owner.named_children(), *owner.named_parameters(recurse=False)]
+            for name, _ in parts:
+                whole = f"{path}.{name}" if path else name
+                is_unused = self.parameters_of(whole) and not any(True for _ in self._used_within(whole))
+                if is_unused and not _FOR_OTHERS.search(name) and _is_unread(type(owner), name):
+                    yield whole
+
+    def parameters_of(self, path: str) -> list[nn.Parameter]:
+        """Those of a path that have a place in the gradients."""
+        parameters = dict(self.target.named_parameters())
+        return [parameters[name] for name in self.gradients if name == path or name.startswith(f"{path}.")]
+
+    def _used_within(self, path: str) -> Iterator[str]:
+        for name, gradient in self.gradients.items():
+            if gradient is not None and (name == path or name.startswith(f"{path}.")):
+                yield name
+
+
+def _is_used_by_itself(invocation: Invocation, parameters: list[nn.Parameter]) -> bool:
+    """Whether the target computes with some parameters, where a copy of it computed without its own."""
+    try:
+        with torch.enable_grad():
+            outputs = invocation.outputs(invocation.run(target=invocation.target))
+            total = sum(each.sum() for each in outputs if each.requires_grad)
+            if not isinstance(total, Tensor):
+                return True
+            found = torch.autograd.grad(total, parameters, allow_unused=True)
+    except (Failed, RuntimeError):
+        return True
+    return any(each is not None for each in found)
+
+
+def _is_unread(kind: type, name: str) -> bool:
+    """Whether the class writes an attribute by its name, and no line of its file, or of its bases', reads it."""
+    kinds = [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in ("torch", "builtins")]
+    files = {each.__module__: sys.modules.get(each.__module__) for each in kinds}
+    is_written = False
+    for file in files.values():
+        tree = None if file is None else _tree(file)
+        if tree is None:
+            return False
+        own = {each.__name__ for each in kinds if each.__module__ == getattr(file, "__name__", "")}
+        for part in tree.body:
+            is_own = not isinstance(part, ast.ClassDef) or part.name in own  # elsewhere `self` is another object
+            written, read = _attributes(part, is_own)
+            if name in read:
+                return False
+            is_written |= is_own and name in written
+    return is_written
+
+
+@cache
+def _tree(file: ModuleType) -> ast.Module | None:
+    try:
+        return ast.parse(inspect.getsource(file))
+    except (OSError, TypeError, SyntaxError):
+        return None
+
+
+@cache
+def _attributes(part: ast.stmt, is_own: bool) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of attributes that are written, and of those that are read, in a class or another part of a file.
+
+    Not by a condition alone, nor where their numbers are set while they are constructed.
+    """
+    written, read, ignored = set[str](), set[str](), set[int]()
+    for node in ast.walk(part):
+        if isinstance(node, ast.If | ast.IfExp):
+            ignored.update(map(id, ast.walk(node.test)))
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("register_parameter", "add_module"):
+            written.update(each.value for each in node.args[:1] if isinstance(each, ast.Constant))
+            ignored.update(map(id, node.args[:1]))
+        elif isinstance(node, ast.FunctionDef) and re.search("init|reset", node.name):
+            ignored.update(id(each) for one in ast.walk(node) for each in _setting(one))
+    for node in ast.walk(part):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            written.add(node.attr)
+        elif id(node) in ignored:
+            continue
+        elif isinstance(node, ast.Attribute):
+            is_self = isinstance(node.value, ast.Name) and node.value.id == "self"
+            read.update([node.attr] if is_own or not is_self else [])
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            read.add(node.value)
+    return frozenset(written), frozenset(read)
+
+
+def _setting(statement: ast.AST) -> Iterator[ast.AST]:
+    """What a statement of a constructor names only to set its numbers."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        yield from (each for each in ast.walk(statement) if not isinstance(each, ast.Lambda))
+    elif isinstance(statement, ast.Assign | ast.AugAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        yield from (each for target in targets for each in ast.walk(target))
