@@ -124,7 +124,9 @@ def _attributes(part: ast.stmt, is_own: bool) -> tuple[frozenset[str], frozenset
         if isinstance(node, ast.If | ast.IfExp):
             ignored.update(map(id, ast.walk(node.test)))
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("register_parameter", "add_module"):
-            written.update(each.value for each in node.args[:1] if isinstance(each, ast.Constant))
+            written.update(
+                each.value for each in node.args[:1] if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            )
             ignored.update(map(id, node.args[:1]))
         elif isinstance(node, ast.FunctionDef) and re.search("init|reset", node.name):
             ignored.update(id(each) for one in ast.walk(node) for each in _setting(one))
