@@ -284,3 +284,14 @@ class TestConfig:
         assert rates[4:] == sorted(rates[4:], reverse=True)
         assert 0.08 < rates[-1] < 0.0803
         assert TrainingConfig(**{**FULL, "warmup_steps": 0}).learning_rate_at(0) == 1e-2
+
+    def test_a_cosine_ends_where_it_is_told(self):
+        sizes = {**FULL, "max_steps": 104, "warmup_steps": 4, "learning_rate": 0.8}
+        to_nothing, level = (TrainingConfig(**sizes, min_learning_rate=lowest) for lowest in (0.0, 0.8))
+        assert to_nothing.learning_rate_at(54) == pytest.approx(0.4)
+        assert 0 < to_nothing.learning_rate_at(103) < 0.0003
+        assert [level.learning_rate_at(step) for step in range(3, 104)] == [0.8] * 101
+        with pytest.raises(
+            InputError, match=r"min_learning_rate=0.9: it must be at least 0, at most learning_rate=0.8"
+        ):
+            TrainingConfig(**sizes, min_learning_rate=0.9)

@@ -90,6 +90,10 @@ def train(
             OPTIMIZER,
         ),
     ] = None,
+    min_learning_rate: Annotated[
+        float | None,
+        _number("min_learning_rate", "R", "Where that cosine ends; none: at a tenth of the peak.", OPTIMIZER),
+    ] = None,
     weight_decay: Annotated[float | None, _number("weight_decay", "W", "Of AdamW, on matrices.", OPTIMIZER)] = None,
     max_grad_norm: Annotated[
         float | None, _number("max_grad_norm", "L", "The gradient is clipped to this norm.", OPTIMIZER)
@@ -176,6 +180,7 @@ def train(
         "gradient_accumulation_steps": gradient_accumulation_steps,
         "learning_rate": learning_rate,
         "warmup_steps": warmup_steps,
+        "min_learning_rate": min_learning_rate,
         "weight_decay": weight_decay,
         "max_grad_norm": max_grad_norm,
         "label_smoothing": label_smoothing,

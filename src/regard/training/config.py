@@ -51,7 +51,9 @@ class TrainingConfig:
     learning_rate: float
     """The learning rate at its peak."""
     warmup_steps: int
-    """Updates until the learning rate is at its peak; from there it falls to a tenth along a cosine."""
+    """Updates until the learning rate is at its peak; from there it falls along a cosine."""
+    min_learning_rate: float | None = None
+    """What the learning rate falls to; by default a tenth of its peak."""
     dropout: float
     """Share of each sub-layer's output that is dropped in training."""
     token_noise: float = 0.0
@@ -81,6 +83,9 @@ class TrainingConfig:
         self._require("seed", 0 <= self.seed < 2**63, "at least 0 and below 2**63")
         for name in ("learning_rate", "max_grad_norm"):
             self._require(name, getattr(self, name) > 0 and math.isfinite(getattr(self, name)), "above 0")
+        lowest = self.min_learning_rate
+        is_below = lowest is None or 0 <= lowest <= self.learning_rate
+        self._require("min_learning_rate", is_below, f"at least 0, at most learning_rate={self.learning_rate:g}")
         for name in ("dropout", "label_smoothing", "token_noise"):
             self._require(name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
         self._require("d_model", self.d_model % self.num_heads == 0, f"a multiple of num_heads={self.num_heads}")
@@ -107,11 +112,13 @@ class TrainingConfig:
         return self.batch_size // micro_batches
 
     def learning_rate_at(self, step: int) -> float:
-        """The learning rate of an update, counted from 0: a straight line up, then a cosine down to a tenth."""
+        """The learning rate of an update, counted from 0: a straight line up, then a cosine down."""
         if step < self.warmup_steps:
             return self.learning_rate * (step + 1) / self.warmup_steps
         share = (step - self.warmup_steps) / max(1, self.max_steps - self.warmup_steps)
-        return self.learning_rate * (0.1 + 0.9 * (1 + math.cos(math.pi * share)) / 2)
+        lowest = self.learning_rate / 10 if self.min_learning_rate is None else self.min_learning_rate
+        left = (1 + math.cos(math.pi * share)) / 2
+        return self.learning_rate * left + lowest * (1 - left)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields, as ``run.json`` stores them."""

@@ -112,6 +112,8 @@ def called_block(subject: Subject) -> tuple[BlockCall | None, str]:
     if subject.build is None:  # a block's own width is that of its attention
         inside = next((part for part in module.modules() if isinstance(part, nn.MultiheadAttention)), None)
         width = width if inside is None else inside.embed_dim
+    if not {"x", "ids", "q"} & set(subject.roles().values()):
+        return None, f"its arguments ({', '.join(subject.called)}) are not named x or ids"
     failed, runs = "", []
     embeds = any(isinstance(each, nn.Embedding) for each in module.modules())
     for ids in (True, False) if subject.has("ids") else (False, True) if embeds else (False,):

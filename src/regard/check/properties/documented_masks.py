@@ -11,7 +11,7 @@ from regard.check.properties.mask_outcome import MaskOutcome
 from regard.check.target import Invocation
 from regard.check.target.signature import source_of
 
-__all__ = ["asks_for_axes", "documented_forms", "documented_mask_findings"]
+__all__ = ["documented_forms", "documented_mask_findings"]
 
 OF_ALLOWED, OF_BLOCKED = ("allowed", "keep", "keep, whole"), ("blocked", "block", "block, whole")
 """Forms in which True or 1 means one or the other."""
@@ -23,7 +23,7 @@ _NAMES = {
 _NEGATED = re.compile(r"(?:^|_)(?:not|non|no|un)_")
 
 
-def asks_for_axes(invocation: Invocation, name: str) -> bool:
+def _asks_for_axes(invocation: Invocation, name: str) -> bool:
     """Whether the code tells masks apart by their number of axes."""
     asked = rf"\b{re.escape(name)}\.(?:ndim|dim\(\))|len\({re.escape(name)}\.(?:shape|size\(\))\)"
     return re.search(asked, source_of(invocation.target)) is not None
@@ -57,7 +57,7 @@ def documented_mask_findings(
     elif (
         outcome.form == "added"
         and _documented(invocation, name, of_one=True) == meaning
-        and not asks_for_axes(invocation, name)
+        and not _asks_for_axes(invocation, name)
         and any(each.form in meant and bool(each.leaks.any()) for each in outcomes)
     ):
         message = f"{said}; the code adds it to the scores: it hides no key"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.check.properties.documented_masks import asks_for_axes, documented_forms, documented_mask_findings
+from regard.check.properties.documented_masks import documented_forms, documented_mask_findings
 from regard.check.properties.drawn_masks import drawn_mask, open_mask, spread
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.mask_memory import mask_memory_findings
@@ -162,7 +162,6 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
     given = invocation.arguments.get(name)
     axes = given.ndim if isinstance(given, Tensor) else None
     forms = _forms(invocation, name)
-    by_axes = asks_for_axes(invocation, name)
     for shape in SHAPES:
         if PADDING_NAMES.search(name) and "q" in shape:
             continue
@@ -171,7 +170,6 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
         pattern = drawn_mask(sizes, of_queries="q" in shape)
         whole = spread(pattern, keys_last, samples, heads, queries, keys)
         pattern = pattern.movedim(-1, shape.index("k"))
-        ran = False
         for form in forms:
             value = write_mask(pattern, form)
             free = table.weight if axes is None else _free(invocation, evidence, name, value.shape, form)
@@ -183,7 +181,6 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
             weight = masked_weights(evidence, run)
             if weight is None:
                 continue
-            ran = True
             blocked = ~(weight.abs() > ZERO_WEIGHT)
             row = (table.query.sample.clamp(min=0), table.head, table.query.token)
             built_in = allowed_of(evidence)[*row, table.key.token] if axes is None else free > ZERO_WEIGHT
@@ -197,8 +194,6 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
                     yield outcome
                     if outcome.exact and next(kept(evidence, outcome, name), None) is None:
                         return
-        if ran and shape != "bhqk" and "q" in shape and not by_axes:
-            return
 
 
 def _columns(table: AttentionTable) -> list[Tensor]:

@@ -301,6 +301,9 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         )
     if pattern == "cut":
         yield Finding("violation", "keys-seen", "scores", wrong, line)
+    elif wrong and pattern == "gap" and bool(evidence.base.with_sink.any()):
+        message = "no query sees itself here: it does in other scores that its softmax runs over as well"
+        yield Finding("design", "mask-pattern", "mask", message, line)
     elif wrong and pattern == "causal by blocks" and not evidence.says_causal:
         yield Finding("design", "mask-pattern", "mask", f"its own mask: {pattern}; {wrong}", line)
     elif wrong:

@@ -20,7 +20,7 @@ from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target import Invocation
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in, numbers_of
-from regard.check.trace.operation import TensorRecord
+from regard.check.trace.operation import Operation, TensorRecord
 
 __all__ = ["scale_design"]
 
@@ -241,7 +241,20 @@ def _is_gated(instance: AttentionInstance) -> bool:
     run = instance.run
     own = {each.operation.index for each in instance.sums}
     own |= {index for index in run.first_tag if any(run.owner_of(tags) & own for tags in run.tags.inputs[index])}
-    return any(run.owner_of(tags) & own for tags in _times_learned(instance, 1))
+    if any(run.owner_of(tags) & own for tags in _times_learned(instance, 1)):
+        return True
+    # A sum of two attentions is of the first alone by its tags.
+    made = run.trace.made_of(each.operation.outputs[0].storage for each in instance.sums)
+    return any(
+        each.name.rstrip("_") == "mul"
+        and any(one.storage in made for one in each.inputs)
+        and _is_a_learned_number(each)
+        for each in run.trace
+    )
+
+
+def _is_a_learned_number(product: Operation) -> bool:
+    return any(each.learned and each.data.numel() == 1 for each in product.inputs)
 
 
 def _times_learned(instance: AttentionInstance, most: int) -> Iterator[Any]:

@@ -54,7 +54,7 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
             return
         changed = (table.softmax - weight).abs() > SUM_TOLERANCE
         if bool(changed.any()):
-            yield _after_softmax(evidence, changed)
+            yield _divided_by_their_sum(evidence) or _after_softmax(evidence, changed)
             return
     elif table.instance.steps & {"exp", "exp2"}:
         yield from by_hand_findings(evidence, line)
@@ -136,6 +136,21 @@ def _competing(evidence: Evidence) -> Finding | None:
     table = evidence.base
     sums = sums_by(query_numbers(evidence), table.weight)
     if bool(((sums - 1).abs() > SUM_WITH_EPSILON).any()):
+        return None
+    message = "the softmax runs over the queries, and the weights of each are divided by their sum (slot attention)"
+    return Finding("design", "slot-attention", "weights", message, table.instance.softmaxes[0].location)
+
+
+def _divided_by_their_sum(evidence: Evidence) -> Finding | None:
+    """The same of queries of no token, as slots are: each softmax is over several weighted sums."""
+    table, values = evidence.base, evidence.base.values
+    terms = values.score >= 0
+    if not table.of_no_token or not bool(terms.all()):
+        return None
+    sums = values.weight.sum(-1)
+    of_each = table.group[values.score]  # (sums, terms)
+    is_across = of_each.shape[-1] > 1 and bool((of_each != of_each[:, :1])[:, 1:].all())
+    if not is_across or bool(((sums - 1).abs() > SUM_WITH_EPSILON).any()):
         return None
     message = "the softmax runs over the queries, and the weights of each are divided by their sum (slot attention)"
     return Finding("design", "slot-attention", "weights", message, table.instance.softmaxes[0].location)

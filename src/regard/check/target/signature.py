@@ -58,7 +58,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         return [_with_inputs([Argument(name, call_meaning(name), True, positional=True) for name in inputs], inputs)]
     if named is None:
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
-    named = _with_ids_of_padding(target, named)
+    named = _with_ids_of_padding(target, [_in_the_place_of_another(target, each, named) for each in named])
     if not any(each.role in STREAMS for each in named) or any(each.required and each.role is None for each in named):
         named = [replace(each, role=None) if _is_bare(each) else each for each in named]
     if [each.role for each in named if each.required and each.role in STREAMS] == ["x"]:
@@ -78,6 +78,16 @@ def _with_ids_of_padding(target: Any, named: list[Argument]) -> list[Argument]:
         return re.search(rf"\b{re.escape(name)}\s*(?:[!=]=|\.(?:ne|eq)\()", source) is not None
 
     return [replace(each, role="padding") if each.role == "ids" and is_compared(each.name) else each for each in named]
+
+
+def _in_the_place_of_another(target: Any, argument: Argument, named: list[Argument]) -> Argument:
+    """The argument; one that is another one where it is not given, as m that is x, is a context, not a mask."""
+    if argument.role != "mask" or argument.required or argument.default is not None:
+        return argument
+    others = "|".join(re.escape(each.name) for each in named if each.role in STREAMS)
+    name = re.escape(argument.name)
+    stands = rf"\b{name} = (?:{name} if {name} is not None else (?:{others})|default\({name}, (?:{others})\))\s*$"
+    return replace(argument, role="context") if others and re.search(stands, source_of(target), re.M) else argument
 
 
 def _of_a_context(named: list[Argument]) -> list[list[Argument]]:
