@@ -290,7 +290,7 @@ class TestConfig:
         to_nothing, level = (TrainingConfig(**sizes, min_learning_rate=lowest) for lowest in (0.0, 0.8))
         assert to_nothing.learning_rate_at(54) == pytest.approx(0.4)
         assert 0 < to_nothing.learning_rate_at(103) < 0.0003
-        assert [level.learning_rate_at(step) for step in range(3, 104)] == [0.8] * 101
+        assert [level.learning_rate_at(step) for step in range(3, 104)] == pytest.approx([0.8] * 101)
         with pytest.raises(
             InputError, match=r"min_learning_rate=0.9: it must be at least 0, at most learning_rate=0.8"
         ):

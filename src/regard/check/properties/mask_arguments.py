@@ -387,6 +387,13 @@ def kept(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Findin
             return
 
 
+def _is_causal(evidence: Evidence, outcome: MaskOutcome) -> bool:
+    """Whether a mask hid what comes later, and nothing else."""
+    table = evidence.base
+    later = table.key.token > table.query.token
+    return _are_of_one_sequence(table) and bool(later.any()) and torch.equal(outcome.blocked, later)
+
+
 def violated(evidence: Evidence, outcomes: list[MaskOutcome], name: str) -> Iterator[Finding]:
     """The outcome that comes nearest to what a mask has to do, and where it does not."""
     table = evidence.base
@@ -397,6 +404,12 @@ def violated(evidence: Evidence, outcomes: list[MaskOutcome], name: str) -> Iter
             yield Finding("design", "mask-form", "mask", message, line)
             return
         yield Finding("violation", "mask-argument", "mask", f"{name} has no effect on any weight", line)
+        return
+    if len(outcomes) > 1 and all(_is_causal(evidence, each) for each in outcomes):
+        message = (
+            f"whatever {name} holds, a query sees keys up to its own position: that it is given is all that is read"
+        )
+        yield Finding("design", "mask-flag", "mask", message, line)
         return
     of_numbers = [each for each in outcomes if bool(each.weight.isfinite().all())]
     best = min(of_numbers or outcomes, key=lambda each: int(each.wrong.sum()))

@@ -88,7 +88,7 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
             message = "what a query of no token read goes to several tokens of its sample"
             yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
-        elif changed != wanted and table.of_no_token:
+        elif changed != wanted and table.of_no_token and {each for each, _ in changed} == {sample}:
             return  # its output is of no token either, though there may be as many
         elif changed != wanted:
             mixed = sorted(changed - wanted) or sorted(changed)

@@ -1,0 +1,110 @@
+"""Unusual attentions that are right: what they do otherwise is a design, and no violation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from property_cases import WIDTH, drawn, joined, of_module, of_x, split
+from regard.check.properties.analysis import analyze
+from regard.check.target import Invocation, Stream, invocations
+
+W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (80, 81, 82))
+
+
+def names(call: Invocation) -> set[tuple[str, str]]:
+    analysis = analyze(call, masks=True)
+    assert not analysis.missing
+    return {(each.kind, each.property) for each in analysis.findings if each.kind in ("violation", "design")}
+
+
+SLOTS = drawn(4, WIDTH, seed=83)
+
+
+def slots(x: Tensor) -> Tensor:
+    """As many slots as tokens: each token goes to one of them, and what a slot gets is divided by its sum."""
+    scores = SLOTS @ W_Q @ (x @ W_K).mT / WIDTH**0.5
+    weights = scores.softmax(1) + 1e-8
+    return weights / weights.sum(-1, keepdim=True) @ (x @ W_V) @ W_Q
+
+
+def test_slots_compete_for_tokens() -> None:
+    assert names(of_x(slots)) == {("design", "slot-attention")}
+
+
+def mask_as_a_flag(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Whisper: what a mask holds is not read where the kernel is told that it is causal."""
+    q, k, v = (split(x @ each) for each in (W_Q, W_K, W_V))
+    return joined(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=mask is not None))
+
+
+def test_a_mask_that_only_says_that_all_is_causal_is_a_flag() -> None:
+    assert names(of_x(mask_as_a_flag, masks=("mask",))) == {("design", "mask-flag")}
+
+
+def masked_in_parts(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The mask has an axis of samples and one of keys, and each row of it is for as many heads as there may be."""
+    q, k, v = (split(x @ each).flatten(0, 1) for each in (W_Q, W_K, W_V))
+    scores = q @ k.mT / 2
+    if mask is not None:
+        scores = scores.masked_fill(~mask.repeat_interleave(len(q) // len(mask), 0)[:, None], -torch.inf)
+    return joined((scores.softmax(-1) @ v).view(len(x), -1, *v.shape[1:]))
+
+
+def test_a_mask_of_samples_and_keys_may_run_as_one_of_queries_and_keys_and_mean_nothing() -> None:
+    assert names(of_x(masked_in_parts, masks=("mask",))) == set()
+
+
+class CrissCross(nn.Module):
+    """A place attends to its row and its column at once, to itself in its row alone (Huang et al. 2019)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Conv2d(6, 6, 1) for _ in range(3))
+        self.gamma = nn.Parameter(torch.ones(1))
+
+    def forward(self, image: Tensor) -> Tensor:
+        q, k, v = (each(image).permute(0, 2, 3, 1) for each in (self.q, self.k, self.v))
+        rows = q.shape[1]
+        hidden = torch.eye(rows, dtype=torch.bool)
+        up = (q.transpose(1, 2) @ k.transpose(1, 2).mT).masked_fill(hidden, -torch.inf).transpose(1, 2)
+        along = q @ k.mT
+        weights = torch.cat([up, along], -1).softmax(-1)
+        read = (weights[..., :rows].transpose(1, 2) @ v.transpose(1, 2)).transpose(1, 2)
+        return (self.gamma * (read + weights[..., rows:] @ v)).permute(0, 3, 1, 2) + image
+
+
+def test_rows_and_columns_share_a_softmax() -> None:
+    call = of_module(CrissCross)
+    call.arguments, call.streams = {"x": drawn(2, 6, 4, 5, seed=84)}, [Stream("x", "x", 0, (2, 3))]
+    assert {kind for kind, _ in names(call)} == {"design"}
+
+
+class WithAMemory(nn.Module):
+    """One letter for a memory, which is x itself where there is none."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.q, self.kv = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
+
+    def forward(self, x: Tensor, m: Tensor | None = None) -> Tensor:
+        m = m if m is not None else x
+        k, v = self.kv(m).chunk(2, -1)
+        return (self.q(x) @ k.mT / x.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def test_what_is_x_where_it_is_not_given_is_no_mask() -> None:
+    for call in invocations(WithAMemory, args={}):
+        assert call.masks == []
+        assert analyze(call, masks=True).violations == []
+
+
+def test_sequences_of_different_numbers_of_samples_are_not_judged() -> None:
+    def across(x: Tensor, context: Tensor) -> Tensor:
+        return (x @ context.mT / WIDTH**0.5).softmax(-1) @ context
+
+    streams = [Stream("x", "x", 0, (1,)), Stream("context", "context", 0, (1,))]
+    arguments = {"x": drawn(1, 3, WIDTH, seed=85), "context": drawn(2, 5, WIDTH, seed=86)}
+    analysis = analyze(Invocation(across, arguments, [*arguments], streams))
+    assert (analysis.findings, analysis.complete) == ([], False)
+    assert "different numbers of samples" in " ".join(analysis.missing)
