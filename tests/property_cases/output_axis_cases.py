@@ -55,11 +55,16 @@ def channels_first(x: Tensor) -> Tensor:
     return attention(x).transpose(1, 2)  # (batch, channels, tokens)
 
 
+def viewed_the_other_way_round(x: Tensor) -> Tensor:
+    return attention(x).reshape(WIDTH, len(x), x.shape[1])
+
+
 def mean_of_all_tokens(x: Tensor) -> Tensor:
     return (joined(heads_of(x)) @ W_O).mean(1)
 
 
 CASES = [
+    Case("output-axes", viewed_the_other_way_round, attention, of_x),
     Case("output-axes", heads_as_samples, attention, of_x),
     Case("output-axes", heads_as_samples_of_each, heads_apart, of_x),
     Case("output-axes", heads_as_tokens, heads_apart, of_x),

@@ -44,11 +44,13 @@ def output_axis_findings(
         stream = invocation.streams[int(table.query.stream[0])]
         shape = invocation.arguments[stream.argument].shape
         output = trace.outputs[0].shape
-        is_plain = stream.head_axis is None and stream.batch_axis is not None and len(stream.token_axes) == 1
-        if not is_plain or len(shape) != 3 or len(output) != 3 or len(set(shape)) != 3:
+        is_known = stream.head_axis is None and stream.batch_axis is not None and len(stream.token_axes) > 0
+        if not is_known or len(output) < 3:
             return
         moved = _Moved(MovedSums(invocation, evidence, stream, shape, frozen), stream, shape)
-        message = _misplaced(moved, output, table.num_heads, len(several), invocation)
+        is_plain = len(stream.token_axes) == 1 and len(shape) == len(output) == len(set(shape)) == 3
+        message = _misplaced(moved, output, table.num_heads, len(several), invocation) if is_plain else ""
+        message = message or _without_samples(moved, output)
         if message:
             yield Finding("violation", "output-axes", "heads joined", message, table.instance.sums_location)
             return
@@ -106,6 +108,19 @@ def _misplaced(
             which = f"axis {channel} of the output, and axis {moved.token} of the input"
             return f"the tokens are {which}: the channels of a token's output stand where the tokens should"
     return ""
+
+
+def _without_samples(moved: _Moved, output: tuple[int, ...]) -> str:
+    """That no axis of the output is of samples; empty where one is, or nothing is known."""
+    wanted = [{each} for each in range(moved.num_samples)]
+    if moved.num_samples < 2:
+        return ""
+    for axis, size in enumerate(output):
+        found = [moved.places(axis, sample=each) for each in range(moved.num_samples)]
+        if None in found or (size == moved.num_samples and found == wanted):
+            return ""
+    shape = ", ".join(map(str, output))
+    return f"no axis of the output ({shape}) is of the {moved.num_samples} samples that were handed over"
 
 
 def _are_apart(found: Sequence[Places]) -> bool:
