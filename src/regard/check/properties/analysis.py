@@ -20,6 +20,7 @@ from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.documented_axes import documented_axes_findings
 from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
+from regard.check.properties.feed_forward import feed_forward_findings
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.key_arguments import key_argument_findings
 from regard.check.properties.kinds import kind_of
@@ -27,6 +28,7 @@ from regard.check.properties.later_tokens import later_token_findings
 from regard.check.properties.mask_arguments import flag_findings, mask_argument_findings, shared_mask_findings
 from regard.check.properties.mixed_weights import MIXED
 from regard.check.properties.normalizers import normalizer_findings
+from regard.check.properties.norms import norm_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.output_axes import output_axis_findings
 from regard.check.properties.packed_sequences import packed_sequence_findings
@@ -199,6 +201,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         _judge_attentions(analysis, base, instances, first)
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         analysis.findings += residual_findings(run, instances, name_and_documentation(invocation.target))
+        analysis.findings += feed_forward_findings(run)
         _judge_once(analysis, instances)
     return analysis
 
@@ -357,6 +360,8 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += call_effect_findings(invocation)
     if not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
+    if not analysis.violations:
+        analysis.findings += norm_findings(invocation)
     if not analysis.violations:
         analysis.findings += cache_findings(invocation, instances)
 

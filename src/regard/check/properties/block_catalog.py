@@ -42,4 +42,18 @@ BLOCKS = (
         "The stream is normalized in every block, which pre-norm avoids.",
         "h = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)  # not x.mul_(...): the residual is x",
     ),
+    Property(
+        "norm-normalizes",
+        "block",
+        "a norm returns the same for a vector and its multiples, and grows with no vector's mean",
+        "The stream grows or vanishes from layer to layer.",
+        "return gain * (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True) + bias",
+    ),
+    Property(
+        "feed-forward-bends",
+        "block",
+        "between the two matrices of a feed-forward network stands an activation",
+        "Two matrices in a row are one: the network is wide in vain.",
+        "return self.w_2(torch.relu(self.w_1(x)))",
+    ),
 )

@@ -9,19 +9,24 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
+from regard.check.target.preparation import copied
 
 __all__ = ["unused_parameter_findings"]
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList, nn.ParameterDict)
 _FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|class|cls|head$|logit|pool|null|empty|cache|buffer", re.I)
 """In the name of what only some calls read, or another module."""
+_CHOOSES = re.compile(r"rout|gat(?:e|ing)|select|top_?k|codebook|quant|hash", re.I)
+"""In the name of what chooses by its numbers, whose small changes change no choice."""
 
 
 def unused_parameter_findings(invocation: Invocation, gradients: Mapping[str, Tensor | None]) -> Iterator[Finding]:
@@ -41,6 +46,47 @@ def unused_parameter_findings(invocation: Invocation, gradients: Mapping[str, Te
         message = f"{name} is constructed, and no line reads it: it has no effect and does not learn"
         yield Finding("violation", "parameters-used", "projections", message)
         return
+    for name in _computed_with(invocation, [name for name, each in gradients.items() if each is None]):
+        message = f"{name} is computed with, and what is made of it is not used: it has no effect and does not learn"
+        yield Finding("violation", "parameters-used", "projections", message)
+        return
+
+
+def _computed_with(invocation: Invocation, names: list[str]) -> Iterator[str]:
+    """Of parameters that nothing returned was computed with, those that something else was, and that change nothing."""
+    live = copied(invocation.target)
+    parameters = dict(live.named_parameters())
+    mode = _Reading({id(parameters[name]): name for name in names})
+    try:
+        with mode:
+            before = invocation.outputs(invocation.run(target=live))
+    except Failed:
+        return
+    for name in names:
+        if name not in mode.read or _FOR_OTHERS.search(name) or _CHOOSES.search(name):
+            continue
+        with torch.no_grad():
+            parameters[name].add_(torch.linspace(0.5, 1.5, parameters[name].numel()).view_as(parameters[name]))
+        try:
+            after = invocation.outputs(invocation.run(target=live))
+        except Failed:
+            return
+        if len(after) == len(before) and all(map(torch.equal, before, after)):
+            yield name
+
+
+class _Reading(TorchFunctionMode):
+    """Which of some parameters a function of PyTorch takes; what asks for a shape or a type alone is none."""
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        super().__init__()
+        self.names, self.read = names, set[str]()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, Tensor):
+            self.read.update(self.names[id(each)] for each in args if id(each) in self.names)
+        return found
 
 
 class _Unused:

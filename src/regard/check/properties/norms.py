@@ -1,0 +1,89 @@
+"""Norms that are written by hand: what they return hangs on no length, and is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.properties.finding import Finding
+from regard.check.target import Invocation
+from regard.check.target.double_precision import double_precision
+from regard.check.target.errors import Failed
+from regard.check.target.preparation import copied
+
+__all__ = ["norm_findings"]
+
+LENGTH = 100.0
+"""What its input is multiplied by first: beside its variance a small number in a denominator is nothing then."""
+LONGER = 10.0
+FAR = 1e5
+"""What is added to all channels."""
+SAME = 1e-2
+"""Of the largest number that a norm returns: so much may a small number in a denominator do."""
+BOUNDED = 10.0
+"""How much larger the numbers of a vector that was moved may be, by the square root of the width."""
+
+
+def norm_findings(invocation: Invocation) -> Iterator[Finding]:
+    """A module that is called a norm, and does not normalize.
+
+    Ba, Kiros and Hinton 2016, "Layer Normalization", and Zhang and Sennrich 2019, "Root Mean Square Layer
+    Normalization": both return the same for a vector and for its multiples, and no number above the square root of the
+    width, before their own factors.
+    """
+    if not isinstance(invocation.target, nn.Module):
+        return
+    live, given = copied(invocation.target), dict[str, Tensor]()
+    names = [name for name, module in live.named_modules() if name and _is_a_norm_by_hand(module)]
+    for name in names:
+        live.get_submodule(name).register_forward_pre_hook(partial(_keep, given, name))
+    try:
+        if names:
+            invocation.run(target=live)
+    except Failed:
+        return
+    for name, value in given.items():
+        wrong = _wrong(live.get_submodule(name), LENGTH * value)
+        if wrong:
+            message = f"{name} ({type(live.get_submodule(name)).__name__}) is no norm: {wrong}"
+            yield Finding("violation", "norm-normalizes", "block", message)
+            return
+
+
+def _is_a_norm_by_hand(module: nn.Module) -> bool:
+    kind = type(module)
+    is_leaf = not any(True for _ in module.children()) and not any(True for _ in module.buffers())
+    has_matrix = any(each.ndim == 2 and min(each.shape) > 1 for each in module.parameters())
+    is_own = kind.__module__.partition(".")[0] != "torch"
+    return "norm" in kind.__name__.lower() and is_own and is_leaf and not has_matrix
+
+
+def _keep(given: dict[str, Tensor], name: str, _: nn.Module, args: tuple[Any, ...]) -> None:
+    if len(args) == 1 and isinstance(args[0], Tensor) and args[0].is_floating_point():
+        given.setdefault(name, args[0].detach().clone())
+
+
+def _wrong(norm: nn.Module, value: Tensor) -> str:
+    """What a norm does that none does, in words; empty where it does as they do."""
+    norm._forward_pre_hooks.clear()
+    try:
+        with torch.no_grad(), double_precision():
+            found, longer, moved = (norm(each) for each in (value, LONGER * value, value + FAR))
+    except Exception:  # of the user's code, which takes other inputs than these
+        return ""
+    if not all(isinstance(each, Tensor) and each.shape == value.shape for each in (found, longer, moved)):
+        return ""
+    largest = float(found.abs().max())
+    if float((longer - found).abs().max()) > SAME * largest:
+        return f"what it returns for a vector {LONGER:g} times as long differs by up to {_gap(longer, found):.2g}"
+    if float(moved.abs().max()) > BOUNDED * value.shape[-1] ** 0.5 * max(largest, SAME):
+        return f"the larger the mean of a vector, the larger is what it returns: up to {float(moved.abs().max()):.3g}"
+    return ""
+
+
+def _gap(one: Tensor, other: Tensor) -> float:
+    return float((one - other).abs().max())

@@ -1,0 +1,115 @@
+"""Norms and feed-forward networks that are written by hand, and numbers that are made and not used."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from property_cases import WIDTH, Case, of_module
+from property_cases.surrounding_cases import Attention
+
+
+class MeanAdded(nn.Module):
+    """Called a norm: so it is held against what norms do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain, self.bias = nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.zeros(WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.gain * self.centred(x) / self.divisor(x) + self.bias
+
+    def centred(self, x: Tensor) -> Tensor:
+        return x + x.mean(-1, keepdim=True)
+
+    def divisor(self, x: Tensor) -> Tensor:
+        return x.std(-1, keepdim=True) + 1e-6
+
+
+class LayerNormOfTheSum(MeanAdded):
+    pass
+
+
+class LayerNormByHand(MeanAdded):
+    def centred(self, x: Tensor) -> Tensor:
+        return x - x.mean(-1, keepdim=True)
+
+
+class LayerNormOverTheVariance(LayerNormByHand):
+    def divisor(self, x: Tensor) -> Tensor:
+        return x.var(-1, keepdim=True, unbiased=False) + 1e-6
+
+
+class RMSNormByHand(MeanAdded):
+    def centred(self, x: Tensor) -> Tensor:
+        return x
+
+    def divisor(self, x: Tensor) -> Tensor:
+        return (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+
+
+class Block(Attention):
+    norm_of: type[nn.Module] = LayerNormByHand
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.w_1, self.w_2 = self.norm_of(), nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(3 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + super().forward(self.before(x))
+        hidden = self.w_1(self.before(x))
+        return x + self.w_2(self.bent(hidden))  # here
+
+    def bent(self, hidden: Tensor) -> Tensor:
+        return hidden * hidden.sigmoid()
+
+
+class BlockOfMeanAdded(Block):
+    norm_of = MeanAdded
+
+
+class BlockOfTheSum(Block):
+    norm_of = LayerNormOfTheSum
+
+
+class BlockOverTheVariance(Block):
+    norm_of = LayerNormOverTheVariance
+
+
+class BlockOfRMSNorm(Block):
+    norm_of = RMSNormByHand
+
+
+class BlockWithoutAnActivation(Block):
+    def bent(self, hidden: Tensor) -> Tensor:
+        return 0.5 * hidden
+
+
+class MadeAndThrownAway(Block):
+    """What is made with a vector is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_channel = nn.Parameter(torch.ones(WIDTH))
+
+    def placed(self, x: Tensor) -> Tensor:
+        made = super().placed(x)
+        self.changed(made)
+        return made
+
+    def changed(self, made: Tensor) -> Tensor:
+        return made * self.by_channel
+
+
+class MadeAndKept(MadeAndThrownAway):
+    def placed(self, x: Tensor) -> Tensor:
+        return self.changed(Block.placed(self, x))
+
+
+CASES = [
+    Case("norm-normalizes", BlockOfTheSum, BlockOfMeanAdded, of_module, has_line=False),
+    Case("norm-normalizes", BlockOverTheVariance, Block, of_module, has_line=False),
+    Case("norm-normalizes", BlockOfTheSum, BlockOfRMSNorm, of_module, has_line=False),
+    Case("feed-forward-bends", BlockWithoutAnActivation, Block, of_module),
+    Case("parameters-used", MadeAndThrownAway, MadeAndKept, of_module, has_line=False),
+]
