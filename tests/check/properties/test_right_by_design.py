@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, drawn, joined, of_module, of_x, split
+from regard.check import check
 from regard.check.properties.analysis import analyze
-from regard.check.target import Invocation, Stream, invocations
+from regard.check.target import Invocation, NotCallable, Stream, invocations
 
 W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (80, 81, 82))
 
@@ -97,6 +99,27 @@ def test_what_is_x_where_it_is_not_given_is_no_mask() -> None:
     for call in invocations(WithAMemory, args={}):
         assert call.masks == []
         assert analyze(call, masks=True).violations == []
+
+
+class StateAsksASource(nn.Module):
+    """Nothing tells what two of its arguments are; a third one is a mask."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.q = nn.Linear(dim, dim)
+
+    def forward(self, of_src: Tensor, of_t: Tensor, mask: Tensor | None = None) -> Tensor:
+        scores = torch.bmm(of_src, self.q(of_t.squeeze(1)).unsqueeze(-1)).squeeze(-1) / of_src.shape[-1] ** 0.5
+        if mask is not None:
+            scores = scores.masked_fill(mask, -torch.inf)
+        return torch.bmm(scores.softmax(-1).unsqueeze(1), of_src)
+
+
+def test_where_an_argument_is_named_a_mask_none_without_a_meaning_is_one() -> None:
+    with pytest.raises(NotCallable, match="hand over its inputs"):
+        list(invocations(StateAsksASource, args={}))
+    report = check(StateAsksASource, inputs="of_src=(B,T,D), of_t=(B,1,D)")
+    assert report.verdict != "wrong"
 
 
 def test_sequences_of_different_numbers_of_samples_are_not_judged() -> None:

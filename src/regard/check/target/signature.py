@@ -108,6 +108,8 @@ def _read(named: list[Argument]) -> list[list[Argument]]:
     found = []
     tensors = [each for each in unknown if each.annotation not in PLAIN]
     guesses = _guesses(len(unknown), [each.role for each in streams])
+    if any(each.role in ("mask", "padding") for each in named):
+        guesses = [each for each in guesses if "mask" not in each]
     if len(unknown) == len(tensors) == 1 and streams and {each.role for each in streams} <= {"k", "v", "context"}:
         guesses = [("q",) if streams[0].role in ("k", "v") else ("x",), *guesses]  # keys alone: something asks them
     for roles in guesses:
