@@ -168,3 +168,15 @@ WRONG = [
 def test_no_layout_excuses_what_is_wrong_in_each_or_in_the_one_that_is_named(kind: Any) -> None:
     analyses, _ = analyses_of(kind, {}, {}, UserSettings())
     assert any(each.violations for each in analyses)
+
+
+def across_samples(query: Tensor, key: Tensor, places: Tensor) -> Tensor:
+    """Nothing tells how many samples there are: it runs only where one sequence has one."""
+    if len(query) != 1 or len(key) < 2:
+        raise ValueError
+    return (query @ key.mT / math.sqrt(query.shape[-1])).softmax(-1) @ key
+
+
+def test_sequences_of_different_numbers_of_samples_are_not_judged():
+    report = conclude(across_samples, {}, UserSettings()).report()
+    assert report.verdict == "undetermined", str(report)

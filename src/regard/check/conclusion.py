@@ -15,7 +15,7 @@ from regard.check.diagnosis.verdict import findings_of
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.catalog import PROPERTIES
-from regard.check.properties.documented_axes import named_axes_differ
+from regard.check.properties.documented_axes import named_axes_differ, names_the_batch
 from regard.check.properties.finding import Finding
 from regard.check.properties.smallest_input import smallest_input
 from regard.check.report import FoundMistake
@@ -253,7 +253,18 @@ def analyses_of(
                     each.is_relaid = True
                 others[0].findings.append(Finding("note", "axes-meant", "scores", _axes_meant(others[0])))
                 return others, None
+        if _are_unlike(found[0].invocation) and not names_the_batch(found[0].invocation):
+            found[0].findings = [each for each in found[0].findings if each.kind != "violation"]
+            found[0].missing.append(
+                "its sequences ran with different numbers of samples: which axis they are is not known"
+            )
     return found, error
+
+
+def _are_unlike(invocation: Invocation) -> bool:
+    """Whether its sequences have different numbers of samples."""
+    streams = [each for each in invocation.streams if each.batch_axis is not None]
+    return len({invocation.arguments[each.argument].shape[each.batch_axis] for each in streams}) > 1
 
 
 def _axes_meant(analysis: Analysis) -> str:

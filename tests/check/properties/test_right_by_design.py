@@ -120,14 +120,3 @@ def test_where_an_argument_is_named_a_mask_none_without_a_meaning_is_one() -> No
         list(invocations(StateAsksASource, args={}))
     report = check(StateAsksASource, inputs="of_src=(B,T,D), of_t=(B,1,D)")
     assert report.verdict != "wrong"
-
-
-def test_sequences_of_different_numbers_of_samples_are_not_judged() -> None:
-    def across(x: Tensor, context: Tensor) -> Tensor:
-        return (x @ context.mT / WIDTH**0.5).softmax(-1) @ context
-
-    streams = [Stream("x", "x", 0, (1,)), Stream("context", "context", 0, (1,))]
-    arguments = {"x": drawn(1, 3, WIDTH, seed=85), "context": drawn(2, 5, WIDTH, seed=86)}
-    analysis = analyze(Invocation(across, arguments, [*arguments], streams))
-    assert (analysis.findings, analysis.complete) == ([], False)
-    assert "different numbers of samples" in " ".join(analysis.missing)

@@ -158,14 +158,6 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     if base.error:
         analysis.missing.append(f"it could not be run: {base.error}")
         return analysis
-    samples = {
-        invocation.arguments[each.argument].shape[each.batch_axis]
-        for each in invocation.streams
-        if each.batch_axis is not None
-    }
-    if len(samples) > 1:
-        analysis.missing.append("its sequences ran with different numbers of samples: which axis they are is not known")
-        return analysis
     analysis.has_feed_forward = any(each.name.rstrip("_") in ACTIVATIONS for each in base)
     alone = {each.argument for each in invocation.streams if each.batch_axis is None}
     analysis.has_batch = len(alone) < len(invocation.streams)

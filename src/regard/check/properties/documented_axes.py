@@ -10,10 +10,10 @@ from typing import Any
 from torch import nn
 
 from regard.check.properties.finding import Finding
-from regard.check.target import Invocation
+from regard.check.target import Invocation, Stream
 from regard.check.target.signature import source_of
 
-__all__ = ["documented_axes_findings", "named_axes_differ", "written_shapes"]
+__all__ = ["documented_axes_findings", "named_axes_differ", "names_the_batch", "written_shapes"]
 
 _SHAPE = re.compile(r"[(\[]\s*(\w+(?:\s*(?:,|x|\u00d7)\s*\w+){1,2})\s*[)\]]")
 _COMMENT = re.compile(r"#.*")
@@ -49,18 +49,33 @@ def documented_axes_findings(invocation: Invocation) -> list[Finding]:
 
 def named_axes_differ(invocation: Invocation) -> bool:
     """Whether the code, or a comment in it, names an axis of the batch as one that attention was seen to run over."""
-    source = source_of(invocation.target)
-    written = _in_comments(source)
-    for stream in invocation.streams:
-        name = re.escape(stream.argument)
-        unpacked = re.findall(rf"^\s*(\w+(?:\s*,\s*\w+)+)\s*=\s*{name}\.(?:shape|size\(\))\s*$", source, re.M)
-        single = re.findall(rf"(\w+)\s*=\s*{name}\.(?:shape\[|size\(\s*)(\d)", source)
-        axes = invocation.arguments[stream.argument].ndim
-        named = [names for each in (*written, *unpacked) if len(names := _BETWEEN.split(each)) == axes]
-        named += [["_"] * int(axis) + [one] for one, axis in single]
-        if any(_BATCH.fullmatch(each[axis]) for each in named for axis in stream.token_axes if axis < len(each)):
-            return True
-    return False
+    return any(
+        _BATCH.fullmatch(each[axis])
+        for stream in invocation.streams
+        for each in _named(invocation, stream)
+        for axis in stream.token_axes
+        if axis < len(each)
+    )
+
+
+def names_the_batch(invocation: Invocation) -> bool:
+    """Whether the code, or a comment in it, calls an axis that was taken for the batch by that name."""
+    return any(
+        _BATCH.fullmatch(each[stream.batch_axis])
+        for stream in invocation.streams
+        for each in _named(invocation, stream)
+        if stream.batch_axis is not None and stream.batch_axis < len(each)
+    )
+
+
+def _named(invocation: Invocation, stream: Stream) -> list[list[str]]:
+    """The names of the axes of a sequence, where a line unpacks or reads its shape, or a comment writes one."""
+    source, name = source_of(invocation.target), re.escape(stream.argument)
+    unpacked = re.findall(rf"^\s*(\w+(?:\s*,\s*\w+)+)\s*=\s*{name}\.(?:shape|size\(\))\s*$", source, re.M)
+    single = re.findall(rf"(\w+)\s*=\s*{name}\.(?:shape\[|size\(\s*)(\d)", source)
+    axes = invocation.arguments[stream.argument].ndim
+    named = [names for each in (*_in_comments(source), *unpacked) if len(names := _BETWEEN.split(each)) == axes]
+    return [*named, *(["_"] * int(axis) + [one] for one, axis in single)]
 
 
 def written_shapes(target: Any) -> list[list[str]]:
