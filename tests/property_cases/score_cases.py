@@ -232,7 +232,24 @@ def leaky_relu_of_the_sum(x: Tensor) -> Tensor:
     return scores.masked_fill(torch.ones(4, 4).triu(1) > 0, -torch.inf).softmax(-1) @ x
 
 
+SEEDS, OF_KEYS = drawn(3, WIDTH, seed=90) / 10, drawn(WIDTH, WIDTH, seed=91) / 3
+
+
+def pooled_by_learned_queries(x: Tensor, scale: float) -> Tensor:
+    scores = SEEDS @ (x @ OF_KEYS).mT * scale  # here
+    return scores.softmax(-1) @ x
+
+
+def learned_queries_times_the_root(x: Tensor) -> Tensor:
+    return pooled_by_learned_queries(x, WIDTH**0.5)
+
+
+def learned_queries_over_the_root(x: Tensor) -> Tensor:
+    return pooled_by_learned_queries(x, WIDTH**-0.5)
+
+
 CASES = [
+    Case("scale", learned_queries_times_the_root, learned_queries_over_the_root, of_x),
     Case("largest-kept", all_but_the_smallest, the_largest, partial(of_x, tokens=5)),
     Case("largest-kept", the_smallest_two, the_largest_two),
     Case("query-in-the-weights", query_beside_the_tanh, query_in_the_tanh),

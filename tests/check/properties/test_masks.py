@@ -277,3 +277,13 @@ def test_a_mask_that_has_to_be_given_has_no_more_axes_than_scores() -> None:
     assert analysis.violations == []
     (masked,) = [each.text for each in step_results(analysis.findings) if each.step == "masked"]
     assert masked == "keep hides exactly the keys that it blocks; True in keep means allowed"
+
+
+def test_lengths_that_are_given_as_none_are_told() -> None:
+    def pooled(q: Tensor, k: Tensor, v: Tensor, valid_lens: Tensor | None) -> Tensor:
+        return (q @ k.mT / 2).softmax(-1) @ v
+
+    call = of_q_k_v(pooled)
+    call.arguments["valid_lens"] = None
+    messages = [each.message for each in analyze(call, masks=True).findings if each.kind == "open"]
+    assert messages == ["valid_lens: given as None, not exercised"]

@@ -50,6 +50,7 @@ from regard.check.roles.instances import AttentionInstance, TaggedRun, attention
 from regard.check.roles.local import are_tokens_mixed, are_tokens_summed, local_influence
 from regard.check.roles.table import table_of
 from regard.check.target import Invocation
+from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Trace, axis_of
 
 __all__ = ["Analysis", "analyze"]
@@ -59,6 +60,8 @@ OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"}) | BY_HAND
 MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
 OF_SCORES = frozenset({"additive-scores", "scores-of-two-tokens", "weights-alone"})
+OF_MASKS = frozenset({"mask", "padding", "lengths"})
+"""What arguments mean that hide keys."""
 MOST_SHARING = 2
 """Attentions that a mask is tried on where it may be of any of them: those of a decoder's layer."""
 UNLIKE_UNMASKED = frozenset(
@@ -404,7 +407,10 @@ def _unasked(invocation: Invocation, *, are_tried: bool, others: Collection[str]
     """Masks that were not tried, but for others, which were."""
     names = [*invocation.masks, *invocation.causal_flags, *invocation.lengths, *invocation.documents]
     names += invocation.boundaries
-    if not names:
+    none = [each for each, value in invocation.arguments.items() if value is None and call_meaning(each) in OF_MASKS]
+    if none:
+        yield Finding("open", "mask-open", "mask", f"{', '.join(none)}: given as None, not exercised")
+    elif not names:
         message = "no mask argument: masking by an argument not exercised"
         yield Finding("open", "no-mask-argument", "mask", message)
     elif not are_tried and (left := [each for each in names if each not in others]):

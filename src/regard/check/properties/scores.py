@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.check.location import CodeLocation
 from regard.check.properties.bias import bias_findings
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.lengths import length_ratios
@@ -173,7 +174,7 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
             message = f"1/sqrt({fit.width}) = {right:.4g}, for the query that is scaled least"
             yield Finding("holds", "scale", "scale", message, line)
         elif math.isnan(fit.q_factor) and not math.isnan(fit.k_factor):
-            yield Finding("open", "scale-open", "scale", "queries have factors of their own: not judged", line)
+            yield _beside_the_queries(fit, line)
         return
     if abs(fit.total - right) > SAME_NUMBER * right:
         learned = any(each.property in ("relative-bias", "bias-by-distance") for each in biased)
@@ -189,6 +190,17 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
         )
         return
     yield Finding("holds", "scale", "scale", f"1/sqrt({fit.width}) = {right:.4g}", line)
+
+
+def _beside_the_queries(fit: ScoreFit, line: CodeLocation | None) -> Finding:
+    """The scale of learned queries, which may hold a factor themselves."""
+    right, number = fit.width**-0.5, fit.scale * fit.k_factor
+    if abs(number - right) < SAME_NUMBER * right:
+        return Finding("holds", "scale", "scale", f"1/sqrt({fit.width}) = {right:.4g}", line)
+    if abs(number - 1 / right) < SAME_NUMBER / right:
+        message = f"q . k is multiplied by {number:.4g}{_known(number)}, not divided by it"
+        return Finding("violation", "scale", "scale", message, line)
+    return Finding("open", "scale-open", "scale", "queries have factors of their own: not judged", line)
 
 
 def _known(number: float) -> str:

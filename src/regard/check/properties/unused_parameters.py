@@ -23,7 +23,7 @@ from regard.check.target.preparation import copied
 __all__ = ["unused_parameter_findings"]
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList, nn.ParameterDict)
-_FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|class|cls|head$|logit|pool|null|empty|cache|buffer", re.I)
+_FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|classif|head$|logit|pool|null|empty|cache|buffer", re.I)
 """In the name of what only some calls read, or another module."""
 _CHOOSES = re.compile(r"rout|gat(?:e|ing)|select|top_?k|codebook|quant|hash", re.I)
 """In the name of what chooses by its numbers, whose small changes change no choice."""
