@@ -133,6 +133,27 @@ def mask_kept(x: Tensor) -> Tensor:
     return joined(scored(x).masked_fill(later_keys(x), -torch.inf).softmax(-1) @ split(x))
 
 
+def along_the_edges(x: Tensor, adj: Tensor, other: float = -9e15) -> Tensor:
+    """Where there is no edge stands one large number, below all scores."""
+    scores = scored(x)
+    return joined(torch.where(adj > 0, scores, other * torch.ones_like(scores)).softmax(-1) @ split(x))
+
+
+def where_no_edge_is(x: Tensor, adj: Tensor) -> Tensor:
+    return along_the_edges(x, adj, 9e15)
+
+
+def along_all_that_may_be_edges(x: Tensor, adj: Tensor) -> Tensor:
+    return joined(torch.where(adj >= 0, scored(x), -9e15).softmax(-1) @ split(x))
+
+
+def of_a_graph(function: object) -> Invocation:
+    call = of_x(function, masks=("adj",))
+    call.arguments["adj"] = torch.ones(4, 4, dtype=torch.float64)
+    call.positional.append("adj")
+    return call
+
+
 def without_the_last_key(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     k, v = k[..., :-1, :], v[..., :-1, :]
     scores = q @ k.mT / 2  # here
@@ -164,6 +185,8 @@ CASES = [
     Case("window-as-documented", on_one_side_alone, as_many_on_each_side, square_call),
     Case("window-as-documented", itself_among_those_before, itself_besides, square_call),
     Case("mask-pattern", says_so_in_a_comment, says_nothing),
+    Case("mask-argument", where_no_edge_is, along_the_edges, of_a_graph),
+    Case("mask-argument", along_all_that_may_be_edges, along_the_edges, of_a_graph),
     Case("mask-pattern", causal_attention, attention_of_all, of_x),
     Case("blocked-scores", masked_scores_thrown_away, mask_kept, of_x),
     Case("mask-read", mask_thrown_away, mask_kept, of_x, has_line=False),

@@ -45,6 +45,8 @@ OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_")
 """Names of masks of a sequence that need not be there."""
 NOT_OF_KEYS = re.compile("^(?:q|query|queries)_|prefix")
 """Names of masks that hide no key: of queries that are padding, whose outputs are of no use, and of a prefix."""
+GRAPH = re.compile("adj(?:acency)?(?:_?(?:mat|matrix))?")
+"""Names of the edges of a graph."""
 OWN_MASKS = frozenset({"causal", "causal window", FROM_FIRST_KEY})
 """Masks of the code itself that a mask of padding has to be joined with."""
 MOST_UNREAD = 12
@@ -244,7 +246,9 @@ def _forms(invocation: Invocation, name: str) -> list[str]:
     First those that the documentation means.
     """
     source, forms = source_of(invocation.target), list(MASK_FORMS)
-    if call_meaning(name) == "ids":
+    if GRAPH.fullmatch(name.lower()):  # an edge is there where it is not 0
+        forms = [form for form in MASK_FORMS if form in ("allowed", "keep", "keep, whole")]
+    elif call_meaning(name) == "ids":
         forms = [form for form in MASK_FORMS if form.endswith("whole")]
     elif re.search(rf"\b1(?:\.0?)?\s*-\s*{re.escape(name)}\b", source):
         forms = [form for form in MASK_FORMS if form.startswith("keep")]
