@@ -76,3 +76,23 @@ def before_a_query(q: Tensor, k: Tensor, v: Tensor, vectors: Tensor) -> Tensor:
 def test_a_token_itself_may_have_no_vector(count: int) -> None:
     analysis = analyze(of_q_k_v(lambda q, k, v: before_a_query(q, k, v, PLACES[:count])))
     assert [each.property for each in analysis.findings if each.kind in ("violation", "design")] == ["relative-logits"]
+
+
+def shifted(q: Tensor, vectors: Tensor, *, hides: bool) -> Tensor:
+    """One vector for each distance back, brought to its key by a shift: later keys get what is left of the next row."""
+    size = q.shape[-2]
+    logits = q @ vectors.T
+    if hides:
+        logits = logits * torch.ones(size, size, dtype=q.dtype).triu().flip(0)
+    return torch.nn.functional.pad(logits, (1, 0)).reshape(*q.shape[:2], size + 1, size)[..., 1:, :]
+
+
+def test_what_a_shift_multiplies_by_zero_is_not_added_to_a_score() -> None:
+    analysis = with_logits(lambda q: shifted(q, PLACES[:3], hides=True))
+    assert analysis.complete
+    assert [each.property for each in analysis.findings if each.kind in ("violation", "design")] == ["relative-logits"]
+
+
+def test_without_a_mask_a_shift_adds_what_is_of_the_next_query() -> None:
+    analysis = with_logits(lambda q: shifted(q, PLACES[:3], hides=False))
+    assert [each.property for each in analysis.violations] == ["logits-of-the-query"]

@@ -220,13 +220,19 @@ def _elementwise(
         except RuntimeError:
             continue
         if operation.name.rstrip("_") in ("add", "sub") and bool(tags.any()):
-            both = (tags > 0) & (spread > 0)
+            both = (tags > 0) & (spread > 0) & _is_added(record, shape)
             if bool(both.any()):
                 kept, lost = tags[both], spread[both]
                 earlier = [other for before, other in sums if torch.equal(before, lost)]  # lost is a sum itself
                 sums += [(kept, each) for each in (lost, *earlier)]
         tags = torch.where(tags > 0, tags, spread)
     return tags
+
+
+def _is_added(record: TensorRecord, shape: tuple[int, ...]) -> Tensor:
+    """Which numbers of a sum are more than a zero; all, where there are only zeros: learned ones may begin so."""
+    numbers = record.data != 0
+    return numbers.broadcast_to(shape) if bool(numbers.any()) else torch.ones(shape, dtype=torch.bool)
 
 
 def _after_write(
