@@ -120,3 +120,36 @@ def test_where_an_argument_is_named_a_mask_none_without_a_meaning_is_one() -> No
         list(invocations(StateAsksASource, args={}))
     report = check(StateAsksASource, inputs="of_src=(B,T,D), of_t=(B,1,D)")
     assert report.verdict != "wrong"
+
+
+GATES = torch.tensor([0.3, -0.6], dtype=torch.float64).sigmoid()[:, None, None]
+OF_PLACES = drawn(2, 4, 4, seed=88)
+
+
+def gated(x: Tensor, of_places: Tensor) -> Tensor:
+    """ConViT: each head has a gate between what the tokens say and what the places say."""
+    q, k, v = (split(x @ each) for each in (W_Q, W_K, W_V))
+    weights = (1 - GATES) * (q @ k.mT / 2).softmax(-1) + GATES * of_places
+    return joined(weights / weights.sum(-1, keepdim=True) @ v)
+
+
+def test_a_gate_may_stand_between_a_softmax_of_tokens_and_one_of_places() -> None:
+    assert names(of_x(lambda x: gated(x, OF_PLACES.softmax(-1)))) == {("design", "gated-positions")}
+
+
+@pytest.mark.parametrize("of_places", [OF_PLACES.exp(), OF_PLACES.softmax(0), OF_PLACES.softmax(1)])
+def test_a_bias_that_is_added_after_the_softmax_is_none_of_places(of_places: Tensor) -> None:
+    assert {kind for kind, _ in names(of_x(lambda x: gated(x, of_places)))} == {"violation"}
+
+
+def test_places_that_a_mask_hides_have_no_share_of_a_softmax_of_places_either() -> None:
+    later = torch.ones(4, 4).triu(1) > 0
+
+    def causal(x: Tensor, of_places: Tensor) -> Tensor:
+        q, k, v = (split(x @ each) for each in (W_Q, W_K, W_V))
+        scores = (q @ k.mT / 2).masked_fill(later, -torch.inf)
+        return joined(((1 - GATES) * scores.softmax(-1) + GATES * of_places.softmax(-1)) @ v)
+
+    hidden = OF_PLACES.masked_fill(later, -torch.inf)
+    assert names(of_x(lambda x: causal(x, hidden))) == {("design", "gated-positions")}
+    assert ("violation", "weights-kept") in names(of_x(lambda x: causal(x, OF_PLACES)))

@@ -26,7 +26,7 @@ from regard.check.properties.key_arguments import key_argument_findings
 from regard.check.properties.kinds import kind_of
 from regard.check.properties.later_tokens import later_token_findings
 from regard.check.properties.mask_arguments import flag_findings, mask_argument_findings, shared_mask_findings
-from regard.check.properties.mixed_weights import MIXED
+from regard.check.properties.mixed_weights import GATED, MIXED
 from regard.check.properties.normalizers import normalizer_findings
 from regard.check.properties.norms import norm_findings
 from regard.check.properties.not_a_number import nan_findings
@@ -65,7 +65,7 @@ OF_MASKS = frozenset({"mask", "padding", "lengths"})
 MOST_SHARING = 2
 """Attentions that a mask is tried on where it may be of any of them: those of a decoder's layer."""
 UNLIKE_UNMASKED = frozenset(
-    {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later", MIXED}
+    {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later", GATED, MIXED}
 )
 """Designs whose weights of allowed keys a mask changes among themselves, as they are seen here."""
 

@@ -13,7 +13,7 @@ from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.learned_tables import documented_table_findings, table_head_findings
 from regard.check.properties.masks import mask_findings
-from regard.check.properties.mixed_weights import mixed_weights, of_the_softmax
+from regard.check.properties.mixed_weights import GATED, mixed_weights, of_the_softmax
 from regard.check.properties.norm_axes import norm_axis_findings
 from regard.check.properties.output import output_findings, projected_once
 from regard.check.properties.positions import position_findings
@@ -90,7 +90,7 @@ def attention_findings(
                 if each.property == "relative-bias":
                     yield from documented_table_findings(invocation, evidence)
                     yield from table_head_findings(invocation, evidence)
-    if not evidence.base.instance.run.additive:
+    if not evidence.base.instance.run.additive and (mixed is None or mixed.property != GATED):
         learned = list(relative_logit_findings(invocation, evidence))
         yield from learned or position_findings(evidence, documentation_of(invocation.target))
     averaged = averaged_heads(evidence.base)
