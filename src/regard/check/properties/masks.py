@@ -61,7 +61,21 @@ def square(evidence: Evidence, allowed: Tensor) -> Tensor:
     missing = evidence.num_tokens - allowed.shape[-1]
     if missing <= 0 or allowed.shape[-2] != evidence.num_tokens or bool(allowed.all()):
         return allowed
-    return pad(allowed, (0, missing))
+    padded = pad(allowed, (0, missing))
+    if _has_chunks_of_one_key(evidence.base.instance):
+        padded[..., -missing:] = torch.ones(padded.shape[-2:], dtype=torch.bool).tril()[:, -missing:]
+    return padded
+
+
+def _has_chunks_of_one_key(instance: AttentionInstance) -> bool:
+    """Whether some chunks of keys hold a single one: less their maximum its score is 0, and no token changes it."""
+    own = {each.operation.index for each in instance.scores}
+    lines = {(each.operation.name, each.operation.location) for each in instance.scores}
+    return any(
+        (each.name, each.location) in lines and each.index not in own and each.outputs[0].shape[-2:] == (1, 1)
+        for each in instance.run.trace
+        if each.location is not None
+    )
 
 
 def built_in_pattern(allowed: Tensor) -> tuple[str, str]:

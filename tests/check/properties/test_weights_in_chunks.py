@@ -1,0 +1,52 @@
+"""Softmaxes that are computed a chunk of keys at a time: the last chunk may hold a single key."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from property_cases import WIDTH, drawn, joined, of_x, split
+from regard.check.properties.analysis import Analysis, analyze
+
+W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (80, 81, 82))
+CHUNK = 4
+
+
+def one_chunk(q: Tensor, k: Tensor, v: Tensor, ahead: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The sum of its weights, the weighted sum and the maximum that both are less by; `ahead`: the first that is hidden."""
+    scores = torch.einsum("bhid,bhjd->bhij", q, k) / 2
+    scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(ahead) > 0, -1e300)
+    top = scores.amax(-1, keepdim=True)
+    weights = (scores - top).exp()
+    return weights.sum(-1), torch.einsum("bhij,bhjd->bhid", weights, v), top[..., 0]
+
+
+def in_chunks(x: Tensor, *, ahead: int = 1) -> Tensor:
+    """Rabe and Staats 2021: what each chunk read is weighed by its maximum, and divided at the end."""
+    q, k, v = (split(x @ each) for each in (W_Q, W_K, W_V))
+    found = []
+    for start in range(0, x.shape[1], CHUNK):
+        asking, parts = q[:, :, start : start + CHUNK], list[tuple[Tensor, Tensor, Tensor]]()
+        for other in range(0, start + 1, CHUNK):
+            of_chunk = (each[:, :, other : other + CHUNK] for each in (k, v))
+            parts.append(one_chunk(asking, *of_chunk, start - other + ahead))
+        sums, read, tops = (torch.stack(each, -1) for each in zip(*parts, strict=True))
+        factors = (tops - tops.amax(-1, keepdim=True)).exp()
+        found.append((read * factors[..., None, :]).sum(-1) / (sums * factors).sum(-1, keepdim=True))
+    return joined(torch.cat(found, 2))
+
+
+def violated(analysis: Analysis) -> list[str]:
+    return [each.property for each in analysis.violations]
+
+
+@pytest.mark.parametrize("tokens", [4, 5, 6, 8])
+def test_a_chunk_of_one_key_has_a_weight_that_no_token_changes(tokens: int) -> None:
+    assert violated(analyze(of_x(in_chunks, tokens=tokens))) == []
+
+
+def test_the_mask_of_chunks_is_judged() -> None:
+    ahead = analyze(of_x(lambda x: in_chunks(x, ahead=2), tokens=5))
+    assert [each.message for each in ahead.designs][0].endswith("query 0 sees a later position, 1")
+    assert violated(analyze(of_x(lambda x: in_chunks(x, ahead=0), tokens=5))) == ["mask-pattern"]
