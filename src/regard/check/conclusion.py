@@ -190,7 +190,7 @@ def _concluded(
     if {each.property for one in analyses for each in one.findings} >= DECODING:
         searched = _without(searched, REMEMBERING)
     held = {each.property for one in analyses for each in one.findings if each.kind in ("holds", "open")}
-    if held & {"mask-form", "mask-flag", "mask-pattern", "mask-given"}:
+    if held & {"mask-form", "mask-flag", "mask-pattern", "mask-given", "mask-switch"}:
         searched = _without(searched, MASKING)
     if not any(each.has_context for each in analyses) and any(each.id in CONTEXT for each in searched.mistakes):
         searched = _without(searched, CONTEXT | MASKING)

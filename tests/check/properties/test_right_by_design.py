@@ -153,3 +153,44 @@ def test_places_that_a_mask_hides_have_no_share_of_a_softmax_of_places_either() 
     hidden = OF_PLACES.masked_fill(later, -torch.inf)
     assert names(of_x(lambda x: causal(x, hidden))) == {("design", "gated-positions")}
     assert ("violation", "weights-kept") in names(of_x(lambda x: causal(x, OF_PLACES)))
+
+
+class WithASwitch(nn.Module):
+    """A constructor's argument says whether its mask is read at all."""
+
+    def __init__(self, mask_flag: bool = True, causal: bool = False) -> None:
+        super().__init__()
+        self.mask_flag, self.causal = mask_flag, causal
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        scores = torch.einsum("blhe,bshe->bhls", queries, keys) / queries.shape[-1] ** 0.5
+        if self.mask_flag:
+            if attn_mask is None:
+                attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(attn_mask, -torch.inf)
+        return torch.einsum("bhls,bshd->blhd", scores.softmax(-1), values)
+
+
+class DroppedUnlessCausal(WithASwitch):
+    """What hides padding is read where it is causal alone."""
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        scores = torch.einsum("blhe,bshe->bhls", queries, keys) / queries.shape[-1] ** 0.5
+        if self.causal and attn_mask is not None:
+            scores = scores.masked_fill(attn_mask | torch.ones(scores.shape[-2:]).triu(1).bool(), -torch.inf)
+        return torch.einsum("bhls,bshd->blhd", scores.softmax(-1), values)
+
+
+class SwitchedInside(WithASwitch):
+    """A switch of its own, which no argument sets."""
+
+    def __init__(self) -> None:
+        super().__init__(mask_flag=False)
+
+
+@pytest.mark.parametrize(
+    "made, args, is_wrong",
+    [(WithASwitch, {"mask_flag": False}, False), (DroppedUnlessCausal, {}, True), (SwitchedInside, {}, True)],
+)
+def test_a_mask_that_a_constructor_s_argument_switches_off_is_not_dropped(made: type, args: dict, is_wrong: bool) -> None:
+    assert (check(made, args=args).verdict == "wrong") == is_wrong

@@ -18,6 +18,7 @@ from regard.check.properties.mask_outcome import MaskOutcome
 from regard.check.properties.masks import FROM_FIRST_KEY, allowed_of, built_in_pattern, square
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
+from regard.check.properties.switched_masks import switched_off
 from regard.check.properties.weights import SUM_TOLERANCE
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import record_invocation
@@ -69,6 +70,9 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
     for name in filter(NOT_OF_KEYS.search, names):
         yield Finding("open", "mask-open", "mask", f"{name} says of no key that it is hidden: not judged")
     for name in [each for each in names if not NOT_OF_KEYS.search(each)][:2]:
+        if (unread := switched_off(invocation, name)) is not None:
+            yield unread
+            continue
         outcomes = list(_outcomes(invocation, evidence, name))
         if not outcomes:
             yield Finding(
