@@ -131,7 +131,7 @@ def widths(target: Any, sizes: Sizes) -> dict[str, int]:
 
 
 def grids(target: Any) -> list[tuple[int, int]]:
-    """The heights and widths that a map of features may have, the likeliest first, some of whole windows."""
+    """The heights and widths that a map of features may have, the likeliest first, some of whole windows or patches."""
     told: list[tuple[int, int]] = []
     windows: list[tuple[int, int]] = []
     for module in modules_in(target):
@@ -139,7 +139,7 @@ def grids(target: Any) -> list[tuple[int, int]]:
             means, side = constructor_meaning(name), value[0] if isinstance(value, tuple) and value else value
             if not isinstance(side, int) or isinstance(side, bool) or side < 2:
                 continue
-            if means == "window":
+            if means in ("window", "patch"):
                 windows += [(2 * side, 3 * side), (2 * side, 2 * side)]
             elif means in ("image", "grid"):
                 told.append((side, side))

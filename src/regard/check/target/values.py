@@ -17,6 +17,7 @@ from regard.check.target.construction import Construction, are_alike, classes_be
 from regard.check.target.draft import Draft
 from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
+from regard.check.target.names import call_meaning
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import MATRICES, STREAMS, Argument
@@ -36,6 +37,8 @@ VECTOR = "vector"
 """The candidate for a query that is one vector of all samples."""
 TEXT = "text"
 """The candidate for a context that is a sequence of tokens beside a picture."""
+PAIRS = "pairs"
+"""The candidate for what may be a vector for each two tokens."""
 _IDS = Layout("bt")
 
 
@@ -144,7 +147,8 @@ def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
     if role in ("x", "context") and embeds(target):
         return {**sequence, **ids}
     if role == "context":
-        return {**sequence, TEXT: lambda draft: _sequence(draft, name, role, Layout("btd"))}
+        pairs = {PAIRS: _pairs} if call_meaning(name) is None else {}
+        return {**sequence, **pairs, TEXT: lambda draft: _sequence(draft, name, role, Layout("btd"))}
     states = {STATE: lambda draft: _state(draft, name), LAYER_STATE: lambda draft: _layer_state(draft, name)}
     alone = {VECTOR: lambda draft: draft.draw(draft.width)} if role == "q" else {}
     return {**sequence, **states, **alone} if role in ("q", "x") else sequence
@@ -166,6 +170,11 @@ def _sequence(draft: Draft, name: str, role: str, layout: Layout | None = None) 
     layout = layout or draft.layout
     draft.axes[name] = layout
     return draft.draw(*draft.shape(role, layout))
+
+
+def _pairs(draft: Draft) -> Any:
+    """A vector for each two tokens, as of the edge between two nodes."""
+    return draft.draw(draft.sizes.batch, draft.tokens, draft.tokens, draft.context_width)
 
 
 def _ids(draft: Draft, name: str, role: str, target: Any, most: int) -> Any:
@@ -280,6 +289,7 @@ def _unknown(argument: Argument) -> dict[str, Candidate]:
     return {
         "none": _none,
         "sequence": lambda draft: _sequence(draft, name, "context"),
+        PAIRS: _pairs,
         "False": _constant(False),
         "heads": lambda draft: draft.sizes.heads,
         "mask": _mask("allowed", "qk"),

@@ -1,0 +1,59 @@
+"""Calls that run by broadcasting alone, in another layout than the code is meant for, are none."""
+
+from __future__ import annotations
+
+import torch
+from target_calls import attention, axes, first
+from torch import Tensor, nn
+
+from property_cases import joined, split
+from regard.check.properties.analysis import analyze
+
+
+class InPatches(nn.Module):
+    """Feature maps are cut into patches; a norm of channels takes what has no channels as well."""
+
+    def __init__(self, dim: int, patch_size: int = 4) -> None:
+        super().__init__()
+        self.patch_size = patch_size
+        self.scale, self.shift = nn.Parameter(torch.ones(1, dim, 1, 1)), nn.Parameter(torch.zeros(1, dim, 1, 1))
+        self.qkv = nn.Conv2d(dim, 3 * dim, 1)
+
+    def forward(self, fmap: Tensor) -> Tensor:
+        fmap = (fmap - fmap.mean(1, keepdim=True)) * self.scale + self.shift
+        size = self.patch_size
+        patches = fmap.unflatten(3, (-1, size)).unflatten(2, (-1, size))  # (batch, channels, rows, size, columns, size)
+        q, k, v = self.qkv(patches.permute(0, 2, 4, 1, 3, 5).flatten(0, 2)).flatten(2).mT.chunk(3, -1)
+        read = attention(q, k, v).mT.unflatten(2, (size, size))
+        read = read.unflatten(0, (patches.shape[0], patches.shape[2], patches.shape[4]))
+        return read.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+
+
+def test_maps_are_as_large_as_whole_patches() -> None:
+    call = first(InPatches, patch_size=4)
+    assert axes(call) == [("x", 0, (2, 3), None)]
+    assert call.arguments["fmap"].shape[2:] == (8, 8)
+    assert analyze(call).violations == []
+
+
+class OfNodes(nn.Module):
+    """The keys and values of two nodes know the edge between them."""
+
+    def __init__(self, dim: int, edge_dim: int, heads: int = 2) -> None:
+        super().__init__()
+        self.heads, self.qkv, self.of_edges = heads, nn.Linear(dim, 3 * dim), nn.Linear(edge_dim, dim)
+
+    def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
+        q, k, v = (split(each, self.heads).flatten(0, 1) for each in self.qkv(nodes).chunk(3, -1))
+        between = self.of_edges(edges)
+        between = between.unflatten(-1, (self.heads, -1)).movedim(-2, 1).flatten(0, 1)
+        k, v = (each[:, None] + between for each in (k, v))
+        weights = (torch.einsum("bid,bijd->bij", q, k) / q.shape[-1] ** 0.5).softmax(-1)
+        return joined(torch.einsum("bij,bijd->bid", weights, v).unflatten(0, (-1, self.heads)))
+
+
+def test_what_nothing_tells_of_may_be_a_vector_for_each_two_tokens() -> None:
+    call = first(OfNodes, dim=8, edge_dim=6)
+    assert call.arguments["nodes"].shape[1] > 1
+    assert call.arguments["edges"].shape == (*call.arguments["nodes"].shape[:2], call.arguments["nodes"].shape[1], 6)
+    assert analyze(call).violations == []
