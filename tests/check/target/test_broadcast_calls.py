@@ -57,3 +57,23 @@ def test_what_nothing_tells_of_may_be_a_vector_for_each_two_tokens() -> None:
     assert call.arguments["nodes"].shape[1] > 1
     assert call.arguments["edges"].shape == (*call.arguments["nodes"].shape[:2], call.arguments["nodes"].shape[1], 6)
     assert analyze(call).violations == []
+
+
+class OfKeyPlaces(nn.Module):
+    """Queries are multiplied by keys and by a vector of each key's place: a table that one query takes of any length."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.pos = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, pos_emb: Tensor) -> Tensor:
+        q, k, v = self.q(query), self.k(key), self.v(value)
+        scores = (q @ k.mT + q @ self.pos(pos_emb).mT) / q.shape[-1] ** 0.5
+        return scores.softmax(-1) @ v
+
+
+def test_a_table_may_have_one_vector_for_each_key() -> None:
+    call = first(OfKeyPlaces)
+    assert axes(call) == [("q", 0, (1,), None), ("k", 0, (1,), None), ("v", 0, (1,), None)]
+    assert call.arguments["pos_emb"].shape[1] == call.arguments["key"].shape[1] > 1
+    assert {each.property for each in analyze(call).designs} == {"absolute-logits"}

@@ -235,7 +235,7 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
             broken.append(tried)
             raise Failed("it returned a tensor with the axes of the mask")
         letters, shape = plan.layout.letters, outputs[0].shape
-        is_one = choices["lengths"] == ONE_QUERY and len(shape) == len(letters) and not {1, sizes.context} & {*shape}
+        is_one = choices["lengths"] == ONE_QUERY and len(shape) == len(letters) and 1 not in shape
         if len(shape) > len(letters) + 1 or is_one:  # an axis more may be of heads
             broken.append(tried)
             raise Failed("it returned a tensor of other axes than its sequences: it runs by broadcasting")

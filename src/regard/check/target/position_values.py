@@ -79,7 +79,8 @@ def rope_candidates(role: str, name: str, source: str) -> Iterator[tuple[str, Ca
         "complex": _complex,
         "angles": lambda draft: _table(draft, "angles"),
         "stacked": lambda draft: torch.view_as_real(_complex(draft)).clone(),
-        "relative": _relative,
+        "relative": lambda draft: _vectors(draft, draft.tokens - 1, -draft.tokens),
+        "of each key": lambda draft: _vectors(draft, draft.keys - 1, -1),
         "none": lambda draft: None,
     }
     complex_first = "cis" in name or "complex" in name or _COMPLEX.search(source) is not None
@@ -118,9 +119,9 @@ def _complex(draft: Draft) -> Tensor:
     return _shaped(draft, torch.polar(torch.ones_like(angles), angles), shape)
 
 
-def _relative(draft: Draft) -> Tensor:
-    """(1, 2 tokens - 1, width): a vector for each distance, from the farthest key before a query to that after it."""
-    distance = torch.arange(draft.tokens - 1, -draft.tokens, -1, dtype=torch.float64)
+def _vectors(draft: Draft, first: int, end: int) -> Tensor:
+    """(1, distances, width): a vector for each distance, as from the farthest key before a query to that after it."""
+    distance = torch.arange(first, end, -1, dtype=torch.float64)
     width = draft.width + draft.width % 2
     angles = distance[:, None] * BASE ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     return torch.stack((angles.sin(), angles.cos()), -1).flatten(1)[None, :, : draft.width]
