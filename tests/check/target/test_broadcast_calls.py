@@ -77,3 +77,21 @@ def test_a_table_may_have_one_vector_for_each_key() -> None:
     assert axes(call) == [("q", 0, (1,), None), ("k", 0, (1,), None), ("v", 0, (1,), None)]
     assert call.arguments["pos_emb"].shape[1] == call.arguments["key"].shape[1] > 1
     assert {each.property for each in analyze(call).designs} == {"absolute-logits"}
+
+
+class OfDistances(OfKeyPlaces):
+    """The same of vectors of distances, one table for each sample, which are shifted to their keys."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, pos_emb: Tensor) -> Tensor:
+        q, k, v = self.q(query), self.k(key), self.v(value)
+        logits = q @ self.pos(pos_emb).view(len(value), -1, q.shape[-1]).mT
+        size, count = logits.shape[1:]
+        shifted = nn.functional.pad(logits, (1, 0)).view(-1, count + 1, size)[:, 1:].reshape(-1, size, count)
+        scores = (q @ k.mT + shifted[..., : count // 2 + 1]) / q.shape[-1] ** 0.5
+        return scores.softmax(-1) @ v
+
+
+def test_each_sample_may_have_a_table_of_distances() -> None:
+    call = first(OfDistances)
+    assert call.arguments["pos_emb"].shape[:2] == (2, 2 * call.arguments["key"].shape[1] - 1)
+    assert {each.property for each in analyze(call).designs} == {"relative-logits"}
