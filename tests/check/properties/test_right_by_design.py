@@ -189,8 +189,10 @@ class SwitchedInside(WithASwitch):
 
 
 @pytest.mark.parametrize(
-    "made, args, is_wrong",
+    ("made", "args", "is_wrong"),
     [(WithASwitch, {"mask_flag": False}, False), (DroppedUnlessCausal, {}, True), (SwitchedInside, {}, True)],
 )
-def test_a_mask_that_a_constructor_s_argument_switches_off_is_not_dropped(made: type, args: dict, is_wrong: bool) -> None:
+def test_a_mask_that_a_constructor_s_argument_switches_off_is_not_dropped(
+    made: type, args: dict, is_wrong: bool
+) -> None:
     assert (check(made, args=args).verdict == "wrong") == is_wrong

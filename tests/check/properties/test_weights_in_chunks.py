@@ -14,7 +14,7 @@ CHUNK = 4
 
 
 def one_chunk(q: Tensor, k: Tensor, v: Tensor, ahead: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The sum of its weights, the weighted sum and the maximum that both are less by; `ahead`: the first that is hidden."""
+    """The sum of its weights, the weighted sum, and the maximum; `ahead`: the first diagonal that is hidden."""
     scores = torch.einsum("bhid,bhjd->bhij", q, k) / 2
     scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(ahead) > 0, -1e300)
     top = scores.amax(-1, keepdim=True)
@@ -48,5 +48,5 @@ def test_a_chunk_of_one_key_has_a_weight_that_no_token_changes(tokens: int) -> N
 
 def test_the_mask_of_chunks_is_judged() -> None:
     ahead = analyze(of_x(lambda x: in_chunks(x, ahead=2), tokens=5))
-    assert [each.message for each in ahead.designs][0].endswith("query 0 sees a later position, 1")
+    assert next(each.message for each in ahead.designs).endswith("query 0 sees a later position, 1")
     assert violated(analyze(of_x(lambda x: in_chunks(x, ahead=0), tokens=5))) == ["mask-pattern"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from target_calls import attention, axes, first
 from torch import Tensor, nn
 
 from property_cases import joined, split
 from regard.check.properties.analysis import analyze
+from regard.check.target import NotCallable
 
 
 class InPatches(nn.Module):
@@ -52,7 +54,7 @@ class OfNodes(nn.Module):
         return joined(torch.einsum("bij,bijd->bid", weights, v).unflatten(0, (-1, self.heads)))
 
 
-def test_what_nothing_tells_of_may_be_a_vector_for_each_two_tokens() -> None:
+def test_edges_are_a_vector_for_each_two_tokens() -> None:
     call = first(OfNodes, dim=8, edge_dim=6)
     assert call.arguments["nodes"].shape[1] > 1
     assert call.arguments["edges"].shape == (*call.arguments["nodes"].shape[:2], call.arguments["nodes"].shape[1], 6)
@@ -60,7 +62,7 @@ def test_what_nothing_tells_of_may_be_a_vector_for_each_two_tokens() -> None:
 
 
 class OfKeyPlaces(nn.Module):
-    """Queries are multiplied by keys and by a vector of each key's place: a table that one query takes of any length."""
+    """Queries are multiplied by keys and by a vector of each key's place: one query takes any table."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -95,3 +97,21 @@ def test_each_sample_may_have_a_table_of_distances() -> None:
     call = first(OfDistances)
     assert call.arguments["pos_emb"].shape[:2] == (2, 2 * call.arguments["key"].shape[1] - 1)
     assert {each.property for each in analyze(call).designs} == {"relative-logits"}
+
+
+class OfMedia(nn.Module):
+    """Pictures of several tokens each, all of which are attended to."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.q, self.kv = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
+
+    def forward(self, x: Tensor, media: Tensor) -> Tensor:
+        _, pictures, _, _ = media.shape
+        k, v = self.kv(media.flatten(1, 2)).chunk(2, -1)
+        return attention(self.q(x), k, v) * pictures**0
+
+
+def test_what_nothing_tells_of_is_no_vector_for_each_two_tokens() -> None:
+    with pytest.raises(NotCallable):
+        first(OfMedia)

@@ -80,8 +80,8 @@ def rope_candidates(role: str, name: str, source: str) -> Iterator[tuple[str, Ca
         "angles": lambda draft: _table(draft, "angles"),
         "stacked": lambda draft: torch.view_as_real(_complex(draft)).clone(),
         "relative": lambda draft: _vectors(draft, draft.tokens - 1, -draft.tokens),
-        "relative, of each sample": lambda draft: (
-            _vectors(draft, draft.tokens - 1, -draft.tokens).repeat(draft.sizes.batch, 1, 1)
+        "relative, of each sample": lambda draft: _vectors(draft, draft.tokens - 1, -draft.tokens).repeat(
+            draft.sizes.batch, 1, 1
         ),
         "of each key": lambda draft: _vectors(draft, draft.keys - 1, -1),
         "none": lambda draft: None,

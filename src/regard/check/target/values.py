@@ -17,7 +17,6 @@ from regard.check.target.construction import Construction, are_alike, classes_be
 from regard.check.target.draft import Draft
 from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
-from regard.check.target.names import call_meaning
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import MATRICES, STREAMS, Argument
@@ -37,8 +36,8 @@ VECTOR = "vector"
 """The candidate for a query that is one vector of all samples."""
 TEXT = "text"
 """The candidate for a context that is a sequence of tokens beside a picture."""
-PAIRS = "pairs"
-"""The candidate for what may be a vector for each two tokens."""
+PAIRS = re.compile("edge|pair|relation")
+"""Names of what two tokens have in common, as the edge between two nodes."""
 _IDS = Layout("bt")
 
 
@@ -147,8 +146,7 @@ def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
     if role in ("x", "context") and embeds(target):
         return {**sequence, **ids}
     if role == "context":
-        pairs = {PAIRS: _pairs} if call_meaning(name) is None else {}
-        return {**sequence, **pairs, TEXT: lambda draft: _sequence(draft, name, role, Layout("btd"))}
+        return {**sequence, **_of_pairs(name), TEXT: lambda draft: _sequence(draft, name, role, Layout("btd"))}
     states = {STATE: lambda draft: _state(draft, name), LAYER_STATE: lambda draft: _layer_state(draft, name)}
     alone = {VECTOR: lambda draft: draft.draw(draft.width)} if role == "q" else {}
     return {**sequence, **states, **alone} if role in ("q", "x") else sequence
@@ -172,8 +170,12 @@ def _sequence(draft: Draft, name: str, role: str, layout: Layout | None = None) 
     return draft.draw(*draft.shape(role, layout))
 
 
+def _of_pairs(name: str) -> dict[str, Candidate]:
+    """A vector for each two tokens, where the name speaks of these: nothing attends to it."""
+    return {"pairs": _pairs} if PAIRS.search(name.lower()) else {}
+
+
 def _pairs(draft: Draft) -> Any:
-    """A vector for each two tokens, as of the edge between two nodes."""
     return draft.draw(draft.sizes.batch, draft.tokens, draft.tokens, draft.context_width)
 
 
@@ -289,7 +291,7 @@ def _unknown(argument: Argument) -> dict[str, Candidate]:
     return {
         "none": _none,
         "sequence": lambda draft: _sequence(draft, name, "context"),
-        PAIRS: _pairs,
+        **_of_pairs(name),
         "False": _constant(False),
         "heads": lambda draft: draft.sizes.heads,
         "mask": _mask("allowed", "qk"),
