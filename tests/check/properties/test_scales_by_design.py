@@ -52,6 +52,19 @@ class NeverLearned(Scaled):
         return self.scale
 
 
+class WithGatedWeights(Scaled):
+    """What is learned is multiplied by the weights, not by the scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.tensor([0.3, 0.6])[:, None, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        weights = (1 - self.gate) * (q @ k.mT).softmax(-1) + self.gate * torch.eye(x.shape[1]).softmax(-1)
+        return joined(weights @ v)
+
+
 class OfAnArgument(Scaled):
     def __init__(self, scale: float = 1.0) -> None:
         super().__init__()
@@ -192,6 +205,7 @@ def scale_of(call: Invocation) -> Finding:
         (Learned(), "design", "learned-scale"),
         (OfAnArgument(0.1), "design", "scale-handed-over"),
         (OfAConfig(), "design", "scale-handed-over"),
+        (WithGatedWeights(), "violation", "scale"),
         (OfAnArgument(), "violation", "scale"),
         (OfTheModel(), "violation", "scale"),
         (OfLongTexts(), "design", "scale-of-length"),

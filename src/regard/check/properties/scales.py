@@ -227,13 +227,14 @@ def _is_of_states(evidence: Evidence) -> bool:
 
 
 def _is_learned(instance: AttentionInstance, num_heads: int) -> bool:
-    """Whether scores, queries or keys are multiplied by a learned number, or by one for each head."""
+    """Whether scores, queries or keys are multiplied by a learned number, or by one for each head, before a softmax."""
     run = instance.run
+    softmax = max((each.index for each in instance.softmaxes), default=len(run.trace))
     own = {each.operation.index for each in instance.scores}
     for each in instance.scores:
         for operation, number in (each.left_place, each.right_place):
             own |= run.owner_of(run.tags.inputs[operation][number])
-    return any(run.owner_of(tags) & own for tags in _times_learned(instance, num_heads))
+    return any(run.owner_of(tags) & own for tags in _times_learned(instance, num_heads, softmax))
 
 
 def _is_gated(instance: AttentionInstance) -> bool:
@@ -257,11 +258,11 @@ def _is_a_learned_number(product: Operation) -> bool:
     return any(each.learned and each.data.numel() == 1 for each in product.inputs)
 
 
-def _times_learned(instance: AttentionInstance, most: int) -> Iterator[Any]:
-    """The tags of each tensor that is multiplied by at most so many learned numbers."""
+def _times_learned(instance: AttentionInstance, most: int, end: int | None = None) -> Iterator[Any]:
+    """The tags of each tensor that is multiplied by at most so many learned numbers, up to an operation."""
     run = instance.run
     of_inputs = run.trace.made_of(each.storage for each in run.trace.arguments.values())
-    for operation in run.trace:
+    for operation in run.trace.operations[:end]:
         if operation.name.rstrip("_") not in PRODUCTS or len(operation.inputs) != 2:
             continue
         for one, other in ((0, 1), (1, 0)):
