@@ -10,8 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.check.properties.documented_masks import documented_forms, documented_mask_findings
-from regard.check.properties.drawn_masks import drawn_mask, open_mask, spread
+from regard.check.properties.chosen_masks import not_chosen
+from regard.check.properties.documented_masks import (
+    documented_forms,
+    documented_mask_findings,
+    takes_causal_masks_alone,
+)
+from regard.check.properties.drawn_masks import causal_mask, drawn_mask, open_mask, spread
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.mask_memory import mask_memory_findings
 from regard.check.properties.mask_outcome import MaskOutcome
@@ -38,7 +43,7 @@ __all__ = [
     "violated",
 ]
 
-SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh")
+SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "qk1")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid|present|presence|exists")
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_")
@@ -86,7 +91,8 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             message += "; a token sees itself all the same" if outcome.with_itself else ""
             yield Finding("holds", "mask-form", "mask", message)
             continue
-        yield from violated(evidence, outcomes, name)
+        unread = not_chosen(invocation, name) if _have_no_effect(outcomes) else None
+        yield from violated(evidence, outcomes, name) if unread is None else [unread]
 
 
 def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[tuple[str, list[Finding]]]:
@@ -163,13 +169,13 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
     samples, heads, queries, keys = table.dense(table.product).shape
     given = invocation.arguments.get(name)
     axes = given.ndim if isinstance(given, Tensor) else None
-    forms = _forms(invocation, name)
+    forms, is_causal = _forms(invocation, name), takes_causal_masks_alone(invocation)
     for shape in SHAPES:
-        if PADDING_NAMES.search(name) and "q" in shape:
+        if "q" in shape if PADDING_NAMES.search(name) else "q" not in shape and is_causal:
             continue
         keys_last = shape.replace("k", "") + "k"
         sizes = [{"b": samples, "h": heads, "q": queries, "k": keys, "1": 1}[letter] for letter in keys_last]
-        pattern = drawn_mask(sizes, of_queries="q" in shape)
+        pattern = causal_mask(sizes, keys_last) if is_causal else drawn_mask(sizes, of_queries="q" in shape)
         whole = spread(pattern, keys_last, samples, heads, queries, keys)
         pattern = pattern.movedim(-1, shape.index("k"))
         for form in forms:
@@ -398,11 +404,16 @@ def _is_causal(evidence: Evidence, outcome: MaskOutcome) -> bool:
     return _are_of_one_sequence(table) and bool(later.any()) and torch.equal(outcome.blocked, later)
 
 
+def _have_no_effect(outcomes: Sequence[MaskOutcome]) -> bool:
+    """Whether no mask changes any weight."""
+    return all(bool((each.weight - each.free).abs().max() < 1e-9) for each in outcomes)
+
+
 def violated(evidence: Evidence, outcomes: list[MaskOutcome], name: str) -> Iterator[Finding]:
     """The outcome that comes nearest to what a mask has to do, and where it does not."""
     table = evidence.base
     line = table.instance.scores_location
-    if all(bool((each.weight - each.free).abs().max() < 1e-9) for each in outcomes):
+    if _have_no_effect(outcomes):
         if bool((outcomes[0].free.abs() <= ZERO_WEIGHT).any()):
             message = f"whatever {name} holds, the code's own mask stands in its place"
             yield Finding("design", "mask-form", "mask", message, line)

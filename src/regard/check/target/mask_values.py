@@ -16,7 +16,7 @@ MASK_FORMS = ("allowed", "added", "blocked", "keep", "keep, whole", "block", "bl
 as float and as int."""
 TRIED_FORMS = MASK_FORMS[:4]
 """Of those that cannot be told apart by whether a call runs, one each."""
-SCORE_SHAPES = ("qk", "b1qk", "b11k", "bqk", "11qk", "bk", "b1k", "bhqk", "bqkh")
+SCORE_SHAPES = ("qk", "b1qk", "b11k", "bqk", "11qk", "bk", "b1k", "bhqk", "bqkh", "qk1")
 PADDING_SHAPES = ("bk", "b11k", "b1k", "b1qk", "bqk", "qk")
 
 
