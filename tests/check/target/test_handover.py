@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from target_calls import Packed
+from target_calls import Packed, attention, axes, first
 from torch import Tensor, nn
 
 from regard.check import check
@@ -44,6 +44,26 @@ def test_the_error_has_an_example_with_the_arguments_and_the_shapes_that_are_doc
 
 def test_what_the_example_asks_for_can_be_handed_over() -> None:
     assert check(NeedsMore, inputs="x=(B,T,D), more=(B,T,3,D)").verdict == "right"
+
+
+class AsksPictures(nn.Module):
+    """Tokens attend to all parts of several pictures."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(dim, dim, bias=False) for _ in range(3))
+
+    def forward(self, x: Tensor, media: Tensor) -> Tensor:
+        batch, pictures, parts, _ = media.shape
+        media = media.reshape(batch, pictures * parts, -1)
+        return attention(self.q(x), self.k(media), self.v(media))
+
+
+@pytest.mark.parametrize("inputs", ["media=(B,2,S,D)", "x=(B,T,D), media=(B,2,S,D)"])
+def test_what_is_handed_over_beside_x_is_what_it_attends_to(inputs: str) -> None:
+    call = first(AsksPictures, parse_inputs(inputs))
+    assert {each[0] for each in axes(call)} == {"x", "context"}
+    assert check(AsksPictures, inputs=inputs).verdict == "right"
 
 
 class NeedsWhatMayBeLeftOut(Packed):

@@ -28,7 +28,7 @@ from regard.check.properties.weights import SUM_TOLERANCE
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
-from regard.check.target.mask_values import MASK_FORMS, write_mask
+from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, write_mask
 from regard.check.target.names import call_meaning
 from regard.check.target.signature import source_of
 
@@ -41,7 +41,7 @@ __all__ = [
     "violated",
 ]
 
-SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "qk1")
+SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid|present|presence|exists")
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_")
@@ -167,10 +167,9 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
     samples, heads, queries, keys = table.dense(table.product).shape
     given = invocation.arguments.get(name)
     axes = given.ndim if isinstance(given, Tensor) else None
-    forms, is_causal = _forms(invocation, name), takes_causal_masks_alone(invocation)
-    for shape in SHAPES:
-        if "q" in shape if PADDING_NAMES.search(name) else "q" not in shape and is_causal:
-            continue
+    forms = _forms(invocation, name)
+    is_causal = takes_causal_masks_alone(invocation) and not PADDING_NAMES.search(name)
+    for shape in _shapes(name, given, is_causal=is_causal):
         keys_last = shape.replace("k", "") + "k"
         sizes = [{"b": samples, "h": heads, "q": queries, "k": keys, "1": 1}[letter] for letter in keys_last]
         pattern = causal_mask(sizes, keys_last) if is_causal else drawn_mask(sizes, of_queries="q" in shape)
@@ -200,6 +199,13 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
                     yield outcome
                     if outcome.exact and next(kept(evidence, outcome, name), None) is None:
                         return
+
+
+def _shapes(name: str, given: object, *, is_causal: bool) -> list[str]:
+    """The axes that a mask may have, by its name and by what had to be given for it."""
+    shapes = [each for each in SHAPES if "q" not in each] if PADDING_NAMES.search(name) else [*SHAPES]
+    shapes += [HEADS_LAST] if isinstance(given, Tensor) and given.ndim == 3 and given.shape[-1] == 1 else []
+    return [each for each in shapes if "q" in each or not is_causal]
 
 
 def _columns(table: AttentionTable) -> list[Tensor]:

@@ -196,9 +196,10 @@ def _with_inputs(arguments: list[Argument], inputs: Mapping[str, Any]) -> list[A
     sequences = [each.name for each in arguments if each.role in STREAMS and isinstance(inputs.get(each.name), Tensor)]
     named = bool(sequences) or any(each.required and each.role in STREAMS for each in arguments)
     others = [each.name for each in arguments if each.role is None and _is_sequence(inputs.get(each.name))]
+    asking = {each.role for each in arguments if each.role in STREAMS and (each.name in sequences or each.required)}
     for each in arguments:
         value = inputs.get(each.name)
-        if [each.name] == others and {one.role for one in arguments if one.name in sequences} == {"x"}:
+        if [each.name] == others and asking == {"x"}:
             each = replace(each, role="context", required=True)  # beside x: what it attends to
         elif each.name in inputs and (each.name not in sequences or not isinstance(value, Tensor)):
             unnamed = not named and isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 1

@@ -18,7 +18,7 @@ from regard.check.target.construction import Construction
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import Draft
 from regard.check.target.layouts import Layout
-from regard.check.target.mask_values import PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
+from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import MATRICES, STREAMS, Argument
@@ -82,6 +82,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
             SCORE_SHAPES if role == "mask" else PADDING_SHAPES,
             key=lambda each: (not _is_as_documented(each, name, source), len(each) + added > len("bhqk")),
         )
+        shapes = [each for each in shapes if each != HEADS_LAST or _has_heads_last(name, source)]
         opened = {f"{form} {shape}": _mask(form, shape) for shape in shapes for form in TRIED_FORMS}
         return {"none": _none, **opened}
     if role == "lengths":
@@ -131,6 +132,11 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "grid": {"grid": lambda draft: draft.grid},
     }
     return constants.get(role, {})
+
+
+def _has_heads_last(name: str, source: str) -> bool:
+    """Whether a mask has its queries and keys first: that of a graph, or one that is documented so."""
+    return name.lower().startswith("adj") or re.fullmatch("tt.", documented_letters(source, name)) is not None
 
 
 def _is_as_documented(shape: str, name: str, source: str) -> bool:
