@@ -100,3 +100,26 @@ def test_a_context_that_has_to_be_given_has_an_influence(kind: type[nn.Module], 
 @pytest.mark.parametrize("kind", [Layer, WhereItIsTold, Optional, LikeTheOthers, Deleted, Documented])
 def test_a_context_that_is_read_or_need_not_be_is_right(kind: type[nn.Module]) -> None:
     assert violations(kind) == []
+
+
+class WithoutItsMatrix(nn.Module):
+    """Its only parameter is read nowhere: nothing that it returns was computed with one."""
+
+    def __init__(self, dim: int = 12) -> None:
+        super().__init__()
+        self.matrix = nn.Linear(dim, dim, bias=False)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        return (x @ context.mT).softmax(-1) @ context
+
+
+class WithItsMatrix(WithoutItsMatrix):
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        return (self.matrix(x) @ context.mT).softmax(-1) @ context
+
+
+def test_a_module_that_computes_with_none_of_its_parameters_is_wrong() -> None:
+    assert "matrix is constructed, and no line reads it: it has no effect and does not learn" in violations(
+        WithoutItsMatrix
+    )
+    assert violations(WithItsMatrix) == []

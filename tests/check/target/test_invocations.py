@@ -173,7 +173,7 @@ def test_what_cannot_be_called_says_what_to_hand_over() -> None:
     with pytest.raises(NotCallable) as refused:
         first(lambda one, two: one.unheard_of(two))
     assert "unheard_of" in str(refused.value)
-    assert '--args "x=(B,T,D), freqs=rope(T,d)"' in str(refused.value)
+    assert '--args "one=(B,T,D), two=(B,S,D)"' in str(refused.value)
 
 
 @pytest.mark.usefixtures("as_a_user_runs_it")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from regard.check.properties.documentation import documentation_of, mask_meaning
+from regard.check.properties.documentation import comments_of, documentation_of, mask_meaning
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.mask_outcome import MaskOutcome
 from regard.check.target import Invocation
 from regard.check.target.signature import source_of
 
-__all__ = ["documented_forms", "documented_mask_findings"]
+__all__ = ["documented_forms", "documented_mask_findings", "takes_causal_masks_alone"]
 
 OF_ALLOWED, OF_BLOCKED = ("allowed", "keep", "keep, whole"), ("blocked", "block", "block, whole")
 """Forms in which True or 1 means one or the other."""
@@ -20,6 +20,9 @@ _NAMES = {
     "blocked": re.compile(r"(?:^|_)(?:is_pad|is_padding|padded|blocked|hidden|ignored)(?:_|$)"),
 }
 """Names that say themselves what True means. That of a padding mask does not: it is written in either way."""
+_CAUSAL_ALONE = re.compile(
+    r"\bonly (?:works|defined|valid|correct|supported|meant)?\s*(?:with|for|takes)?\s*(?:a )?causal masks?\b", re.I
+)
 _NEGATED = re.compile(r"(?:^|_)(?:not|non|no|un)_")
 
 
@@ -27,6 +30,12 @@ def _asks_for_axes(invocation: Invocation, name: str) -> bool:
     """Whether the code tells masks apart by their number of axes."""
     asked = rf"\b{re.escape(name)}\.(?:ndim|dim\(\))|len\({re.escape(name)}\.(?:shape|size\(\))\)"
     return re.search(asked, source_of(invocation.target)) is not None
+
+
+def takes_causal_masks_alone(invocation: Invocation) -> bool:
+    """Whether the documentation or a comment says that the code is meant for causal masks and for no others."""
+    target = invocation.target
+    return any(_CAUSAL_ALONE.search(each) for each in (documentation_of(target), *comments_of(target)))
 
 
 def documented_forms(invocation: Invocation, name: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.check.target.mask_values import write_mask
 
-__all__ = ["drawn_mask", "open_mask", "spread"]
+__all__ = ["causal_mask", "drawn_mask", "open_mask", "spread"]
 
 
 def open_mask(sizes: Sequence[int], form: str) -> Tensor:
@@ -41,6 +41,13 @@ def drawn_mask(sizes: list[int], *, of_queries: bool) -> Tensor:
     pattern[..., 1 : inner + 1] = (number.reshape([*rows, 1]) >> torch.arange(inner)) & 1 > 0
     pattern[..., 0] = True
     return pattern
+
+
+def causal_mask(sizes: list[int], letters: str) -> Tensor:
+    """The mask by which a query sees the keys up to its own position, of axes with these letters, keys last."""
+    axis = letters.index("q")
+    own = torch.arange(sizes[axis]).view([-1 if each == axis else 1 for each in range(len(sizes))])
+    return (torch.arange(sizes[-1]) <= own).expand(sizes).clone()
 
 
 def spread(pattern: Tensor, shape: str, samples: int, heads: int, queries: int, keys: int) -> Tensor:

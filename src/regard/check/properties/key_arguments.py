@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.mask_arguments import kept, masked_weights, own_mask_lost, violated
+from regard.check.properties.mask_arguments import kept, own_mask_lost, violated
 from regard.check.properties.mask_memory import mask_memory_findings
 from regard.check.properties.mask_outcome import MaskOutcome
+from regard.check.properties.masked_weights import masked_weights
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation

@@ -10,30 +10,33 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from regard.check.properties.documented_masks import documented_forms, documented_mask_findings
-from regard.check.properties.drawn_masks import drawn_mask, open_mask, spread
+from regard.check.properties.chosen_masks import not_chosen
+from regard.check.properties.documented_masks import (
+    documented_forms,
+    documented_mask_findings,
+    takes_causal_masks_alone,
+)
+from regard.check.properties.drawn_masks import causal_mask, drawn_mask, open_mask, spread
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.mask_memory import mask_memory_findings
 from regard.check.properties.mask_outcome import MaskOutcome
+from regard.check.properties.masked_weights import masked_weights
 from regard.check.properties.masks import FROM_FIRST_KEY, allowed_of, built_in_pattern, square
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
 from regard.check.properties.switched_masks import switched_off
 from regard.check.properties.weights import SUM_TOLERANCE
-from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
-from regard.check.target.mask_values import MASK_FORMS, write_mask
+from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, write_mask
 from regard.check.target.names import call_meaning
 from regard.check.target.signature import source_of
-from regard.check.trace.operation import Operation, Trace
 
 __all__ = [
     "flag_findings",
     "kept",
     "mask_argument_findings",
-    "masked_weights",
     "own_mask_lost",
     "shared_mask_findings",
     "violated",
@@ -90,7 +93,8 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             message += "; a token sees itself all the same" if outcome.with_itself else ""
             yield Finding("holds", "mask-form", "mask", message)
             continue
-        yield from violated(evidence, outcomes, name)
+        unread = not_chosen(invocation, name) if _have_no_effect(outcomes) else None
+        yield from violated(evidence, outcomes, name) if unread is None else [unread]
 
 
 def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[tuple[str, list[Finding]]]:
@@ -168,12 +172,11 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
     given = invocation.arguments.get(name)
     axes = given.ndim if isinstance(given, Tensor) else None
     forms = _forms(invocation, name)
-    for shape in SHAPES:
-        if PADDING_NAMES.search(name) and "q" in shape:
-            continue
+    is_causal = takes_causal_masks_alone(invocation) and not PADDING_NAMES.search(name)
+    for shape in _shapes(name, given, is_causal=is_causal):
         keys_last = shape.replace("k", "") + "k"
         sizes = [{"b": samples, "h": heads, "q": queries, "k": keys, "1": 1}[letter] for letter in keys_last]
-        pattern = drawn_mask(sizes, of_queries="q" in shape)
+        pattern = causal_mask(sizes, keys_last) if is_causal else drawn_mask(sizes, of_queries="q" in shape)
         whole = spread(pattern, keys_last, samples, heads, queries, keys)
         pattern = pattern.movedim(-1, shape.index("k"))
         for form in forms:
@@ -200,6 +203,13 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
                     yield outcome
                     if outcome.exact and next(kept(evidence, outcome, name), None) is None:
                         return
+
+
+def _shapes(name: str, given: object, *, is_causal: bool) -> list[str]:
+    """The axes that a mask may have, by its name and by what had to be given for it."""
+    shapes = [each for each in SHAPES if "q" not in each] if PADDING_NAMES.search(name) else [*SHAPES]
+    shapes += [HEADS_LAST] if isinstance(given, Tensor) and given.ndim == 3 and given.shape[-1] == 1 else []
+    return [each for each in shapes if "q" in each or not is_causal]
 
 
 def _columns(table: AttentionTable) -> list[Tensor]:
@@ -315,52 +325,6 @@ def _free(invocation: Invocation, evidence: Evidence, name: str, sizes: Sequence
     return masked_weights(evidence, run)
 
 
-def masked_weights(evidence: Evidence, run: Trace) -> Tensor | None:
-    """The weights of the attention in a run with more operations; None where it is not found again."""
-    if run.error:
-        return None
-    table, base = evidence.base, evidence.base.instance.run.trace
-    parts = []
-    for product in table.instance.sums:
-        operation = product.operation
-        place = [each.index for each in base if _kind(each) == _kind(operation)].index(operation.index)
-        found = [each for each in run if _kind(each) == _kind(operation)]
-        if place >= len(found):
-            return None
-        index, number = table.instance.weights_place(product)
-        twin = found[place] if operation.index == index else _before(table, product, run, found[place])
-        if twin is None or number >= len(twin.inputs):
-            return None
-        taken = twin.inputs
-        terms = table.instance.weight_terms(product)
-        data = taken[number].data.flatten()
-        if data.numel() != base.operations[index].inputs[number].data.numel():
-            return None
-        width = table.values.score.shape[-1]
-        parts.append(pad(data[terms], (0, width - terms.shape[-1])))
-    known = table.values.score >= 0
-    weight = torch.full((len(table.weight),), float("nan"), dtype=torch.float64)
-    weight[table.values.score[known]] = torch.cat(parts)[known].double()
-    return weight
-
-
-def _kind(operation: Operation) -> tuple[str, tuple[int, ...]]:
-    """What an operation has in common with its twin in another run."""
-    return operation.name, operation.outputs[0].shape if operation.outputs else ()
-
-
-def _before(table: AttentionTable, product: Contraction, run: Trace, summed: Operation) -> Operation | None:
-    """The twin of what multiplies values by weights before they are summed; None where the values are others."""
-    base = table.instance.run.trace
-    (index, _), (other, number) = table.instance.weights_place(product), table.instance.values_place(product)
-    mine = base.operations[index]
-    nearest = [each for each in base.operations[: product.operation.index] if _kind(each) == _kind(mine)]
-    found = [each for each in run.operations[: summed.index] if _kind(each) == _kind(mine)]
-    if index != other or not found or nearest[-1] is not mine or number >= len(found[-1].inputs):
-        return None
-    return found[-1] if torch.equal(found[-1].inputs[number].data, mine.inputs[number].data) else None
-
-
 def kept(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
     """What is allowed has weights that sum to one and stand to one another as without the mask."""
     table, rows = evidence.base, query_numbers(evidence)
@@ -402,11 +366,16 @@ def _is_causal(evidence: Evidence, outcome: MaskOutcome) -> bool:
     return _are_of_one_sequence(table) and bool(later.any()) and torch.equal(outcome.blocked, later)
 
 
+def _have_no_effect(outcomes: Sequence[MaskOutcome]) -> bool:
+    """Whether no mask changes any weight."""
+    return all(bool((each.weight - each.free).abs().max() < 1e-9) for each in outcomes)
+
+
 def violated(evidence: Evidence, outcomes: list[MaskOutcome], name: str) -> Iterator[Finding]:
     """The outcome that comes nearest to what a mask has to do, and where it does not."""
     table = evidence.base
     line = table.instance.scores_location
-    if all(bool((each.weight - each.free).abs().max() < 1e-9) for each in outcomes):
+    if _have_no_effect(outcomes):
         if bool((outcomes[0].free.abs() <= ZERO_WEIGHT).any()):
             message = f"whatever {name} holds, the code's own mask stands in its place"
             yield Finding("design", "mask-form", "mask", message, line)

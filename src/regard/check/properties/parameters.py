@@ -67,7 +67,10 @@ def _judged(
     try:
         with torch.enable_grad():
             outputs = [each for each in invocation.outputs(invocation.run(target=live)) if each.requires_grad]
-        if not outputs or any(bool(each.isnan().any()) for each in outputs):
+        if not outputs:  # it was computed with none of them
+            gradients |= {name: None for name, each in live.named_parameters() if each.requires_grad}
+            return
+        if any(bool(each.isnan().any()) for each in outputs):
             return
         before = [each.detach().clone() for each in outputs]
         total = sum((each * _toward(each)).sum() for each in outputs)

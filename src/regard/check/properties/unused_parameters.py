@@ -124,8 +124,8 @@ def _is_used_by_itself(invocation: Invocation, parameters: list[nn.Parameter]) -
         with torch.enable_grad():
             outputs = invocation.outputs(invocation.run(target=invocation.target))
             total = sum(each.sum() for each in outputs if each.requires_grad)
-            if not isinstance(total, Tensor):
-                return True
+            if not isinstance(total, Tensor):  # it computes with none
+                return False
             found = torch.autograd.grad(total, parameters, allow_unused=True)
     except (Failed, RuntimeError):
         return True

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
+from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import Draft, grids, token_counts, widths
 from regard.check.target.errors import Failed
 from regard.check.target.influence import Influence, depends, given_stream
@@ -61,7 +62,8 @@ class CallPlan:
         """For each choice the names of its candidates, the likeliest first."""
         roles = {each.role for each in self.arguments if each.name not in self.user_inputs.names}
         found = {"lengths": ["other", "same"] if roles & {"k", "v", "context"} else ["same"]}
-        if ({"q", "k"} <= roles or {"x", "context"} <= roles) and "documents" not in roles:
+        asked = {"q", "k"} <= roles or {"q", "v"} <= roles or {"x", "context"} <= roles
+        if asked and "documents" not in roles:
             found["lengths"].append(ONE_QUERY)
         if "boundaries" in roles:
             found["lengths"] = ["same"]
@@ -74,7 +76,7 @@ class CallPlan:
             found["image"] = ["image", "224", "32"]
             found["width"] = ["3", "1", *_distinct(widths(target, sizes))]
         elif "y" in self.layout.letters:
-            found["grid"] = [f"{height}x{width}" for height, width in grids(target)]
+            found["grid"] = [f"{height}x{width}" for height, width in grids(target, sizes)]
         if roles & set(ROPE_FORMS):
             check_rotated(target)
             draft = self._draft(target, sizes)
@@ -107,6 +109,8 @@ class CallPlan:
         """Whether it may be asked by one vector of each sample: beside keys, or a context, that are sequences."""
         required = {each.role for each in self.arguments if each.required}
         is_asked = bool(required & {"k", "context"}) and not required >= {"k", "v"}
+        told = {each.role: documented_letters(self.source, each.name) for each in self.arguments if each.required}
+        is_asked = is_asked or (told.get("q") == "bd" and len(told.get("k", "")) == len("btd"))
         return self.layout.letters in ("btd", "tbd") and is_asked
 
     @property
@@ -150,6 +154,9 @@ class CallPlan:
             if each.name in handed_over and each.role in STREAMS and isinstance(value, torch.Tensor) and value.ndim:
                 role = "ids" if not value.is_floating_point() else ROLES.get(each.role, each.role)
                 streams.append(given_stream(invocation, each.name, role, image))
+        for each in self.arguments:
+            if each.within:
+                invocation.packed.setdefault(each.within, []).append(each.name)
         roles = {each.name: call_meaning(each.name) if each.role == "given" else each.role for each in self.arguments}
         invocation.masks = [name for name, role in roles.items() if role in ("mask", "padding")]
         invocation.causal_flags = [name for name, role in roles.items() if role == "causal"]
@@ -180,7 +187,9 @@ class CallPlan:
         tokens = 1 if choice("lengths") == ONE_QUERY else tokens
         context = _context_widths(target, sizes).get(choice("context width", "d_context"), wide)
         draft = Draft(target, self.source, sizes, self.layout, tokens, keys, wide, context)
-        draft.grid = next((each for each in grids(target) if f"{each[0]}x{each[1]}" == choice("grid")), draft.grid)
+        draft.grid = next(
+            (each for each in grids(target, sizes) if f"{each[0]}x{each[1]}" == choice("grid")), draft.grid
+        )
         draft.grouped = choice("heads") == "grouped"
         draft.weights = choice("weights", WEIGHT_STORES[0])
         roles = {each.role for each in self.arguments}
@@ -274,9 +283,9 @@ def _of_one_query(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
     if plan.choices.get("lengths") != "same":
         return plan
     invocation = plan.invocation(target, sizes)
-    asking = {"q": "k", "x": "context"}
+    asking = {"q": {"k", "v"}, "x": {"context"}}
     roles = {each.role for each in invocation.streams}
-    query = next((each for each in invocation.streams if asking.get(each.role) in roles), None)
+    query = next((each for each in invocation.streams if asking.get(each.role, set()) & roles), None)
     if query is None or len(query.token_axes) != 1:
         return plan
     alone = replace(plan, choices={**plan.choices, "lengths": ONE_QUERY})

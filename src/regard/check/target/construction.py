@@ -18,6 +18,7 @@ from torch import nn
 
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
+from regard.check.target.classes import are_alike, classes_beside, parameters_of, takes
 from regard.check.target.configs import (
     CONFIG_NAMES,
     HEAD_DEFAULTS,
@@ -47,7 +48,7 @@ from regard.check.target.usage import (
 )
 from regard.errors import InputError
 
-__all__ = ["Construction", "are_alike", "classes_beside", "constructions", "takes"]
+__all__ = ["Construction", "constructions"]
 
 MAX_TRIES = 60
 """Of one class and one set of sizes."""
@@ -59,8 +60,6 @@ ALWAYS = frozenset(
 """Sizes that replace the default of an optional argument, so that the target is small and its sizes differ."""
 METHODS = ("forward", "attention", "attend", "call", "compute_attention", "apply", "run", "compute")
 """Of a plain class, what is called."""
-MIN_LETTERS = 4
-"""Of the first word of a name that says of which class an object is."""
 REFUSED = re.compile(r"cannot be constructed: (?:AssertionError|ValueError)\b")
 """The error of a constructor that looks at what it was given."""
 DEFAULT = object()
@@ -104,7 +103,7 @@ class Construction:
                 said.append(f"{name}={given[name]}")
             elif name not in self.args and isinstance(given[name], nn.Module):
                 said.append(f"{name}={type(given[name]).__name__}")
-        positional = [given.pop(n) for n, p in _parameters(self.kind).items() if p.kind is p.POSITIONAL_ONLY]
+        positional = [given.pop(n) for n, p in parameters_of(self.kind).items() if p.kind is p.POSITIONAL_ONLY]
         try:
             made = self._made(positional, given, sizes)
         except Exception as error:
@@ -133,8 +132,8 @@ class Construction:
 
     def options(self, sizes: Sizes) -> Iterator[tuple[str, list[Any]]]:
         """For each argument of the constructor the values to try, the likeliest first."""
-        fields = {name: value for name, value in self.args.items() if name not in _parameters(self.kind)}
-        for name, parameter in _parameters(self.kind).items():
+        fields = {name: value for name, value in self.args.items() if name not in parameters_of(self.kind)}
+        for name, parameter in parameters_of(self.kind).items():
             if name in self.args and not isinstance(self.args[name], Mapping):
                 yield name, [self.args[name]]
             elif parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
@@ -146,19 +145,21 @@ class Construction:
     def widths(self) -> list[str]:
         """The arguments that are told the width of the tokens, by their names, and that nobody gave."""
         return [
-            name for name in _parameters(self.kind) if name not in self.args and constructor_meaning(name) == "d_model"
+            name
+            for name in parameters_of(self.kind)
+            if name not in self.args and constructor_meaning(name) == "d_model"
         ]
 
     def is_grouped(self, said: Iterable[str]) -> bool:
         """Whether its number of heads of keys and values can be chosen; `said` is what was guessed for it."""
-        names = {*_parameters(self.kind), *(each.partition("=")[0].rpartition(".")[2] for each in said)}
-        for name, parameter in _parameters(self.kind).items():
+        names = {*parameters_of(self.kind), *(each.partition("=")[0].rpartition(".")[2] for each in said)}
+        for name, parameter in parameters_of(self.kind).items():
             if self._takes_config(name, parameter) and (kind := config_class(parameter, self.kind)) is not None:
-                names |= set(_parameters(kind))
+                names |= set(parameters_of(kind))
         return any(constructor_meaning(name) == "kv_heads" for name in names)
 
     def _has_config(self) -> bool:
-        return any(self._takes_config(name, each) for name, each in _parameters(self.kind).items())
+        return any(self._takes_config(name, each) for name, each in parameters_of(self.kind).items())
 
     def _takes_config(self, name: str, parameter: inspect.Parameter) -> bool:
         if constructor_meaning(name) == "config" or has_fields(source_of(self.kind), name):
@@ -289,7 +290,7 @@ def constructions(
         InputError: arguments that the constructor does not take, or none of the ways works.
     """
     first = Construction(kind, args, settings)
-    parameters = _parameters(kind)
+    parameters = parameters_of(kind)
     free = any(p.kind is p.VAR_KEYWORD for p in parameters.values()) or first._has_config()
     wrong = sorted(set(args) - set(parameters))
     if wrong and not free:
@@ -323,7 +324,7 @@ def unknown_arguments(kind: type, args: Mapping[str, Any]) -> list[str]:
     """The arguments that a constructor needs, that nobody gave, and whose names say nothing."""
     return [
         name
-        for name, each in _parameters(kind).items()
+        for name, each in parameters_of(kind).items()
         if name not in args
         and each.default is inspect.Parameter.empty
         and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
@@ -347,20 +348,6 @@ def method_of(made: Any) -> Callable[..., Any]:
     raise InputError(f"{type(made).__name__} is not a torch.nn.Module and has no forward method")
 
 
-def are_alike(name: str, class_name: str) -> bool:
-    """Whether an argument may be named after a class, as rotary_emb after RotaryEmbedding."""
-    first, *rest = name.lower().strip("_").split("_")
-    words = [each.lower() for each in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", class_name)]
-    return len(first) >= MIN_LETTERS and first in words and all(any(w.startswith(e) for w in words) for e in rest)
-
-
-def classes_beside(owner: Any) -> list[type]:
-    """The classes that the file of a class or function defines, but for itself."""
-    module = getattr(owner, "__module__", "")
-    beside = vars(sys.modules.get(module, object)).values()
-    return [each for each in beside if inspect.isclass(each) and each.__module__ == module and each is not owner]
-
-
 def _called_modules(owner: type, count: int, sizes: Sizes, settings: UserSettings) -> Iterator[Callable[[], nn.Module]]:
     """Modules that are called with so many arguments: of classes of the owner's file, attentions first; or a matrix."""
     kinds = [each for each in classes_beside(owner) if issubclass(each, nn.Module) and takes(each.forward, count + 1)]
@@ -368,15 +355,6 @@ def _called_modules(owner: type, count: int, sizes: Sizes, settings: UserSetting
         yield partial(nn.Linear, sizes.d_model, sizes.d_model)
     for kind in sorted(kinds, key=lambda each: "attention" not in each.__name__.lower())[:MAX_CLASSES]:
         yield lambda kind=kind: Construction(kind, {}, settings).build(sizes)[0]  # type: ignore[misc]
-
-
-def takes(function: Callable[..., Any], count: int) -> bool:
-    """Whether it can be called with so many arguments by their place."""
-    try:
-        inspect.signature(function).bind(*range(count))
-    except (ValueError, TypeError):
-        return False
-    return True
 
 
 def _first_made(kind: type, *several: dict[str, Any]) -> Any:
@@ -427,13 +405,6 @@ def _config(kind: type, sizes: Sizes, fields: Mapping[str, Any], settings: UserS
     if hasattr(made, HEAD_DEFAULTS[0]):
         setattr(made, HEAD_DEFAULTS[0], "eager")
     return made
-
-
-def _parameters(kind: type) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(kind).parameters
-    except (ValueError, TypeError):
-        return {}
 
 
 def _members(name: str, parameter: inspect.Parameter, kind: type) -> list[Any]:

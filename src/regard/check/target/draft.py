@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from regard.check.target.layouts import GRID, Layout
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
-from regard.check.target.sizes import Sizes
+from regard.check.target.sizes import Sizes, both_sides
+from regard.check.target.usage import PARTS
 
 __all__ = ["Draft", "grids", "token_counts", "widths"]
 
@@ -130,19 +131,19 @@ def widths(target: Any, sizes: Sizes) -> dict[str, int]:
     return found
 
 
-def grids(target: Any) -> list[tuple[int, int]]:
-    """The heights and widths that a map of features may have, the likeliest first, some of whole windows or patches."""
-    told: list[tuple[int, int]] = []
+def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
+    """The heights and widths that a map of features may have, the likeliest first, some of whole windows or parts."""
+    told: list[tuple[int, int]] = [] if sizes.grid is None else [sizes.grid]
     windows: list[tuple[int, int]] = []
     for module in modules_in(target):
         for name, value in _constructed_with(module):
-            means, side = constructor_meaning(name), value[0] if isinstance(value, tuple) and value else value
-            if not isinstance(side, int) or isinstance(side, bool) or side < 2:
+            means, sides = constructor_meaning(name), both_sides(value)
+            if sides is None or min(sides) < 2:
                 continue
-            if means in ("window", "patch"):
-                windows += [(2 * side, 3 * side), (2 * side, 2 * side)]
+            if means in ("window", "patch") or PARTS.search(name):
+                windows += [(2 * sides[0], 3 * sides[1]), (2 * sides[0], 2 * sides[1])]
             elif means in ("image", "grid"):
-                told.append((side, side))
+                told.append(sides)
     return [each for each in dict.fromkeys((*told, GRID, *windows)) if each[0] * each[1] <= MAX_TOKENS]
 
 
@@ -163,9 +164,12 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
     for module in modules_in(target):
         for each in module.modules():
             window = getattr(each, "window_size", None)
-            if isinstance(window, tuple) and len(window) == 2 and all(isinstance(n, int) for n in window):
-                found["tokens of its window"] = window[0] * window[1]
-            elif isinstance(window, int):
+            for name in ("window_size", "input_resolution", "grid_size"):
+                value = getattr(each, name, None)
+                if not isinstance(value, int) and (sides := both_sides(value)) is not None:
+                    found[f"tokens of its {name}"] = sides[0] * sides[1]
+                    found[f"tokens of its {name}, and one"] = sides[0] * sides[1] + 1
+            if isinstance(window, int):
                 found["tokens of its window"] = window**2
                 found = {name: count for name, count in found.items() if count <= MAX_TOKENS}
             for name in ("seq_len", "num_patches", "block_size", "n_tokens", "num_tokens", "max_len"):

@@ -13,23 +13,23 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
 from regard.check.target.construction import Construction, constructions, method_of, unknown_arguments
+from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.errors import AlwaysFails, Failed, NotCallable
+from regard.check.target.handover import refusal
 from regard.check.target.influence import settled_streams
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.parse import InputFactory
 from regard.check.target.position_values import ROPE_FORMS
 from regard.check.target.preparation import copied, modules_in, numbers_of, prepare, width_of_scale
 from regard.check.target.running import Invocation, Stream
-from regard.check.target.signature import STREAMS, readings, source_of
+from regard.check.target.signature import STREAMS, Argument, readings, source_of
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, SQUARE_SIZES, Sizes
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import STATE
 from regard.errors import InputError
 
-__all__ = ["EXAMPLE", "Invocation", "NotCallable", "Stream", "from_factory", "invocations"]
+__all__ = ["Invocation", "NotCallable", "Stream", "from_factory", "invocations"]
 
-EXAMPLE = '--args "x=(B,T,D), freqs=rope(T,d)", or a factory FILE.py:make that returns (module, inputs)'
-"""What says how inputs are handed over."""
 MAX_CONSTRUCTIONS = 3
 """Of each set of sizes, that can be made and are tried to be called."""
 FEW_TRIES, MANY_TRIES = 30, 200
@@ -107,7 +107,10 @@ def invocations(
         last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
         if last.own is not None:
             raise AlwaysFails(f"it {last} in every call that comes as far as {last.own}")
-        raise NotCallable(_message(implementation, args, given, last))
+        call = next(_targets(implementation, args, settings, [])).call
+        name = getattr(implementation, "__name__", type(implementation).__name__)
+        unknown = unknown_arguments(implementation, args) if inspect.isclass(implementation) else []
+        raise NotCallable(refusal(call, name, given.names, last, unknown))
     found.sort(key=lambda each: -each.clear)
     for each in found:
         if not given.names:
@@ -313,7 +316,9 @@ def _calls(
     """Of every layout that runs, the first call."""
     source = source_of(target.call)
     for arguments in readings(target.call, given.of(target.sizes)):
-        possible = layouts(target.call, arguments)[:most]
+        possible = layouts(target.call, arguments)
+        if most is not None:
+            possible = sorted(possible, key=lambda each: not _is_documented(each, arguments, source))[:most]
         if {each.name for each in arguments if each.required and each.role in STREAMS} <= given.names:
             possible = possible[:1]  # nothing is left to be laid out
         for layout in possible:
@@ -324,6 +329,11 @@ def _calls(
                 errors.append(failed)
                 continue
             yield _laid_out(_found(target, plan), settings, given, tries, budget)
+
+
+def _is_documented(layout: Layout, arguments: Sequence[Argument], source: str) -> bool:
+    """Whether the documentation writes the axes of a sequence in the order of a layout."""
+    return any(documented_letters(source, each.name) == layout.letters for each in arguments if each.role in STREAMS)
 
 
 def _found(target: _Target, plan: CallPlan) -> _Found:
@@ -412,7 +422,7 @@ def from_factory(implementation: Any, settings: UserSettings) -> tuple[Any, dict
         if isinstance(inputs, Mapping):
             return target, dict(inputs)
         values = inputs if isinstance(inputs, tuple | list) else (inputs,)
-        names = [each.name for each in readings(target)[0]]
+        names = list(dict.fromkeys(each.within or each.name for each in readings(target)[0]))
         return target, dict(zip(names, values, strict=False))
     if callable(made):
         return made, {}
@@ -429,13 +439,4 @@ def _assumptions(target: _Target, plan: CallPlan, invocation: Invocation) -> lis
         said.append("it is called with as many tokens as channels: it runs with no other number that was tried")
     if not invocation.gradients:
         said.append("it is called without gradients: with them, PyTorch refuses what it writes in place")
-    return said
-
-
-def _message(implementation: Any, args: Mapping[str, Any], given: UserInputs, last: Failed) -> str:
-    name = getattr(implementation, "__name__", type(implementation).__name__)
-    guessed = "the inputs that were handed over" if given.names else "guessed inputs of every layout"
-    said = f"{name} does not run with {guessed}; the call that came farthest: {last}; hand over its inputs: {EXAMPLE}"
-    for each in unknown_arguments(implementation, args) if inspect.isclass(implementation) else ():
-        said += f"; {each} of its constructor has no known meaning: give --arg {each}=VALUE"
     return said

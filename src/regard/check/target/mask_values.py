@@ -9,14 +9,16 @@ from torch import Tensor
 
 from regard.check.target.draft import Draft
 
-__all__ = ["MASK_FORMS", "PADDING_SHAPES", "SCORE_SHAPES", "TRIED_FORMS", "open_mask", "write_mask"]
+__all__ = ["HEADS_LAST", "MASK_FORMS", "PADDING_SHAPES", "SCORE_SHAPES", "TRIED_FORMS", "open_mask", "write_mask"]
 
 MASK_FORMS = ("allowed", "added", "blocked", "keep", "keep, whole", "block", "block, whole")
 """True means allowed; 0 and -inf are added; True means blocked; 1 means allowed, as float and as int; 1 means blocked,
 as float and as int."""
 TRIED_FORMS = MASK_FORMS[:4]
 """Of those that cannot be told apart by whether a call runs, one each."""
-SCORE_SHAPES = ("qk", "b1qk", "b11k", "bqk", "11qk", "bk", "b1k", "bhqk", "bqkh")
+HEADS_LAST = "qk1"
+"""Of a mask for all samples and heads, which stand behind: of one graph, or of tokens that come first."""
+SCORE_SHAPES = ("qk", "b1qk", "b11k", "bqk", "11qk", "bk", "b1k", "bhqk", "bqkh", HEADS_LAST)
 PADDING_SHAPES = ("bk", "b11k", "b1k", "b1qk", "bqk", "qk")
 
 

@@ -41,7 +41,7 @@ _CALL = {
     "scale": "scale scaling softmax_scale sm_scale scale_factor attn_scale scaling_factor",
     "temperature": "temperature temp tau",
     "dropout": "dropout dropout_p p_drop attn_dropout",
-    "context": "annotations",
+    "context": "annotations cond",
     "w_qkv": "w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
     "height": "height hh",
@@ -71,7 +71,7 @@ _CONSTRUCTOR = {
     "base": "base theta rope_theta rope_base rotary_emb_base",
     "batch": "max_batch_size batch_size",
     "d_context": "d_encoder cross_attention_dim context_size dim_kv kv_input_dim y_dim memory_dim kv_in_dim "
-    "cross_attention_hidden_size",
+    "cross_attention_hidden_size d_cond cond_dim dim_cond",
     "buckets": "relative_attention_num_buckets num_buckets",
     "distance": "relative_attention_max_distance max_distance",
     "kernel": "kernel_size",
@@ -107,6 +107,9 @@ _PADDING = re.compile(
 """Which tokens of some sequence are padding, as in src_pad."""
 _WIDTH = re.compile(r"(?:\w+_)?(?:hidden|embed|embedding|lstm|gru|rnn)_(?:layer_|state_)?(?:size|dim|width|units)")
 """Of the vectors between layers, as in hidden_layer_size or lstm_units."""
+_COS = re.compile(r"(?!.*sin)(?:\w+_)?cos(?:_\w+)?")
+_SIN = re.compile(r"(?!.*cos)(?:\w+_)?sin(?:_\w+)?")
+"""One of several tables of rotary positions, as in cos_local."""
 _PREFIX = re.compile(
     r"^(?:(?:encoder|decoder|enc|dec|attn|attention|text|speech|audio|vision|model|default|self|block|transformer)_)+"
 )
@@ -119,7 +122,7 @@ def call_meaning(name: str) -> str | None:
         return f"size {size}"
     if found is not None:
         return found
-    patterns = {"mask": _MASK, "padding": _PADDING, "context": _CONTEXT, "lengths": _LENGTHS}
+    patterns = {"mask": _MASK, "padding": _PADDING, "context": _CONTEXT, "lengths": _LENGTHS, "cos": _COS, "sin": _SIN}
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 
 

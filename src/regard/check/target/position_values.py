@@ -27,6 +27,8 @@ ROPE_FORMS = ("rope", "cos", "sin")
 ROPE_SHAPES = ("1td", "td", "11td", "1t1d", "btd", "t1d", "t11d")
 """One letter an axis, as in a layout."""
 BASE = 10_000.0
+ROTATED = ("rotary_ndims", "rotary_dim", "rope_n_elem", "rot_dim", "qk_rope_head_dim", "rope_head_dim", "rope_dim")
+"""Attributes that say how many channels of a head are turned."""
 _INTERLEAVED = re.compile(r"::\s*2|view_as_complex|reshape\([^)]*,\s*-1,\s*2\)|repeat_interleave|unflatten\([^)]*2\)")
 _COMPLEX = re.compile(r"view_as_complex|complex|polar|view_as_real|cis")
 
@@ -62,7 +64,7 @@ def check_rotated(target: Any) -> None:
 
 def _rotated(target: Any) -> Iterator[tuple[str, int]]:
     """How many channels of a head the target says that it turns."""
-    for name in ("rotary_ndims", "rotary_dim", "rope_n_elem", "rot_dim"):
+    for name in ROTATED:
         for owner in (target, getattr(target, "config", None)):
             value = getattr(owner, name, None)
             if isinstance(value, int) and value > 0:

@@ -55,6 +55,8 @@ class Invocation:
     positional: list[str]
     """The keys of the arguments that are given by their place, in order."""
     streams: list[Stream]
+    packed: dict[str, list[str]] = field(default_factory=dict)
+    """Arguments of the target that are a tuple of several of these, by name; those of its parts, in order."""
     masks: list[str] = field(default_factory=list)
     """Arguments that may be a mask; in `arguments` only where they have to be given: then fully open."""
     causal_flags: list[str] = field(default_factory=list)
@@ -122,6 +124,7 @@ class Invocation:
                     if watch is None
                     else watch({name: as_tensor(value) for name, value in given.items()})
                 )
+                given |= {name: tuple(given.pop(part) for part in parts) for name, parts in self.packed.items()}
                 positional = [given.pop(name) for name in self.positional if name in given]
                 appended = given.pop(APPENDED, None)
                 mode.calls = 0

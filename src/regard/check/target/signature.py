@@ -11,10 +11,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regard.check.target.names import call_meaning
+from regard.check.target.classes import parameters_of
+from regard.check.target.names import call_meaning, constructor_meaning
 from regard.check.target.preparation import embeds
+from regard.check.target.usage import is_demanded, is_two_sides, parts_of
 
-__all__ = ["MATRICES", "STREAMS", "Argument", "readings", "source_of"]
+__all__ = ["MATRICES", "PLAIN", "STREAMS", "Argument", "readings", "source_of"]
 
 STREAMS = ("x", "q", "k", "v", "context", "ids", "image")
 """The roles of arguments that hold sequences."""
@@ -42,6 +44,8 @@ class Argument:
     default: Any = None
     guessed: bool = False
     """Whether the role is a guess by what the code does with it."""
+    within: str = ""
+    """The argument that it is a part of, where the call takes several as one tuple."""
 
 
 def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None) -> list[list[Argument]]:
@@ -52,12 +56,15 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         inputs: what the user hands over: of those, only tensors may be sequences.
     """
     named = _arguments(target)
+    if named is not None and not inputs:
+        named = [part for each in named for part in _parts(each, source_of(target))]
     if named is not None and inputs:
         named = _with_inputs(named, inputs)
     if named is None and inputs:
         return [_with_inputs([Argument(name, call_meaning(name), True, positional=True) for name in inputs], inputs)]
     if named is None:
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
+    named = [_by_use(each, source_of(target)) for each in named]
     named = _with_ids_of_padding(target, [_in_the_place_of_another(target, each, named) for each in named])
     if not any(each.role in STREAMS for each in named) or any(each.required and each.role is None for each in named):
         named = [replace(each, role=None) if _is_bare(each) else each for each in named]
@@ -65,7 +72,21 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         source = source_of(target)
         others = [each for each in named if _may_be_a_sequence(each) and _is_applied(each, source)]
         named = [replace(each, role="context", guessed=True) if [each] == others else each for each in named]
-    return [*_read(named), *(_settled(each) for each in _of_a_context(named))]
+    return [*_read(named), *(_settled(each) for each in (*_of_a_context(named), *_of_an_image(target, named)))]
+
+
+def _by_use(argument: Argument, source: str) -> Argument:
+    """The argument, where the code says more of it than its signature."""
+    if not argument.required and is_demanded(source, argument.name):
+        return replace(argument, required=True)
+    return replace(argument, role="grid") if argument.role is None and is_two_sides(source, argument.name) else argument
+
+
+def _parts(argument: Argument, source: str) -> list[Argument]:
+    """The argument, or what it is made of where the code takes it apart into a sequence and its mask."""
+    names = parts_of(source, argument.name) if argument.required and argument.role in (None, "x") else []
+    parts = [Argument(each, call_meaning(each), True, within=argument.name) for each in names]
+    return parts if any(each.role in ("mask", "padding") for each in parts) else [argument]
 
 
 def _with_ids_of_padding(target: Any, named: list[Argument]) -> list[Argument]:
@@ -98,6 +119,16 @@ def _of_a_context(named: list[Argument]) -> list[list[Argument]]:
     return [[replace(each, role="context") if each.name.lower() == "m" else each for each in named]]
 
 
+def _of_an_image(target: Any, named: list[Argument]) -> list[list[Argument]]:
+    """The reading by which x is an image, where the constructor is told how large a patch is."""
+    given = [each for each in named if each.required]
+    if not isinstance(target, nn.Module) or [each.role for each in given] != ["x"]:
+        return []
+    if not any(constructor_meaning(each) == "patch" for each in parameters_of(type(target))):
+        return []
+    return [[replace(each, role="image") if each in given else each for each in named]]
+
+
 def _read(named: list[Argument]) -> list[list[Argument]]:
     given = [each for each in named if each.required]
     unknown = [each for each in given if each.role is None]
@@ -108,6 +139,8 @@ def _read(named: list[Argument]) -> list[list[Argument]]:
     found = []
     tensors = [each for each in unknown if each.annotation not in PLAIN]
     guesses = _guesses(len(unknown), [each.role for each in streams])
+    if len(unknown) == 2 and not streams and [_is_of_an_encoder(each) for each in unknown] == [True, False]:
+        guesses = [("context", "x"), *guesses]
     if any(each.role in ("mask", "padding") for each in named):
         guesses = [each for each in guesses if "mask" not in each]
     if len(unknown) == len(tensors) == 1 and streams and {each.role for each in streams} <= {"k", "v", "context"}:
@@ -127,6 +160,11 @@ def _of_x_alone(arguments: list[Argument]) -> list[Argument] | None:
         return None
     others = [replace(each, role=None) if each.role in ("q", "k", "v") else each for each in arguments]
     return _settled(others)
+
+
+def _is_of_an_encoder(argument: Argument) -> bool:
+    """Whether the name says that it is what a decoder attends to."""
+    return _OF_AN_ENCODER.search(argument.name.lower()) is not None
 
 
 def _is_bare(argument: Argument) -> bool:
@@ -158,9 +196,10 @@ def _with_inputs(arguments: list[Argument], inputs: Mapping[str, Any]) -> list[A
     sequences = [each.name for each in arguments if each.role in STREAMS and isinstance(inputs.get(each.name), Tensor)]
     named = bool(sequences) or any(each.required and each.role in STREAMS for each in arguments)
     others = [each.name for each in arguments if each.role is None and _is_sequence(inputs.get(each.name))]
+    asking = {each.role for each in arguments if each.role in STREAMS and (each.name in sequences or each.required)}
     for each in arguments:
         value = inputs.get(each.name)
-        if [each.name] == others and {one.role for one in arguments if one.name in sequences} == {"x"}:
+        if [each.name] == others and asking == {"x"}:
             each = replace(each, role="context", required=True)  # beside x: what it attends to
         elif each.name in inputs and (each.name not in sequences or not isinstance(value, Tensor)):
             unnamed = not named and isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 1
@@ -213,7 +252,7 @@ def _settled(arguments: list[Argument]) -> list[Argument]:
         arguments = [replace(each, role=axes.get(each.name.lower(), each.role)) for each in arguments]
     contexts = [each for each in arguments if each.role == "context" and each.required]
     if len(contexts) == 2 and not roles & {"x", "q", "k", "ids", "image"}:  # y and memory: one of them asks
-        asks = next((each for each in contexts if not _OF_AN_ENCODER.search(each.name.lower())), contexts[0])
+        asks = next((each for each in contexts if not _is_of_an_encoder(each)), contexts[0])
         arguments = [replace(each, role="x") if each is asks else each for each in arguments]
     sequences = [each for each in arguments if each.role == "x" and each.required]
     if len(sequences) == 2:

@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.check.target.names import constructor_meaning
 
-__all__ = ["COINCIDENT_SIZES", "DISTINCT_SIZES", "SQUARE_SIZES", "Sizes"]
+__all__ = ["COINCIDENT_SIZES", "DISTINCT_SIZES", "SQUARE_SIZES", "Sizes", "both_sides"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,9 @@ class Sizes:
     """What constructors are told that take none by default: not 0, so that dropout left on shows."""
     positions: bool = False
     """Whether options that ask for rotary positions, or others, are switched on."""
+
+    grid: tuple[int, int] | None = None
+    """Height and width of a map of features, where a user's argument says them."""
 
     @property
     def d_model(self) -> int:
@@ -66,10 +69,14 @@ class Sizes:
         return dict(self.given).get("vocab", 11)
 
     def with_arguments(self, args: Mapping[str, Any]) -> Sizes:
-        """The sizes that hold where a user gave some arguments of the constructor."""
+        """The sizes that hold where a user gave some arguments of the constructor, or fields of its config."""
         given: dict[str, int] = {}
-        for name, value in args.items():
+        grid: tuple[int, int] | None = None
+        fields = [each for value in args.values() if isinstance(value, Mapping) for each in value.items()]
+        for name, value in (*args.items(), *fields):
             means = constructor_meaning(name)
+            if means in ("image", "grid") and grid is None:
+                grid = both_sides(value)
             if means is not None and isinstance(value, int) and not isinstance(value, bool):
                 given.setdefault(means, value)
         heads = given.get("heads", self.heads if "heads" in given or "d_model" not in given else 0)
@@ -81,8 +88,14 @@ class Sizes:
         kv_heads = given.get("kv_heads", heads // 2 if self.kv_heads != self.heads and heads % 2 == 0 else heads)
         window = self.context if self.beyond_window else given.get("window", self.context)
         shortest = min(given.get("length", self.context), window)
-        sizes = replace(self, heads=heads, d_head=d_head, kv_heads=kv_heads, given=tuple(given.items()))
+        sizes = replace(self, heads=heads, d_head=d_head, kv_heads=kv_heads, given=tuple(given.items()), grid=grid)
         return replace(sizes, tokens=min(self.tokens, max(2, shortest)), context=min(self.context, max(2, shortest)))
+
+
+def both_sides(value: Any) -> tuple[int, int] | None:
+    """Height and width, where a value is two numbers, or one that is both; None where it is neither."""
+    sides = value if isinstance(value, tuple | list) else (value, value)
+    return (sides[0], sides[1]) if len(sides) == 2 and all(type(each) is int for each in sides) else None
 
 
 DISTINCT_SIZES = (

@@ -1,4 +1,4 @@
-"""What the text of a class does with an argument of its constructor."""
+"""What the text of a class does with an argument of its constructor or of its call."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import textwrap
 
 __all__ = [
     "FEW_TOKENS",
+    "PARTS",
     "called_with",
     "compared_with",
     "divides",
     "has_fields",
     "is_called",
+    "is_demanded",
     "is_large_part",
     "is_part",
     "is_step",
     "is_tested",
+    "is_two_sides",
+    "parts_of",
 ]
 
 OVER_TOKENS = r"(?:,\s*(?:dim\s*=\s*)?(?:0|1|-2)\s*)?\)"
@@ -56,6 +60,32 @@ def is_called(source: str, name: str) -> int | None:
     """With how many arguments by their place a function, or a call of a module, calls what it is given by this name."""
     calls = (each for each in ast.walk(_tree(source)) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name))
     return next((len(each.args) for each in calls if each.func.id == name), None)  # type: ignore[attr-defined]
+
+
+def is_demanded(source: str, name: str) -> bool:
+    """Whether a call refuses to go on without an argument that it could do without by its signature."""
+    named = re.escape(name)
+    asserts = rf"^\s*assert\s+{named}\s+is\s+not\s+None\b"
+    raises = rf"^\s*if\s+{named}\s+is\s+None\s*:\s*raise\b"
+    return re.search(f"{asserts}|{raises}", source, re.M) is not None
+
+
+def is_two_sides(source: str, name: str) -> bool:
+    """Whether it is the height and the width of a map of features, as by H, W = feat_size."""
+    sides = r"\(?\s*[hH]\w*\s*,\s*[wW]\w*\s*\)?"
+    return re.search(rf"^\s*{sides}\s*=\s*{re.escape(name)}\s*(?:#.*)?$", source, re.M) is not None
+
+
+def parts_of(source: str, name: str) -> list[str]:
+    """The names of what is handed over as one argument, as by nodes, edges = data; none where it is read otherwise."""
+    found, reads = list[str](), 0
+    for each in ast.walk(_tree(source)):
+        reads += isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load)
+        if isinstance(each, ast.Assign) and _is_it(each.value, name) and isinstance(each.value, ast.Name):
+            parts = [one for to in each.targets if isinstance(to, ast.Tuple | ast.List) for one in to.elts]
+            found = [one.id for one in parts if isinstance(one, ast.Name)]
+            found = found if len(found) == len(parts) > 1 and name not in found else []
+    return found if reads == 1 else []
 
 
 def compared_with(source: str, name: str) -> list[str]:

@@ -13,10 +13,12 @@ import torch
 from torch import nn
 
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.target.construction import Construction, are_alike, classes_beside, takes
+from regard.check.target.classes import are_alike, classes_beside, takes
+from regard.check.target.construction import Construction
+from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import Draft
 from regard.check.target.layouts import Layout
-from regard.check.target.mask_values import PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
+from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import MATRICES, STREAMS, Argument
@@ -79,8 +81,10 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role in ("mask", "padding"):
         added = _axes_added(name, source)  # a mask with more axes than scores runs by accident, and mixes what it reads
         shapes = sorted(
-            SCORE_SHAPES if role == "mask" else PADDING_SHAPES, key=lambda each: len(each) + added > len("bhqk")
+            SCORE_SHAPES if role == "mask" else PADDING_SHAPES,
+            key=lambda each: (not _is_as_documented(each, name, source), len(each) + added > len("bhqk")),
         )
+        shapes = [each for each in shapes if each != HEADS_LAST or _has_heads_last(name, source)]
         opened = {f"{form} {shape}": _mask(form, shape) for shape in shapes for form in TRIED_FORMS}
         return {"none": _none, **opened}
     if role == "lengths":
@@ -120,12 +124,28 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "start": {"0": _constant(0)},
         "layer": {"0": _constant(0)},
         "dropout": {"0": _constant(0.0)},
-        "window": {"window": lambda draft: draft.sizes.window, "none": _none},
+        "window": {
+            "window": lambda draft: draft.sizes.window,
+            "window before": lambda draft: (draft.sizes.window, 0),
+            "none": _none,
+        },
         "height": {"rows": lambda draft: draft.grid[0]},
         "width": {"columns": lambda draft: draft.grid[1]},
         "grid": {"grid": lambda draft: draft.grid},
     }
     return constants.get(role, {})
+
+
+def _has_heads_last(name: str, source: str) -> bool:
+    """Whether a mask has its queries and keys first: that of a graph, or one that is documented so."""
+    return name.lower().startswith("adj") or re.fullmatch("tt.", documented_letters(source, name)) is not None
+
+
+def _is_as_documented(shape: str, name: str, source: str) -> bool:
+    """Whether a mask of some axes is as the documentation writes it: as many, and its samples as late."""
+    told = documented_letters(source, name)
+    last = ("b", "1") if told.endswith(("b", "1")) else ("q", "k", "h")
+    return len(told) == len(shape) and shape.endswith(last)
 
 
 def _axes_added(name: str, source: str) -> int:

@@ -1,0 +1,52 @@
+"""What the classes of a file take, and which of them an argument may be named after."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["are_alike", "classes_beside", "parameters_of", "takes"]
+
+MIN_LETTERS = 4
+"""Of the first word of a name that says of which class an object is."""
+
+
+def are_alike(name: str, class_name: str) -> bool:
+    """Whether an argument may be named after a class, as rotary_emb after RotaryEmbedding."""
+    first, *rest = name.lower().strip("_").split("_")
+    words = [each.lower() for each in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", class_name)]
+    return len(first) >= MIN_LETTERS and first in words and all(any(w.startswith(e) for w in words) for e in rest)
+
+
+def classes_beside(owner: Any) -> list[type]:
+    """The classes that the file of a class or function defines, but for itself."""
+    module = getattr(owner, "__module__", "")
+    beside = vars(sys.modules.get(module, object)).values()
+    return [each for each in beside if inspect.isclass(each) and each.__module__ == module and each is not owner]
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether it can be called with so many arguments by their place."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def parameters_of(kind: type) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a constructor; one that hands over all that it is given has those of the next class above."""
+    try:
+        found: Mapping[str, inspect.Parameter] = inspect.signature(kind).parameters
+    except (ValueError, TypeError):
+        return {}
+    for each in kind.__mro__[1:-1]:
+        if {one.kind for one in found.values()} != {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+            break
+        own = vars(each).get("__init__")
+        if inspect.isfunction(own):
+            found = dict(list(inspect.signature(own).parameters.items())[1:])  # without self
+    return found

@@ -1,0 +1,56 @@
+"""The shapes that documentation and comments write beside the name of an argument."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+
+__all__ = ["documented_letters", "documented_shape"]
+
+_BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
+_BATCH = re.compile(r"b|n|bs|bsz|batch(?:_?size)?|[\w*]*\*\s*(?:b|batch(?:_?size)?)", re.I)
+_TOKENS = re.compile(r"[tls]|\w*(?:seq|len|time|tokens|nodes)\w*", re.I)
+_CALLS = ("forward", "__call__")
+_COMMENT = re.compile(r"#+(.*)")
+
+
+@cache
+def documented_shape(source: str, name: str) -> tuple[str, ...]:
+    """The names of the axes of an argument; none where nothing is written, or shapes of several numbers of axes.
+
+    Args:
+        source: the text of a class or a function, with its documentation and its comments.
+        name: of the argument, as in "`query` has shape `[seq_len, batch_size, d_model]`" or in "|query| = (B, 1, D)".
+    """
+    shape = r"[(\[]\s*([\w*]+(?:\s*(?:,|\u00d7|\bx\b)\s*[\w*]+)+)\s*,?\s*[)\]]"
+    stands = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w.(\[])[^\n()\[\]]{{0,80}}?{shape}")
+    for text in _told(source):
+        found = [tuple(_BETWEEN.split(each)) for each in stands.findall(text)]
+        if found:
+            return found[0] if len({len(each) for each in found}) == 1 else ()
+    return ()
+
+
+def documented_letters(source: str, name: str) -> str:
+    """The same with one letter an axis: b for samples, t for tokens, 1 for one, d for any other."""
+    return "".join(
+        "1" if each == "1" else "b" if _BATCH.fullmatch(each) else "t" if _TOKENS.fullmatch(each) else "d"
+        for each in documented_shape(source, name)
+    )
+
+
+def _told(source: str) -> Iterator[str]:
+    """What tells of arguments, the plainest first: the documentation of a call, that of a class, then all comments."""
+    text = textwrap.dedent(source)
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return
+    for kinds in (ast.FunctionDef, ast.ClassDef):
+        for each in ast.walk(tree):
+            if isinstance(each, kinds) and (each in tree.body or each.name in _CALLS):
+                yield ast.get_docstring(each) or ""
+    yield "\n".join(each for line in text.splitlines() for each in _COMMENT.findall(line))
