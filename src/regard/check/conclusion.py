@@ -15,8 +15,8 @@ from regard.check.diagnosis.verdict import findings_of
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.catalog import PROPERTIES
-from regard.check.properties.documented_axes import named_axes_differ, names_the_batch
 from regard.check.properties.finding import Finding
+from regard.check.properties.outputs.documented_axes import named_axes_differ, names_the_batch
 from regard.check.properties.smallest_input import smallest_input
 from regard.check.report import FoundMistake
 from regard.check.report.findings import Findings, Measurement

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.check.properties.masks import built_in_pattern
+from regard.check.properties.masks.patterns import built_in_pattern
 
 ONES = torch.ones(5, 5, dtype=torch.bool)
 BLOCKS = torch.block_diag(torch.ones(2, 2), torch.ones(3, 3)).bool()

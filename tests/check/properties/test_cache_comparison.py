@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.check.properties.cache_comparison import SAME, same_tensor
+from regard.check.properties.caches.comparison import SAME, same_tensor
 
 NAN, INF = torch.nan, torch.inf
 

@@ -6,7 +6,7 @@ import pytest
 from torch import Tensor
 
 from property_cases.token_cases import of_tokens_first, tokens_first_as_documented
-from regard.check.properties.documented_axes import documented_axes_findings
+from regard.check.properties.outputs.documented_axes import documented_axes_findings
 
 
 def documented(text: str) -> bool:

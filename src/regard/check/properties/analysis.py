@@ -8,43 +8,43 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from regard.check.properties.appended_values import is_of_values, with_appended_values
 from regard.check.properties.attention import attention_findings
-from regard.check.properties.cache_places import cache_place_findings
-from regard.check.properties.caches import cache_findings
-from regard.check.properties.call_effects import call_effect_findings
-from regard.check.properties.cancelled_queries import cancelled_query
-from regard.check.properties.crossed_masks import crossed_mask_findings
+from regard.check.properties.caches.places import cache_place_findings
+from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.designs import channel_gate, learned_memory, summarized_keys, through_summaries
 from regard.check.properties.documentation import name_and_documentation
-from regard.check.properties.documented_axes import documented_axes_findings
 from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
-from regard.check.properties.feed_forward import feed_forward_findings
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.key_arguments import key_argument_findings
 from regard.check.properties.kinds import kind_of
-from regard.check.properties.later_tokens import later_token_findings
-from regard.check.properties.mask_arguments import flag_findings, mask_argument_findings, shared_mask_findings
-from regard.check.properties.mixed_weights import GATED, MIXED
-from regard.check.properties.normalizers import normalizer_findings
-from regard.check.properties.norms import norm_findings
+from regard.check.properties.masks.arguments import flag_findings, mask_argument_findings, shared_mask_findings
+from regard.check.properties.masks.crossed import crossed_mask_findings
+from regard.check.properties.masks.key_arguments import key_argument_findings
+from regard.check.properties.masks.packed_sequences import packed_sequence_findings
+from regard.check.properties.masks.part_sizes import part_size_findings
+from regard.check.properties.masks.unread import unread_mask_findings
+from regard.check.properties.masks.windows import window_findings
+from regard.check.properties.modules.call_effects import call_effect_findings
+from regard.check.properties.modules.feed_forward import feed_forward_findings
+from regard.check.properties.modules.later_tokens import later_token_findings
+from regard.check.properties.modules.norms import norm_findings
+from regard.check.properties.modules.parameters import parameter_findings
+from regard.check.properties.modules.residuals import ACTIVATIONS, residual_findings
+from regard.check.properties.modules.surroundings import surrounding_findings
+from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
+from regard.check.properties.modules.unread_sequences import unread_sequence_findings
 from regard.check.properties.not_a_number import nan_findings
-from regard.check.properties.output_axes import output_axis_findings
-from regard.check.properties.packed_sequences import packed_sequence_findings
-from regard.check.properties.parameters import parameter_findings
-from regard.check.properties.part_sizes import part_size_findings
+from regard.check.properties.outputs.axes import output_axis_findings
+from regard.check.properties.outputs.documented_axes import documented_axes_findings
+from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.read_weights import BY_HAND, linear_findings, read_findings
-from regard.check.properties.residuals import ACTIVATIONS, residual_findings
-from regard.check.properties.surroundings import surrounding_findings
+from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
-from regard.check.properties.uncalled_methods import uncalled_method_findings
-from regard.check.properties.unread_masks import unread_mask_findings
-from regard.check.properties.unread_sequences import unread_sequence_findings
-from regard.check.properties.values_of_others import value_residual_findings
-from regard.check.properties.weights_alone import returned_weights, weights_alone
-from regard.check.properties.windows import window_findings
+from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
+from regard.check.properties.weights.mixed_weights import GATED, MIXED
+from regard.check.properties.weights.normalizers import normalizer_findings
+from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
 from regard.check.roles.local import are_tokens_mixed, are_tokens_summed, local_influence

@@ -6,23 +6,23 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from regard.check.properties.chosen_keys import chosen_key_findings
 from regard.check.properties.designs import averaged_heads, differential, subtracted_scores
 from regard.check.properties.documentation import documentation_of, name_and_documentation
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.learned_tables import documented_table_findings, table_head_findings
-from regard.check.properties.masks import mask_findings
-from regard.check.properties.mixed_weights import GATED, mixed_weights, of_the_softmax
-from regard.check.properties.norm_axes import norm_axis_findings
-from regard.check.properties.output import output_findings, projected_once
+from regard.check.properties.masks.chosen_keys import chosen_key_findings
+from regard.check.properties.masks.patterns import mask_findings
+from regard.check.properties.outputs.heads import output_findings, projected_once
 from regard.check.properties.positions import position_findings
 from regard.check.properties.read_weights import confirmed
-from regard.check.properties.relative_logits import relative_logit_findings
-from regard.check.properties.scales import scale_design
-from regard.check.properties.scores import fit_scores, score_findings
+from regard.check.properties.scores.formula import fit_scores, score_findings
+from regard.check.properties.scores.learned_tables import documented_table_findings, table_head_findings
+from regard.check.properties.scores.norm_axes import norm_axis_findings
+from regard.check.properties.scores.relative_logits import relative_logit_findings
+from regard.check.properties.scores.scales import scale_design
 from regard.check.properties.tokens import token_findings
-from regard.check.properties.weights import weight_findings
+from regard.check.properties.weights.mixed_weights import GATED, mixed_weights, of_the_softmax
+from regard.check.properties.weights.softmax import weight_findings
 from regard.check.target import Invocation
 
 __all__ = ["attention_findings"]

@@ -8,11 +8,11 @@ from typing import Any
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.later_division import later_division
-from regard.check.properties.masks import mask_findings
-from regard.check.properties.scores import fit_scores, score_findings
+from regard.check.properties.masks.patterns import mask_findings
+from regard.check.properties.scores.formula import fit_scores, score_findings
 from regard.check.properties.sums import query_numbers, sums_by
-from regard.check.properties.weights import weight_findings
+from regard.check.properties.weights.later_division import later_division
+from regard.check.properties.weights.softmax import weight_findings
 from regard.check.roles.influence import influence_of
 from regard.check.roles.instances import TaggedRun
 from regard.check.roles.reading import reader_of

@@ -1,0 +1,1 @@
+"""Caches: token by token gives what all tokens at once give."""

@@ -1,0 +1,100 @@
+"""Several new tokens at once through a cache that is right for one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torch import Tensor
+
+from regard.check.properties.caches.causes import cache_causes
+from regard.check.properties.caches.comparison import line_key, recorded
+from regard.check.properties.finding import Finding
+from regard.check.roles.influence import differs
+from regard.check.roles.instances import AttentionInstance
+from regard.check.target.cache_runs import CachedCall, masks_left_out
+from regard.check.target.cache_search import other_tokens
+from regard.check.trace.operation import Trace
+
+__all__ = ["hidden_past"]
+
+COPIES = frozenset({"_reshape_copy", "_unsafe_view", "clone", "contiguous"})
+"""Operations that a tensor may need in one shape and not in another."""
+
+
+def hidden_past(call: CachedCall, prefix: int, instances: list[AttentionInstance]) -> Iterator[Finding]:
+    """An old token that has no influence on one of several new tokens, because it is masked.
+
+    Code that is meant for one new token takes other steps with several, as a causal mask that is made for a prompt
+    alone, or makes no mask at all: then nothing is found. Nor is it where the caller may have to hand a mask over.
+
+    Args:
+        call: with its cache, right for one new token at a time.
+        prefix: how many tokens the first call is given.
+        instances: the attentions of the call without a cache.
+
+    Raises:
+        Failed: it raised.
+    """
+    if call.is_guessed or call.from_first or masks_left_out(call.invocation) or not instances:
+        return
+    one, several = (recorded(call, [(0, prefix), (prefix, end)]) for end in (prefix + 1, call.tokens))
+    if one.error or several.error or _steps(one) != _steps(several):
+        return
+    if not _are_all_there(several, instances, call.tokens):
+        return
+    hidden = _hidden(call, prefix)
+    if hidden is None:
+        return
+    old, new = hidden
+    message = (
+        f"of several new tokens at once {call.form.name}, token {new} does not read token {old}; "
+        "one new token at a time is right"
+    )
+    causes = list(cache_causes(call, new, prefix, instances, together=True))
+    found = [each for each in causes if each.property == "cache-order"]
+    found = found or [each for each in causes if each.property == "cache-mask"]
+    line = instances[0].sums_location
+    for each in found or [Finding("violation", "cache-mask", "mask", "an old token is hidden", line)]:
+        yield replace(each, message=f"{each.message}: {message}")
+
+
+def _steps(trace: Trace) -> set[object]:
+    """The operations that it took, each once."""
+    return {line_key(each) for each in trace if not each.is_view and each.name not in COPIES}
+
+
+def _are_all_there(trace: Trace, instances: list[AttentionInstance], tokens: int) -> bool:
+    """Whether the weights have a place for each token: none was dropped from the cache."""
+    keys = {line_key(each.operation) for instance in instances for each in instance.sums}
+    weights = [each.inputs[0].data.shape for each in trace if line_key(each) in keys]
+    return bool(weights) and all(tokens in shape for shape in weights)
+
+
+def _hidden(call: CachedCall, prefix: int) -> tuple[int, int] | None:
+    """The first old token and new token of which one has no influence on the other, though it has all at once."""
+    drawn = other_tokens(call.invocation)
+    parts, whole = _rows(call, prefix, {})
+    for old in range(prefix):
+        other: dict[str, Tensor] = {}
+        for stream in call.invocation.streams:
+            value = call.invocation.arguments[stream.argument].clone()
+            value.select(stream.token_axes[0], old).copy_(drawn[stream.argument].select(stream.token_axes[0], old))
+            other[stream.argument] = value
+        here, there = _rows(call, prefix, other)
+        for new in range(call.tokens - prefix):
+            moved = [bool(differs(each[new], its[new]).any()) for each, its in ((parts, here), (whole, there))]
+            if moved == [False, True]:
+                return old, prefix + new
+    return None
+
+
+def _rows(call: CachedCall, prefix: int, tokens: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The outputs of the new tokens, through the cache and all at once: (new tokens, ...)."""
+    new = call.tokens - prefix
+    invocation = replace(call.invocation, arguments={**call.invocation.arguments, **tokens})
+    other = replace(call, invocation=invocation)
+    *_, (result, _) = other.parts([(0, prefix), (prefix, call.tokens)])
+    part, whole = (invocation.outputs(each)[0].detach() for each in (result, other.whole(call.tokens)))
+    axes = [axis for axis in range(part.ndim) if (part.shape[axis], whole.shape[axis]) == (new, call.tokens)]
+    return part.movedim(axes[0], 0), whole.narrow(axes[0], prefix, new).movedim(axes[0], 0)

@@ -1,0 +1,324 @@
+"""Caches: token by token through a cache gives what all tokens at once give, and nothing is kept unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor
+
+from regard.check.properties.caches.causes import cache_causes, remembering_line
+from regard.check.properties.caches.chunks import hidden_past
+from regard.check.properties.caches.comparison import recorded
+from regard.check.properties.caches.places import kept_writes, overwritten, reads_of
+from regard.check.properties.finding import Finding
+from regard.check.roles.instances import AttentionInstance
+from regard.check.target import Invocation
+from regard.check.target.cache_forms import CacheForm, CacheNames, cache_forms, cache_names
+from regard.check.target.cache_runs import CachedCall, Part, masks_left_out
+from regard.check.target.cache_search import cached_calls, other_tokens
+from regard.check.target.errors import Failed
+from regard.check.target.names import call_meaning
+from regard.check.target.preparation import copied
+
+__all__ = ["cache_findings"]
+
+TOLERANCE = 1e-9
+"""Of the largest number of an output."""
+MIN_TOKENS = 3
+MAX_FORMS = 30
+"""Ways to hand a cache over that are tried."""
+SURE_OF_MASKS = frozenset({"cache-order", "cache-mask", "cache-places", "cache-values"})
+"""What tables of positions that were cut into parts cannot be the reason of."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Difference:
+    """Where parts part from the whole."""
+
+    token: int
+    gap: float
+    expected: float
+    found: float
+
+
+def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -> Iterator[Finding]:
+    """What is found of the cache of a call; nothing where it has none.
+
+    Args:
+        invocation: the call, which hands no cache over.
+        instances: the attentions in it.
+    """
+    names = cache_names(invocation)
+    if not names or invocation.arrays:
+        return
+    call = _of_one_sequence(invocation)
+    if call is None:
+        if names.is_certain:
+            yield _not_exercised(names, "it is called with several sequences")
+        return
+    if _is_random(call):
+        yield _not_exercised(names, "the same call gives another output with another seed")
+        return
+    yield from _unasked(call, names)
+    prefix = 2 if _num_tokens(call) > MIN_TOKENS else 1
+    failed: list[tuple[CachedCall, _Difference]] = []
+    for number, form in enumerate(cache_forms(call, names)):
+        if number == MAX_FORMS:
+            break
+        for cached in cached_calls(call, form, prefix):
+            try:
+                difference = _difference(cached, _one_by_one(prefix, cached.tokens))
+            except (Failed, RuntimeError, IndexError, ValueError):
+                continue
+            if difference is None:
+                yield from _held(cached, form, prefix, instances)
+                return
+            failed.append((cached, difference))
+    if not failed:
+        unread = _unread(call, names, prefix)
+        if unread is not None:
+            yield unread
+        elif names.is_certain:
+            yield _not_exercised(names, "it was not found out how it is handed over")
+        return
+    for cached, _ in failed:
+        told = {call_meaning(name) for name in call.arguments} & {"start", "positions"}
+        if told or cached.start or cached.position:
+            continue  # told that they are the first tokens, it would compute all of them anew
+        whole = replace(cached, from_first=True)
+        try:
+            if _difference(whole, _one_by_one(prefix, cached.tokens)) is None:
+                yield from _held(whole, whole.form, prefix, instances)
+                return
+        except (Failed, RuntimeError, IndexError, ValueError):
+            continue
+    with_mask = any(cached.mask is not None for cached, _ in failed)
+    yield from _differs(*failed[0], names, prefix, instances, with_mask=with_mask)
+
+
+def _unread(invocation: Invocation, names: CacheNames, prefix: int) -> Finding | None:
+    """A cache that a call writes the next token's keys into, told where this stands, and reads nothing from."""
+    if not names.attributes or not any(call_meaning(name) == "start" for name in invocation.arguments):
+        return None
+    cuts = [(0, prefix), (prefix, prefix + 1)]
+    call = CachedCall(invocation, CacheForm("", flags=dict.fromkeys(names.flags, True)))
+    try:
+        part = recorded(call, cuts)
+        difference = None if part.error else _difference(call, cuts)
+    except (Failed, RuntimeError, IndexError, ValueError):
+        return None
+    writes = kept_writes(part, len(part))
+    if difference is None or not writes:
+        return None
+    if any(reads_of(part, storage, several[0].index, len(part)) for storage, several in writes.items()):
+        return None
+    message = f"{names.attributes[0]} is written and never read: token {prefix} does not see the tokens before it"
+    return Finding("violation", "cache-places", "k", message, next(iter(writes.values()))[0].location)
+
+
+def _is_random(invocation: Invocation) -> bool:
+    """Whether its output depends on the seed, as with dropout that is always on."""
+    try:
+        one, other = (_first(invocation, invocation.run(seed=seed)) for seed in (0, 1))
+    except (Failed, IndexError):
+        return True
+    return one.shape != other.shape or _gap(one, other) > 0.0
+
+
+def _num_tokens(invocation: Invocation) -> int:
+    stream = invocation.streams[0]
+    return int(invocation.arguments[stream.argument].shape[stream.token_axes[0]])
+
+
+def _of_one_sequence(invocation: Invocation) -> Invocation | None:
+    """The call, of the same tokens as queries, keys and values; None where there are several sequences."""
+    streams = invocation.streams
+    if not streams or any(len(each.token_axes) != 1 for each in streams) or _num_tokens(invocation) < MIN_TOKENS:
+        return None
+    if len(streams) == 1:
+        return invocation if streams[0].role in ("x", "ids", "q") else None
+    if not {each.role for each in streams} <= {"q", "k", "v", "x", "context"}:
+        return None
+    first = streams[0]
+    tokens = invocation.arguments[first.argument]
+    for each in streams[1:]:
+        other = invocation.arguments[each.argument]
+        if each.token_axes != first.token_axes or other.ndim != tokens.ndim or other.shape[-1] != tokens.shape[-1]:
+            return None
+    same = {each.argument: tokens for each in streams}
+    call = replace(invocation, arguments={**invocation.arguments, **same})
+    try:
+        call.run()
+    except Failed:
+        return None
+    return call
+
+
+def _reads_another(invocation: Invocation) -> bool:
+    """Whether it has a context, which need not be the sequence itself."""
+    return any(each.role == "context" for each in invocation.streams)
+
+
+def _one_by_one(prefix: int, tokens: int) -> list[Part]:
+    """The first tokens together, then each by itself."""
+    return [(0, prefix), *pairwise(range(prefix, tokens + 1))]
+
+
+def _difference(call: CachedCall, cuts: list[Part]) -> _Difference | None:
+    """The first token of which parts give another output than the whole.
+
+    Raises:
+        Failed: it raised, or the outputs have no axis of tokens in common.
+    """
+    for (first, end), (result, _) in zip(cuts, call.parts(cuts), strict=True):
+        part = _first(call.invocation, result)
+        whole = _first(call.invocation, call.whole(end))
+        rows = _rows(whole, part, first, end)
+        gap = (rows - part).abs()
+        worst = float(gap.max())
+        if not worst <= TOLERANCE * max(1.0, float(whole.abs().max())):
+            at = int(gap.flatten().argmax())
+            return _Difference(
+                _token(gap, whole, first), worst, float(rows.flatten()[at].real), float(part.flatten()[at].real)
+            )
+    return None
+
+
+def _rows(whole: Tensor, part: Tensor, first: int, end: int) -> Tensor:
+    """Of the whole's output, the tokens of a part."""
+    if whole.shape == part.shape:
+        return whole
+    axes = [axis for axis, sizes in enumerate(zip(whole.shape, part.shape, strict=False)) if sizes[0] != sizes[1]]
+    if whole.ndim != part.ndim or len(axes) != 1:
+        raise Failed("the outputs of a part and of the whole do not fit")
+    (axis,) = axes
+    if (whole.shape[axis], part.shape[axis]) != (end, end - first):
+        raise Failed("the outputs of a part and of the whole do not fit")
+    return whole.narrow(axis, first, end - first)
+
+
+def _token(gap: Tensor, whole: Tensor, first: int) -> int:
+    """The first token that differs."""
+    axes = [axis for axis, sizes in enumerate(zip(whole.shape, gap.shape, strict=True)) if sizes[0] != sizes[1]]
+    if not axes:
+        return first
+    rows = gap.movedim(axes[0], 0).flatten(1).amax(1) > TOLERANCE * max(1.0, float(whole.abs().max()))
+    return first + int(rows.nonzero()[0])
+
+
+def _is_causal(call: CachedCall) -> bool:
+    """Whether the first tokens give the same with the later ones after them as without."""
+    whole = _first(call.invocation, call.whole(call.tokens))
+    for end in range(1, call.tokens):
+        first = _first(call.invocation, call.whole(end))
+        if first.ndim != whole.ndim:
+            return False
+        axes = [axis for axis in range(whole.ndim) if whole.shape[axis] != first.shape[axis]]
+        if len(axes) != 1 or (whole.shape[axes[0]], first.shape[axes[0]]) != (call.tokens, end):
+            return False  # the output of one token alone does not say
+        if _gap(whole.narrow(axes[0], 0, end), first) > TOLERANCE * max(1.0, float(whole.abs().max())):
+            return False
+    return True
+
+
+def _first(invocation: Invocation, result: Any) -> Tensor:
+    """The first tensor of a result: the output."""
+    return invocation.outputs(result)[0].detach()
+
+
+def _gap(one: Tensor, other: Tensor) -> float:
+    return float((one - other).abs().max())
+
+
+def _held(call: CachedCall, form: CacheForm, prefix: int, instances: list[AttentionInstance]) -> Iterator[Finding]:
+    message = f"token by token {form.name} equals all at once"
+    yield Finding("holds", "cache-equals-whole", "output", message)
+    try:
+        causal = _is_causal(call)
+        several = _difference(call, [(0, prefix), (prefix, call.tokens)])
+    except (Failed, RuntimeError, IndexError, ValueError):
+        return
+    if causal and several is not None:
+        message = (
+            f"{form.name} one new token at a time is right; of several new tokens at once, token "
+            f"{several.token} differs by up to {several.gap:.2g} from all at once"
+        )
+        try:
+            hidden = list(hidden_past(call, prefix, instances))
+        except (Failed, RuntimeError, IndexError, ValueError):
+            hidden = []
+        if hidden:
+            yield from hidden
+            return
+        yield Finding("note", "cache-chunks", "output", message)
+
+
+def _differs(
+    call: CachedCall,
+    difference: _Difference,
+    names: CacheNames,
+    prefix: int,
+    instances: list[AttentionInstance],
+    *,
+    with_mask: bool,
+) -> Iterator[Finding]:
+    """What is wrong where the cache was handed over as its code hands it over."""
+    try:
+        causal = _is_causal(call)
+    except (Failed, RuntimeError, IndexError, ValueError):
+        causal = False
+    if _reads_another(call.invocation):
+        yield _not_exercised(names, "it is called with several sequences")
+        return
+    if not causal:
+        yield _not_exercised(names, "without a causal mask of its own, token by token need not equal all at once")
+        return
+    numbers = (
+        f"token by token {call.form.name}, the output of token {difference.token} differs by up to "
+        f"{difference.gap:.2g} from all at once (expected {difference.expected:.4g}, found {difference.found:.4g})"
+    )
+    first, second = [(0, prefix)], [(0, prefix), (prefix, prefix + 1)]
+    lost = overwritten(recorded(call, first), recorded(call, second), prefix)
+    found = list(cache_causes(call, difference.token, prefix, instances)) if lost is None else [lost]
+    unsure = call.is_guessed or bool(masks_left_out(call.invocation))
+    if call.is_guessed:
+        found = [each for each in found if each.property in SURE_OF_MASKS]
+    if masks_left_out(call.invocation) and not with_mask:  # its caller may have to hand over the mask of a part
+        found = [each for each in found if each.property != "cache-mask"]
+    if not found and unsure:
+        yield _not_exercised(names, "it was not found out which positions and masks a part of the tokens needs")
+        return
+    if not found:
+        line = instances[0].scores_location if instances else None
+        yield Finding("violation", "cache-equals-whole", "output", numbers, line)
+    for each in found:
+        yield replace(each, message=f"{each.message}: {numbers}")
+
+
+def _unasked(invocation: Invocation, names: CacheNames) -> Iterator[Finding]:
+    """Whether a call, without having been told to, depends on the one before."""
+    try:
+        alone = _first(invocation, invocation.run())
+        target = copied(invocation.target)
+        invocation.run({**invocation.arguments, **other_tokens(invocation)}, target=target)
+        after = _first(invocation, invocation.run(target=target))
+    except (Failed, IndexError):
+        return
+    if alone.shape == after.shape and _gap(alone, after) <= TOLERANCE * max(1.0, float(alone.abs().max())):
+        return
+    kept = ", ".join(names.attributes) or "something"
+    if names.is_reset and not names.flags:
+        message = f"every call goes on from the one before until it is cleared: {kept} is kept"
+        yield Finding("note", "cache-always", "call", message)
+        return
+    gap = f" by up to {_gap(alone, after):.2g}" if alone.shape == after.shape else ""
+    off = f", though {names.flags[0]} is off" if names.flags else ""
+    message = f"the output of a call changes{gap} with the call before it{off}: {kept} is kept"
+    yield Finding("violation", "cache-unasked", "call", message, remembering_line(invocation))
+
+
+def _not_exercised(names: CacheNames, why: str) -> Finding:
+    return Finding("note", "cache-open", "output", f"cache {names.text}: not exercised: {why}")

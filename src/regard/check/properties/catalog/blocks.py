@@ -1,0 +1,59 @@
+"""The properties of a block: of the sums around its attention."""
+
+from __future__ import annotations
+
+from regard.check.properties.catalog.property import Property
+
+__all__ = ["BLOCKS"]
+
+BLOCKS = (
+    Property(
+        "residual-once",
+        "block",
+        "the input of a block is added to its output once",
+        "The input outweighs what the block computes, more in each layer.",
+        "x = x + self.attention(self.norm(x))",
+    ),
+    Property(
+        "residual-added",
+        "block",
+        "the input of a block is added to what the block computes, not subtracted from it",
+        "A token's own vector changes its sign in each layer: no identity leads through the network.",
+        "x = x + self.attention(self.norm(x))",
+    ),
+    Property(
+        "residual-of-the-input",
+        "block",
+        "what a block computes is added to its input",
+        "A token loses its own vector, and gradients have no way around the block.",
+        "x = x + self.attention(self.norm(x))",
+    ),
+    Property(
+        "residual-of-the-sum",
+        "block",
+        "the feed-forward network's output is added to the sum that it reads",
+        "The attention's output goes into the feed-forward network alone: the stream forgets what was attended to.",
+        "return y + self.mlp(self.norm(y))  # where y = x + self.attention(x)",
+    ),
+    Property(
+        "residual-before-norm",
+        "block",
+        "the residual of a pre-norm block is the vector before the norm",
+        "The stream is normalized in every block, which pre-norm avoids.",
+        "h = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)  # not x.mul_(...): the residual is x",
+    ),
+    Property(
+        "norm-normalizes",
+        "block",
+        "a norm returns the same for a vector and its multiples, and grows with no vector's mean",
+        "The stream grows or vanishes from layer to layer.",
+        "return gain * (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True) + bias",
+    ),
+    Property(
+        "feed-forward-bends",
+        "block",
+        "between the two matrices of a feed-forward network stands an activation",
+        "Two matrices in a row are one: the network is wide in vain.",
+        "return self.w_2(torch.relu(self.w_1(x)))",
+    ),
+)

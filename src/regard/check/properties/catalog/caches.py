@@ -1,0 +1,66 @@
+"""What properties say of caches."""
+
+from __future__ import annotations
+
+from regard.check.properties.catalog.property import Property
+
+__all__ = ["CACHES"]
+
+CACHES = (
+    Property(
+        "cache-equals-whole",
+        "output",
+        "token by token through a cache gives what all tokens at once give",
+        "What is generated is not what was trained.",
+        "k, v = torch.cat((past_k, k), -2), torch.cat((past_v, v), -2)  # positions and mask go on behind them",
+    ),
+    Property(
+        "cache-places",
+        "k",
+        "cached keys and values are read from the places that they were written to",
+        "Some tokens are never read, or places are read that hold none.",
+        "k = self.cache_k[:B, : n + T]  # after self.cache_k[:B, n : n + T] = k; n: the tokens in the cache",
+    ),
+    Property(
+        "cache-positions",
+        "positions",
+        "positions go on where the cache ends",
+        "Every new token stands at the beginning of the text.",
+        "positions = torch.arange(n, n + T)  # n = past_k.size(-2): the tokens in the cache",
+    ),
+    Property(
+        "cache-rotation",
+        "positions",
+        "a cached key keeps the position of its token",
+        "Cached tokens stand elsewhere than they did.",
+        "k = torch.cat((past_k, rotate(k, positions)), -2)  # rotated once, before it is cached",
+    ),
+    Property(
+        "cache-mask",
+        "masked",
+        "a new token sees the cached keys that it sees all at once",
+        "What was read before is forgotten, or what comes later is seen.",
+        "mask = torch.ones(T, n + T).triu(n + 1).bool()  # n = past_k.size(-2): the diagonal moves with the cache",
+    ),
+    Property(
+        "cache-order",
+        "k",
+        "cached keys and values come before the new ones, in the order of their tokens",
+        "Keys get the positions, the masks or the values of others.",
+        "k, v = torch.cat((past_k, k), -2), torch.cat((past_v, v), -2)  # past first, in both",
+    ),
+    Property(
+        "cache-values",
+        "v",
+        "a cached key has the value of its token",
+        "What is read is not what was found.",
+        "k, v = torch.cat((past_k, k), -2), torch.cat((past_v, v), -2)  # both are cached",
+    ),
+    Property(
+        "cache-unasked",
+        "call",
+        "a call that is not given a cache does not depend on the call before",
+        "Texts are mixed.",
+        "past = None if not use_cache else past  # what is kept is read and written only where it is asked for",
+    ),
+)

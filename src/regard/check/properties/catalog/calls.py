@@ -1,0 +1,31 @@
+"""What properties say of calls of a module."""
+
+from __future__ import annotations
+
+from regard.check.properties.catalog.property import Property
+
+__all__ = ["CALLS"]
+
+CALLS = (
+    Property(
+        "stays-in-eval",
+        "call",
+        "a call leaves train() and eval() as they are",
+        "Dropout is on where a model is evaluated and used.",
+        "x = F.dropout(x, self.p, training=self.training)  # read: only train() and eval() set it",
+    ),
+    Property(
+        "parameters-kept",
+        "q",
+        "the parameters of a module are made once, by its constructor",
+        "Every call computes with other random numbers, and no optimizer learns them.",
+        "self.w_q = nn.Linear(d_model, d_model)  # in __init__, not in forward",
+    ),
+    Property(
+        "parameters-used",
+        "q",
+        "every parameter that a module constructs is read",
+        "What it should do is not done, and it never learns.",
+        "q = self.q_norm(self.w_q(x))  # and not only in __init__",
+    ),
+)

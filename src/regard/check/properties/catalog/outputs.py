@@ -1,0 +1,45 @@
+"""What properties say of the output: how heads are joined and projected."""
+
+from __future__ import annotations
+
+from regard.check.properties.catalog.property import Property
+
+__all__ = ["OUTPUTS"]
+
+OUTPUTS = (
+    Property(
+        "output-of-the-token",
+        "heads",
+        "what a query reads goes to the output of its token",
+        "Positions are shuffled.",
+        "out = out.transpose(1, 2).reshape(B, T, H * D)",
+    ),
+    Property(
+        "output-of-the-head",
+        "heads",
+        "heads are returned in their order",
+        "Heads are exchanged.",
+        "out = out.transpose(1, 2).reshape(B, T, H * D)",
+    ),
+    Property(
+        "projected-once",
+        "projected",
+        "the output is projected once",
+        "It is not what was trained.",
+        "return self.out_proj(heads)",
+    ),
+    Property(
+        "heads-in-output",
+        "heads",
+        "every head reaches the output",
+        "Heads are computed in vain.",
+        "out = torch.cat(heads, dim=-1)  # or out.transpose(1, 2).reshape(B, T, H * D)",
+    ),
+    Property(
+        "output-axes",
+        "heads",
+        "the output has the samples and the tokens of the input, along the same axes",
+        "What comes next takes heads for samples or for tokens, or tokens for channels.",
+        "return self.out_proj(torch.cat(heads, dim=-1))  # (batch, tokens, width), as x",
+    ),
+)

@@ -1,0 +1,52 @@
+"""The properties of positions that are rotated or looked up."""
+
+from __future__ import annotations
+
+from regard.check.properties.catalog.property import Property
+
+__all__ = ["POSITIONS"]
+
+POSITIONS = (
+    Property(
+        "values-without-positions",
+        "positions",
+        "values hold no position",
+        "What is read depends on where it stands.",
+        "q, k = rotate(q, positions), rotate(k, positions)  # and not v",
+    ),
+    Property(
+        "positions-relative",
+        "positions",
+        "rotary positions leave a score that depends on the distance alone",
+        "The same two words score differently elsewhere in the text.",
+        "q, k = rotate(q, positions), rotate(k, positions)  # both by the same angles",
+    ),
+    Property(
+        "logits-of-the-query",
+        "positions",
+        "the learned vector of a distance is multiplied by the score's own query or key",
+        "A score takes what another token asks: what is near counts as far.",
+        "x = F.pad(x, (1, 0)).view(B, H, S + 1, T)[:, :, 1:].view(B, H, T, S)  # less the first row, not the last",
+    ),
+    Property(
+        "vector-of-each-distance",
+        "positions",
+        "where there are as many learned vectors as distances, each distance has its own",
+        "A distance scores as if it had no position, and all others take the vector of the one beside them.",
+        "x = F.pad(x, (1, 0)).view(B, H, T + 1, T)[:, :, 1:]  # padded in front: hidden keys take the zeros",
+    ),
+    Property(
+        "rotation-keeps-lengths",
+        "positions",
+        "rotary positions keep the lengths of queries and keys",
+        "Scores grow and shrink with the position.",
+        "q * cos + rotate_half(q) * sin  # rotate_half: torch.cat((-q2, q1), -1)",
+    ),
+    Property(
+        "positions-by-token",
+        "positions",
+        "the angle of a rotation is its token's",
+        "The model has no positions.",
+        "angles = positions[:, None] * frequencies  # along the tokens, not along the heads",
+    ),
+)

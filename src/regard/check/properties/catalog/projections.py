@@ -1,0 +1,94 @@
+"""The properties of queries, keys and values: what each is made of."""
+
+from __future__ import annotations
+
+from regard.check.properties.catalog.property import Property
+
+__all__ = ["PROJECTIONS"]
+
+PROJECTIONS = (
+    Property(
+        "query-of-one-token",
+        "q",
+        "a query is made of one token",
+        "A position's question holds other positions: masks no longer hide them.",
+        "q = self.w_q(x)  # one matrix for every token: nothing that runs over tokens",
+    ),
+    Property(
+        "key-of-one-token",
+        "k",
+        "a key is made of one token",
+        "What is attended to is a mixture of positions: masks no longer hide them.",
+        "k = self.w_k(x)  # one matrix for every token: nothing that runs over tokens",
+    ),
+    Property(
+        "value-of-one-token",
+        "v",
+        "a value is made of one token",
+        "What is read is a mixture of positions: masks no longer hide them.",
+        "v = self.w_v(x)  # one matrix for every token: nothing that runs over tokens",
+    ),
+    Property(
+        "values-summed",
+        "output",
+        "the values of all keys are summed, each times its weight",
+        "Nothing is read from another token.",
+        'torch.einsum("bhqk,bhkd->bhqd", weights, v)  # two letters: queries and keys are two axes',
+    ),
+    Property(
+        "query-in-the-weights",
+        "scores",
+        "the weights of a query depend on the query",
+        "Every query reads the same: whatever it asks, the keys alone decide.",
+        "scores = self.v(torch.tanh(self.w_q(q) + self.w_k(k)))  # the tanh around the sum",
+    ),
+    Property(
+        "samples-alike",
+        "positions",
+        "a sample's output does not depend on its place in the batch",
+        "The model learns the order of the batch; positions are counted over the wrong axis.",
+        "positions = torch.arange(x.size(1))",
+    ),
+    Property(
+        "positions-without-effect",
+        "positions",
+        "positions that are computed have an effect",
+        "The same words in another order give the same output.",
+        "x = self.tokens(ids) + self.positions(torch.arange(ids.size(1)))",
+    ),
+    Property(
+        "projection-used",
+        "projected",
+        "every projection of the module is used",
+        "Its weights never learn, and what they should do is not done.",
+        "return self.out(heads)",
+    ),
+    Property(
+        "context-read",
+        "k",
+        "a second sequence that has to be handed over is read",
+        "The decoder gets nothing from the encoder: it is a language model.",
+        "k, v = self.k(memory), self.v(memory)",
+    ),
+    Property(
+        "norm-used",
+        "k",
+        "queries and keys, or the parts of a block, each have the norm that was made for them",
+        "What has no norm, or shares one, is not what the other norm was made for, and that one never learns.",
+        "q, k = self.q_norm(q), self.k_norm(k)",
+    ),
+    Property(
+        "norm-over-channels",
+        "q",
+        "the norm of a query or key runs over the channels of its head, or of all heads",
+        "Heads change one another, and queries and keys keep lengths of their own.",
+        "q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)  # by default it runs over axis 1",
+    ),
+    Property(
+        "gradient",
+        "output",
+        "every parameter that changes the output has a gradient",
+        "It keeps the numbers that it began with.",
+        "v = self.v(x)  # without .detach(), .data or torch.no_grad()",
+    ),
+)

@@ -1,0 +1,87 @@
+"""The properties of weights: those of a softmax over the keys of a query."""
+
+from __future__ import annotations
+
+from regard.check.properties.catalog.property import Property
+
+__all__ = ["WEIGHTS"]
+
+WEIGHTS = (
+    Property(
+        "weights-are-numbers",
+        "weights",
+        "weights are numbers",
+        "The output is NaN.",
+        "scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf)  # each query sees itself",
+    ),
+    Property(
+        "weights-not-negative",
+        "weights",
+        "weights are not negative",
+        "Values are subtracted.",
+        "weights = scores.softmax(dim=-1)",
+    ),
+    Property(
+        "weights-sum-to-one",
+        "weights",
+        "the weights of a query sum to 1",
+        "The output grows with the length.",
+        "weights = scores.softmax(dim=-1)  # masked before it, not after",
+    ),
+    Property(
+        "softmax-over-keys",
+        "weights",
+        "the softmax runs over the keys of a query",
+        "Queries compete for keys, and a later token changes an earlier one.",
+        "weights = scores.softmax(dim=-1)",
+    ),
+    Property(
+        "softmax-of-scores",
+        "weights",
+        "a softmax is taken of scores, not of weights that a softmax has made of them",
+        "All keys have almost the same weight, and hidden ones have some.",
+        "weights = scores.softmax(dim=-1)  # once",
+    ),
+    Property(
+        "weights-kept",
+        "weights",
+        "the softmax is the last step before the values",
+        "The output is scaled.",
+        "out = scores.softmax(dim=-1) @ v  # masks and scale come before the softmax",
+    ),
+    Property(
+        "softmax-maximum",
+        "weights",
+        "the maximum that is subtracted in a softmax is that of the query's scores",
+        "It does not cancel: keys that any query looks for lose weight with all queries.",
+        "scores = scores - scores.max(axis=-1, keepdims=True)  # over the keys, as the sum",
+    ),
+    Property(
+        "softmaxes-subtracted",
+        "weights",
+        "differential attention subtracts weights, each of a softmax of its own",
+        "It is one softmax of other scores: noise that both have in common does not cancel.",
+        "weights = s1.softmax(dim=-1) - lam * s2.softmax(dim=-1)",
+    ),
+    Property(
+        "keys-over-the-tokens",
+        "weights",
+        "in linear attention whose queries are a softmax over their channels, keys are one over the tokens",
+        "The output grows with the number of tokens.",
+        "q, k = q.softmax(dim=-1), k.softmax(dim=-2)  # (..., tokens, channels): so the weights of a query sum to 1",
+    ),
+    Property(
+        "parts-merged",
+        "weights",
+        "parts of the keys that have a softmax each are merged by the sums of their exponentials",
+        "What is read depends on where the keys were cut.",
+        "out = torch.lerp(out, part, torch.sigmoid(part_lse - lse))  # lse: the logarithm of the sum of exponentials",
+    ),
+    Property(
+        "sink-score",
+        "weights",
+        "the score of a sink is a number of its own",
+        "A query whose scores are all low reads as much as any other: the sink takes nothing away from it.",
+        "p = e / (e.sum(-1, keepdim=True) + (-m).exp())  # m: the maximum that was taken out of e = (s - m).exp()",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Masks: who may attend to whom, by the code itself and by every form of argument that hands a mask over."""

@@ -1,0 +1,89 @@
+"""What the documentation says that 1 in a mask means, and what the code takes it for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from regard.check.properties.documentation import comments_of, documentation_of, mask_meaning
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks.outcome import MaskOutcome
+from regard.check.target import Invocation
+from regard.check.target.signature import source_of
+
+__all__ = ["documented_forms", "documented_mask_findings", "takes_causal_masks_alone"]
+
+OF_ALLOWED, OF_BLOCKED = ("allowed", "keep", "keep, whole"), ("blocked", "block", "block, whole")
+"""Forms in which True or 1 means one or the other."""
+_NAMES = {
+    "allowed": re.compile(r"(?:^|_)(?:present|presence|exists?|valid|keep|kept|visible|allowed|permitted)(?:_|$)"),
+    "blocked": re.compile(r"(?:^|_)(?:is_pad|is_padding|padded|blocked|hidden|ignored)(?:_|$)"),
+}
+"""Names that say themselves what True means. That of a padding mask does not: it is written in either way."""
+_CAUSAL_ALONE = re.compile(
+    r"\bonly (?:works|defined|valid|correct|supported|meant)?\s*(?:with|for|takes)?\s*(?:a )?causal masks?\b", re.I
+)
+_NEGATED = re.compile(r"(?:^|_)(?:not|non|no|un)_")
+
+
+def _asks_for_axes(invocation: Invocation, name: str) -> bool:
+    """Whether the code tells masks apart by their number of axes."""
+    asked = rf"\b{re.escape(name)}\.(?:ndim|dim\(\))|len\({re.escape(name)}\.(?:shape|size\(\))\)"
+    return re.search(asked, source_of(invocation.target)) is not None
+
+
+def takes_causal_masks_alone(invocation: Invocation) -> bool:
+    """Whether the documentation or a comment says that the code is meant for causal masks and for no others."""
+    target = invocation.target
+    return any(_CAUSAL_ALONE.search(each) for each in (documentation_of(target), *comments_of(target)))
+
+
+def documented_forms(invocation: Invocation, name: str) -> tuple[str, ...]:
+    """The forms of a mask that the documentation means; empty where it says nothing."""
+    return {"allowed": OF_ALLOWED, "blocked": OF_BLOCKED}.get(_meaning(invocation, name) or "", ())
+
+
+def documented_mask_findings(
+    invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, outcomes: Sequence[MaskOutcome], name: str
+) -> Iterator[Finding]:
+    """A mask that is read in another way than the documentation says.
+
+    Args:
+        invocation: the call.
+        evidence: its attention.
+        outcome: of the mask that hides what it blocks.
+        outcomes: of all masks that were tried: those that the documentation means were tried first.
+        name: the argument.
+    """
+    meaning = _meaning(invocation, name)
+    if meaning is None:
+        return
+    of_name = _documented(invocation, name) is None
+    meant, others = (OF_ALLOWED, OF_BLOCKED) if meaning == "allowed" else (OF_BLOCKED, OF_ALLOWED)
+    said = f"its {'name' if of_name else 'documentation'} says that 1 in {name} means {meaning}"
+    if outcome.form in others:
+        message = f"{said}; the code takes it for {'blocked' if meaning == 'allowed' else 'allowed'}"
+    elif (
+        outcome.form == "added"
+        and _documented(invocation, name, of_one=True) == meaning
+        and not _asks_for_axes(invocation, name)
+        and any(each.form in meant and bool(each.leaks.any()) for each in outcomes)
+    ):
+        message = f"{said}; the code adds it to the scores: it hides no key"
+    else:
+        return
+    yield Finding("violation", "mask-as-documented", "mask", message, evidence.base.instance.scores_location)
+
+
+def _meaning(invocation: Invocation, name: str) -> str | None:
+    """What 1 means by the documentation; where that says nothing, by the name."""
+    documented = _documented(invocation, name)
+    if documented is not None or _NEGATED.search(name.lower()):
+        return documented
+    meant = [meaning for meaning, names in _NAMES.items() if names.search(name.lower())]
+    return meant[0] if len(meant) == 1 else None
+
+
+def _documented(invocation: Invocation, name: str, *, of_one: bool = False) -> str | None:
+    text = documentation_of(invocation.target)
+    return mask_meaning(text, name, is_only=len(invocation.masks) == 1, of_one=of_one)

@@ -1,0 +1,95 @@
+"""Lengths and documents that are handed over: keys of padding, or of another text, have no weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks.arguments import kept, own_mask_lost, violated
+from regard.check.properties.masks.masked_weights import masked_weights
+from regard.check.properties.masks.memory import mask_memory_findings
+from regard.check.properties.masks.outcome import MaskOutcome
+from regard.check.properties.saturation import ZERO_WEIGHT
+from regard.check.roles.influence import record_invocation
+from regard.check.target import Invocation
+
+__all__ = ["key_argument_findings"]
+
+
+def key_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
+    """What is hidden by arguments that say how many keys there are, or of which text each token is."""
+    table = evidence.base
+    sample, query, key = table.query.sample.clamp(min=0), table.query.token, table.key.token
+    samples, keys = int(sample.max()) + 1, int(key.max()) + 1
+    if keys < 3:
+        return
+    for name in invocation.lengths if samples > 1 else ():
+        lengths = torch.arange(samples) % (keys - 1) + 1
+        whole, allowed = torch.full((samples,), keys), key < lengths[sample]
+        of_itself = torch.equal(table.query.stream, table.key.stream)
+        judged = query < lengths[sample] if of_itself else torch.ones_like(allowed)
+        says = "hides the keys of padding"
+        yield from _judged(invocation, evidence, name, (lengths, whole), (allowed, judged), says)
+    for name in invocation.documents:
+        texts = (torch.arange(keys)[None, :] > torch.arange(samples)[:, None] % (keys - 1)).long()
+        same = texts[sample, query.clamp(max=keys - 1)] == texts[sample, key]
+        if invocation.arguments[name].ndim < 2:  # of one sequence
+            texts = texts[0]
+        one = torch.zeros_like(texts)
+        says, judged = "keeps the texts of a row apart", torch.ones_like(same)
+        one_way = _one_way(invocation, evidence, name, texts, same)
+        if one_way is not None:
+            yield one_way
+            continue
+        yield from _judged(invocation, evidence, name, (texts, one), (same, judged), says)
+
+
+def _one_way(invocation: Invocation, evidence: Evidence, name: str, texts: Tensor, same: Tensor) -> Finding | None:
+    """What is found where later texts see earlier ones, unless the numbers of the texts fall."""
+    table, line = evidence.base, evidence.base.instance.scores_location
+    rising, falling, one = (
+        masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: value}))
+        for value in (texts, 1 - texts, torch.zeros_like(texts))
+    )
+    if rising is None or falling is None or one is None or not torch.equal(rising, one):
+        return None
+    leaks = ~same & (rising > ZERO_WEIGHT)
+    if torch.equal(falling, one) or not bool(leaks.any()) or bool((leaks & (falling > ZERO_WEIGHT)).any()):
+        return None
+    at = int(leaks.nonzero()[0])
+    message = (
+        f"query {int(table.query.token[at])} of the second text in {name} sees key {int(table.key.token[at])} of the "
+        f"first with weight {float(rising[at]):.3g}; it does not where the numbers of the texts fall: they are "
+        "compared by size"
+    )
+    return Finding("violation", "mask-argument", "mask", message, line)
+
+
+def _judged(
+    invocation: Invocation,
+    evidence: Evidence,
+    name: str,
+    values: tuple[Tensor, Tensor],
+    wanted: tuple[Tensor, Tensor],
+    says: str,
+) -> Iterator[Finding]:
+    """What a value does, beside one that hides nothing; wanted: what it allows, and which scores are judged."""
+    weight, free = (
+        masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: value}))
+        for value in values
+    )
+    if weight is None or free is None:
+        yield Finding("open", "mask-open", "mask", f"{name}: not exercised")
+        return
+    allowed, judged = wanted[0] & (free > ZERO_WEIGHT), wanted[1]
+    outcome = MaskOutcome("", "", values[0], free, weight, allowed, ~(weight.abs() > ZERO_WEIGHT), judged)
+    if not outcome.exact or torch.equal(weight, free):
+        yield from violated(evidence, [outcome], name)
+        return
+    yield from kept(evidence, outcome, name)
+    yield from own_mask_lost(evidence, outcome, name)
+    yield from mask_memory_findings(invocation, name, values[1], values[0])
+    yield Finding("holds", "mask-form", "mask", f"{name} {says}")

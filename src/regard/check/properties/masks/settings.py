@@ -1,0 +1,113 @@
+"""Masks without effect that a setting of the module explains: a setting chose another mask, or none."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch import nn
+
+from regard.check.properties.finding import Finding
+from regard.check.target import Invocation
+from regard.check.target.signature import source_of
+
+__all__ = ["not_chosen", "switched_off"]
+
+
+def switched_off(invocation: Invocation, name: str) -> Finding | None:
+    """That a mask is not read, as an argument of the constructor that is named after masks is False; None elsewhere.
+
+    Any other setting says nothing of masks: code that reads a mask of padding where it is causal alone drops it.
+
+    Args:
+        invocation: the call.
+        name: of its mask.
+    """
+    if (tree := _forward_of(invocation)) is None:
+        return None
+    target = invocation.target
+    told = set(inspect.signature(type(target).__init__).parameters)
+    switches = {each for each in told if "mask" in each.lower() and getattr(target, each, None) is False}
+    behind = {id(each) for node in ast.walk(tree) for each in _names_read(_behind(node, switches))}
+    reads = _reads_of(name, tree)
+    if not reads or not reads <= behind:
+        return None
+    switch = ", ".join(sorted(switches))
+    return Finding("open", "mask-switch", "mask", f"{name} is not read, as {switch}=False says: not exercised")
+
+
+def not_chosen(invocation: Invocation, name: str) -> Finding | None:
+    """That a mask without effect is read on one side of a question alone, and another mask on the other; else None.
+
+    The question is one of the module's settings, as in `mask = local if self.kind == "local" else whole`.
+
+    Args:
+        invocation: the call.
+        name: of its mask.
+    """
+    if (tree := _forward_of(invocation)) is None:
+        return None
+    reads = _reads_of(name, tree)
+    for each in ast.walk(tree):
+        if not isinstance(each, ast.If | ast.IfExp) or not _is_of_a_setting(each.test):
+            continue
+        sides = [side if isinstance(side, list) else [side] for side in (each.body, each.orelse)]
+        for mine, other in (sides, sides[::-1]):
+            others = {one.id for one in _names_read(other)} & set(invocation.masks) - {name}
+            if others and reads and reads <= {id(one) for one in _names_read(mine)}:
+                asked = ast.unparse(each.test)
+                message = f"{name} is not read: {asked} chooses {', '.join(sorted(others))}; {name} was not exercised"
+                return Finding("open", "mask-open", "mask", message)
+    return None
+
+
+def _forward_of(invocation: Invocation) -> ast.Module | None:
+    """The code of a module's forward; None where there is none."""
+    if not isinstance(invocation.target, nn.Module):
+        return None
+    try:
+        return ast.parse(textwrap.dedent(source_of(type(invocation.target).forward)))
+    except SyntaxError:
+        return None
+
+
+def _reads_of(name: str, tree: ast.Module) -> set[int]:
+    """The places where a name is read, each by the number of its node."""
+    return {id(each) for each in _names_read([tree]) if each.id == name}
+
+
+def _names_read(parts: Iterable[ast.AST]) -> Iterator[ast.Name]:
+    for part in parts:
+        for each in ast.walk(part):
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
+                yield each
+
+
+def _behind(node: Any, switches: set[str]) -> list[ast.AST]:
+    """What is computed only where a switch is on."""
+    if isinstance(node, ast.If) and _asks(node.test, switches):
+        return [*node.body, node.test]
+    if isinstance(node, ast.IfExp) and _asks(node.test, switches):
+        return [node.body, node.test]
+    return []
+
+
+def _asks(test: ast.expr, switches: set[str]) -> bool:
+    """Whether a condition is false where the switch is off."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(_asks(each, switches) for each in test.values)
+    return (
+        isinstance(test, ast.Attribute)
+        and test.attr in switches
+        and isinstance(test.value, ast.Name)
+        and test.value.id == "self"
+    )
+
+
+def _is_of_a_setting(test: ast.expr) -> bool:
+    """Whether a condition reads nothing but attributes of the module."""
+    names = {each.id for each in _names_read([test])}
+    return names == {"self"} and not any(isinstance(each, ast.Call) for each in ast.walk(test))

@@ -1,0 +1,141 @@
+"""A window: how many tokens it has, beside the number that it was told and what its documentation says."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.location import CodeLocation
+from regard.check.properties.documentation import (
+    documentation_of,
+    is_exclusive,
+    is_inclusive,
+    is_of_each_side,
+    is_two_sided,
+)
+from regard.check.properties.evidence import may_be_causal
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks.patterns import allowed_of, built_in_pattern
+from regard.check.target import Failed, Invocation
+from regard.check.target.influence import depends
+from regard.check.target.names import constructor_meaning
+from regard.check.target.preparation import modules_in
+from regard.check.target.sizes import Sizes
+
+__all__ = ["numbers_told", "window_findings"]
+
+MAX_WINDOW = 32
+"""A larger one is not exercised: a call for each token is made."""
+MORE_TOKENS = 3
+"""Than the window has."""
+
+
+def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
+    """What a window hides that is told how many tokens it has, with more tokens than that."""
+    told = dict(_told(invocation))
+    allowed = allowed_of(evidence)[0, 0]
+    pattern, _ = built_in_pattern(allowed)
+    if is_two_sided(documentation_of(invocation.target)):
+        yield from _of_two_sides(invocation, evidence, allowed)
+    if len({*told.values()}) != 1 or pattern not in ("causal", "causal window"):
+        return
+    name, number = next(iter(told.items()))
+    line = evidence.base.instance.scores_location
+    longer = _with_more_tokens(invocation, number) if number <= MAX_WINDOW else None
+    if longer is None:
+        yield Finding("open", "mask-open", "mask", f"{name}={number}: not exercised with more tokens than that", line)
+        return
+    pattern, _ = built_in_pattern(longer)
+    if pattern == "causal window":
+        yield _of_width(invocation, name, number, int(longer.sum(-1).max()), line)
+
+
+def _of_width(invocation: Invocation, name: str, number: int, width: int, line: CodeLocation | None) -> Finding:
+    seen = f"a query sees itself and the {width - 1} keys before it"
+    documentation = documentation_of(invocation.target)
+    if is_exclusive(documentation) and width != number + 1:
+        message = f"{seen}; by its documentation {name}={number} keys come before it"
+        return Finding("violation", "window-as-documented", "mask", message, line)
+    if width == number:
+        message = f"its own mask: causal window of {width}: {seen}, as {name}={number} says"
+        return Finding("design", "mask-pattern", "mask", message, line)
+    if is_inclusive(documentation):
+        message = f"{seen}: {width} keys, and by its documentation {name}={number} has itself included"
+        return Finding("violation", "window-as-documented", "mask", message, line)
+    message = f"its own mask: causal window: with {name}={number}, {seen}"
+    return Finding("design", "mask-pattern", "mask", message, line)
+
+
+def _of_two_sides(invocation: Invocation, evidence: Evidence, allowed: Tensor) -> Iterator[Finding]:
+    """A window that reaches farther to one side, or not as far, where the documentation says how far it reaches.
+
+    Args:
+        invocation: the call.
+        evidence: of its attention.
+        allowed: (queries, keys): what its own mask leaves.
+    """
+    number = max((each for _, each in _told(invocation)), default=0)
+    if built_in_pattern(allowed)[0] in ("full", "causal") and 0 < number <= MAX_WINDOW:
+        longer = _with_more_tokens(invocation, number)
+        allowed = allowed if longer is None else longer
+    pattern, _ = built_in_pattern(allowed)
+    is_window = pattern == "window" or (pattern == "causal window" and not may_be_causal(invocation))
+    if not is_window or allowed.shape[0] != allowed.shape[1]:
+        return
+    query, key = allowed.nonzero().unbind(-1)
+    back, ahead = int((query - key).max()), int((key - query).max())
+    if back != ahead:
+        message = f"a query sees {back} tokens back and {ahead} ahead; by its documentation both are the same"
+    elif is_of_each_side(documentation_of(invocation.target)) and 0 < number != back < len(allowed) - 1:
+        message = f"a query sees {back} tokens to each side; by its documentation they are {number}"
+    else:
+        return
+    yield Finding("violation", "window-as-documented", "mask", message, evidence.base.instance.scores_location)
+
+
+def _told(invocation: Invocation) -> Iterator[tuple[str, int]]:
+    """The windows that the call or its modules were told."""
+    for name, value in numbers_told(invocation):
+        if constructor_meaning(name.strip("_")) == "window" and value > 0:
+            yield name, value
+
+
+def numbers_told(invocation: Invocation) -> Iterator[tuple[str, int]]:
+    """The whole numbers that the call or its modules were told, by name."""
+    given: list[tuple[str, Any]] = [*invocation.arguments.items()]
+    if not isinstance(invocation.target, nn.Module):
+        try:
+            parameters = inspect.signature(invocation.target).parameters.values()
+        except (ValueError, TypeError):
+            parameters = {}.values()
+        given += [(each.name, each.default) for each in parameters if each.name not in invocation.arguments]
+    for module in modules_in(invocation.target):
+        for each in module.modules():
+            given += vars(each).items()
+    for name, value in given:
+        if isinstance(value, int) and not isinstance(value, bool):
+            yield name, value
+
+
+def _with_more_tokens(invocation: Invocation, number: int) -> Tensor | None:
+    """(queries, keys): which tokens of the keys an output hangs on; None where no such call runs."""
+    known, tokens = invocation.sizes, number + MORE_TOKENS
+    if not {"heads", "kv_heads", "d_head"} <= known.keys():
+        return None
+    sizes = Sizes(1, tokens, tokens, known["heads"], known["kv_heads"], known["d_head"], beyond_window=True)
+    longer = next(invocation.resized(sizes), None)
+    read = None if longer is None else next((each for each in longer.streams if each.role in ("x", "v")), None)
+    if longer is None or read is None or len(read.token_axes) != 1:
+        return None
+    axis = read.token_axes[0]
+    try:
+        moved = [depends(longer, read.argument, axis, key, longer.arguments)[:1] for key in range(tokens)]
+    except (Failed, IndexError):  # it has fewer tokens
+        return None
+    if any(not each or each[0].ndim <= axis or each[0].shape[axis] != tokens for each in moved):
+        return None
+    return torch.stack([each[0].movedim(axis, 0).flatten(1).any(-1) for each in moved], -1)

@@ -1,0 +1,222 @@
+"""Parameters: each has an effect on the output, and learns by its gradient."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.names import role
+from regard.check.properties.finding import Finding
+from regard.check.properties.modules.unused_parameters import unused_parameter_findings
+from regard.check.roles.instances import AttentionInstance
+from regard.check.target import Invocation
+from regard.check.target.errors import Failed
+from regard.check.target.preparation import are_written, copied, kept_tensors
+from regard.check.target.signature import STREAMS, readings
+
+__all__ = ["parameter_findings"]
+
+NO_GRADIENT_IN_CACHE = "a call writes into tensors that the module keeps, without gradients: it is meant for inference"
+
+MAX_PARAMETERS = 60
+"""Of a module whose parameters are tried one after the other."""
+MOVED = 1e-9
+"""The smallest change of an output that is one."""
+ZERO = 1e-13
+BIAS = re.compile(r"(?:^|[._])b_|bias")
+"""In the path of a parameter that is added: that of the keys is the same for all keys of a query."""
+POSITIONS = re.compile(r"(?:^|[._])(?:w?pos|wpe|position)")
+"""In the path of a parameter that holds positions."""
+
+
+def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """Parameters without an effect, and parameters that have one and no gradient."""
+    target = invocation.target
+    if not isinstance(target, nn.Module):
+        return
+    live = copied(target)
+    gradients = dict[str, Tensor | None]()
+    found = list(_judged(invocation, instances, live, gradients))
+    yield from found
+    if not any(each.kind == "violation" for each in found):
+        yield from unused_parameter_findings(invocation, gradients)
+
+
+def _judged(
+    invocation: Invocation,
+    instances: Sequence[AttentionInstance],
+    live: nn.Module,
+    gradients: dict[str, Tensor | None],
+) -> Iterator[Finding]:
+    """What is found of the parameters of a copy of the target, one after the other; `gradients` is filled."""
+    parameters = {
+        name: each
+        for name, each in live.named_parameters()
+        if each.requires_grad and each.ndim > 1 and not BIAS.search(name)
+    }
+    if not parameters:
+        return
+    kept, norms = kept_tensors(live), _norms(live)
+    counts = _counted(norms)
+    try:
+        with torch.enable_grad():
+            outputs = [each for each in invocation.outputs(invocation.run(target=live)) if each.requires_grad]
+        if not outputs:  # it was computed with none of them
+            gradients |= {name: None for name, each in live.named_parameters() if each.requires_grad}
+            return
+        if any(bool(each.isnan().any()) for each in outputs):
+            return
+        before = [each.detach().clone() for each in outputs]
+        total = sum((each * _toward(each)).sum() for each in outputs)
+        assert isinstance(total, Tensor)
+        weights = {name: next(each.parameters()) for name, each in norms.items()}
+        learned = {name: each for name, each in live.named_parameters() if each.requires_grad}
+        found = torch.autograd.grad(total, [*learned.values()], allow_unused=True)
+    except (Failed, RuntimeError):
+        return
+    gradients.update(zip(learned, found, strict=True))
+    if len(parameters) > MAX_PARAMETERS:
+        return
+    yield from _in_the_place_of(norms, dict(counts))
+    of_tensor = {id(each): name for name, each in learned.items()}
+    moving = {name for name, each in weights.items() if _moves(gradients.get(of_tensor.get(id(each), "")))}
+    for name, other in _thrown_away(norms, dict(counts), moving):
+        if not _has_effect(invocation, live, weights[name], before):
+            message = f"{name} has no effect: what it returns is not used, and what {other} returns is"
+            yield Finding("violation", "norm-used", "projections", message)
+    has_cache = are_written(kept)
+    used = {tuple(one.shape) for name, one in parameters.items() if _moves(gradients[name])}
+    for name, parameter in parameters.items():
+        gradient = gradients[name]
+        if gradient is not None and _moves(gradient):
+            yield from _rows(invocation, live, name, parameter, gradient, before)
+        elif has_cache and _has_effect(invocation, live, parameter, before):
+            yield Finding("note", "no-gradient-in-cache", "output", NO_GRADIENT_IN_CACHE)
+        elif _has_effect(invocation, live, parameter, before):
+            message = f"{name} changes the output and gets no gradient: it does not learn"
+            yield Finding("violation", "gradient", "output", message)
+        elif POSITIONS.search(name) and gradient is not None:
+            message = f"{name} is computed with and has no effect on the output"
+            yield Finding("violation", "positions-without-effect", "positions", message)
+        elif _belongs(name, invocation, instances) and (role(name) is not None or tuple(parameter.shape) in used):
+            message = f"{name} has no effect: it is constructed and not used"
+            yield Finding("violation", "projection-used", "projections", message)
+
+
+def _norms(live: nn.Module) -> dict[str, nn.Module]:
+    """The modules that have nothing but vectors to learn, as norms have."""
+    return {
+        name: module
+        for name, module in live.named_modules()
+        if name and {each.ndim for each in module.parameters()} == {1} and not any(True for _ in module.children())
+    }
+
+
+def _counted(modules: dict[str, nn.Module]) -> Counter[str]:
+    """How often each is called from now on."""
+    counts: Counter[str] = Counter()
+
+    def count(name: str, *_: object) -> None:
+        counts[name] += 1
+
+    for name, module in modules.items():
+        module.register_forward_pre_hook(partial(count, name))
+    return counts
+
+
+def _in_the_place_of(norms: dict[str, nn.Module], counts: dict[str, int]) -> Iterator[Finding]:
+    """Norms that are never called, beside others of the same kind and size that are called several times."""
+    for name in norms:
+        other = next((each for each in _siblings(norms, name) if counts.get(each, 0) > 1), None)
+        if name not in counts and other is not None:
+            message = f"{name} has no effect: it is constructed and not used, and {other} is used {counts[other]} times"
+            yield Finding("violation", "norm-used", "projections", message)
+
+
+def _thrown_away(norms: dict[str, nn.Module], counts: dict[str, int], moving: set[str]) -> Iterator[tuple[str, str]]:
+    """Norms that are called and have no gradient, each with one of the same kind and size that has one."""
+    for name, module in norms.items():
+        other = next((each for each in _siblings(norms, name) if each in moving), None)
+        weight = next(module.parameters())
+        if name in counts and name not in moving and weight.requires_grad and other is not None:
+            yield name, other
+
+
+def _siblings(norms: dict[str, nn.Module], name: str) -> Iterator[str]:
+    """The other norms of a module that are of the same kind and size."""
+    module, place = norms[name], name.rpartition(".")[0]
+    for other, sibling in norms.items():
+        same = type(sibling) is type(module) and other.rpartition(".")[0] == place and other != name
+        if same and next(sibling.parameters()).shape == next(module.parameters()).shape:
+            yield other
+
+
+def _moves(gradient: Tensor | None) -> bool:
+    return gradient is not None and float(gradient.abs().max()) > ZERO
+
+
+def _rows(
+    invocation: Invocation,
+    live: nn.Module,
+    name: str,
+    parameter: nn.Parameter,
+    gradient: Tensor,
+    before: Sequence[Tensor],
+) -> Iterator[Finding]:
+    """Of a matrix for queries, keys or values: outputs that nothing uses."""
+    owner = live.get_submodule(name.rpartition(".")[0])
+    if isinstance(owner, nn.Embedding) or parameter.ndim != 2 or role(name) not in ("q", "k", "v", "qkv", "kv"):
+        return
+    unused = (gradient == 0).all(1)
+    streams, used = invocation.streams, int((~unused).sum())
+    tokens = {invocation.arguments[each.argument].shape[axis] for each in streams for axis in each.token_axes}
+    if used in tokens and bool(unused[used:].all()):
+        return  # a row for each token, of which a longer text has more
+    if bool(unused.any()) and not _has_effect(invocation, live, parameter, before, unused[:, None]):
+        rows = unused.nonzero().flatten().tolist()
+        message = f"{len(rows)} of {len(unused)} rows of {name} have no effect, the first of them row {rows[0]}"
+        yield Finding("violation", "projection-used", "projections", message)
+
+
+def _toward(output: Tensor) -> Tensor:
+    return torch.randn(output.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+
+def _has_effect(
+    invocation: Invocation,
+    live: nn.Module,
+    parameter: nn.Parameter,
+    before: Sequence[Tensor],
+    part: Tensor | float = 1.0,
+) -> bool:
+    kept = parameter.detach().clone()
+    with torch.no_grad():
+        parameter.add_(0.3 * part * _toward(parameter))
+        try:
+            after = invocation.outputs(invocation.run(target=live))
+        except Failed:
+            return False
+        finally:
+            parameter.copy_(kept)
+    return any(
+        one.shape != two.shape or bool(((one - two).abs() > MOVED).any())
+        for one, two in zip(before, after, strict=False)
+    )
+
+
+def _belongs(name: str, invocation: Invocation, instances: Sequence[AttentionInstance]) -> bool:
+    """Whether a parameter is by its name a projection of the one attention there is, and nothing can call for it."""
+    if len(instances) != 1:
+        return False
+    module = instances[0].module
+    beside = not module or name.startswith(f"{module}.")
+    optional = [each for each in readings(invocation.target)[0] if each.role in STREAMS]
+    forward = inspect.signature(invocation.target.forward).parameters
+    left_out = any(each.name in forward and each.name not in invocation.arguments for each in optional)
+    return beside and not left_out

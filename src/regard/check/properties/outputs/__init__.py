@@ -1,0 +1,1 @@
+"""Outputs: each query's weighted sums at their place, of the right heads and samples."""

@@ -1,0 +1,256 @@
+"""Scores: q . k of one head times one number, and what is added to it that depends on positions alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.check.location import CodeLocation
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.lengths import length_ratios
+from regard.check.properties.saturation import BLOCKED, is_saturated
+from regard.check.properties.scores.bias import bias_findings
+from regard.check.properties.scores.merged_parts import merged_parts
+from regard.check.properties.scores.softmax_maximum import subtracted_maximum
+from regard.check.properties.sums import query_numbers
+from regard.check.roles.table import AttentionTable
+from regard.check.trace.operation import Operation, Trace
+
+__all__ = ["ScoreFit", "fit_scores", "score_findings"]
+
+MIN_WEIGHT = 1e-9
+"""Logarithms of smaller weights are not compared: their rounding is too large."""
+LINEAR = 1e-6
+"""The largest residual of scores that are a number times q . k, relative to the largest of them."""
+SAME_NUMBER = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreFit:
+    """log(weight) = scale * q . k + bias, up to a number for each query."""
+
+    scale: float
+    """By which q . k, as they are multiplied, becomes the score; NaN where it is no single number."""
+    scales: list[float]
+    """The same of each head by itself."""
+    bias: Tensor
+    """(scores): what is added, less its mean over the keys of the query; NaN where the weight is zero."""
+    linear: bool
+    q_factor: float
+    """By which a projected query is longer when it is multiplied; NaN where that differs among tokens."""
+    k_factor: float
+    width: int
+    q_least: float = math.nan
+    """The least factor of a query, where it differs among tokens."""
+
+    @property
+    def total(self) -> float:
+        """The scale of projected queries and keys."""
+        return self.scale * self.q_factor * self.k_factor
+
+
+def fit_scores(evidence: Evidence) -> ScoreFit | None:
+    """The numbers of an attention's scores; None where too few weights are not zero."""
+    base, fresh = evidence.base, evidence.fresh
+    if len(base.weight) != len(fresh.weight):
+        return None
+    rows = query_numbers(evidence)
+    live = (base.weight > MIN_WEIGHT) & (fresh.weight > MIN_WEIGHT)
+    logs = [each.weight.clamp(min=1e-300).log() for each in (base, fresh)]
+    if is_saturated(evidence):
+        live = (base.masked > BLOCKED) & (fresh.masked > BLOCKED)
+        logs = [each.masked for each in (base, fresh)]
+    several = torch.zeros(int(rows.max()) + 1).index_add_(0, rows, live.float()) > 1
+    live = live & several[rows] & ~(_uniform(base.weight, rows) | _uniform(fresh.weight, rows))
+    logs = [_centered(each, rows, live) for each in logs]
+    products = [_centered(each.product, rows, live) for each in (base, fresh)]
+    y, x = (logs[0] - logs[1])[live], (products[0] - products[1])[live]
+    if len(x) < 2 or float(x.abs().max()) < 1e-9 or float(y.abs().max()) < 1e-12:
+        return None
+    head = base.head[live]
+    count = base.num_heads
+    above, below = (torch.zeros(count, dtype=torch.float64).index_add_(0, head, each) for each in (x * y, x * x))
+    scales = above / below.clamp(min=1e-300)
+    residual = float((y - scales[head] * x).abs().max()) / max(float(y.abs().max()), 1e-12)
+    bias = torch.where(live, logs[0] - scales[base.head] * products[0], float("nan"))
+    same = float(scales.max() - scales.min()) < SAME_NUMBER * float(scales.abs().max())
+    return ScoreFit(
+        float(scales.mean()) if same else math.nan,
+        scales.tolist(),
+        bias,
+        residual < LINEAR,
+        _factor(base.q - fresh.q, base.q_source - fresh.q_source),
+        _factor(base.k - fresh.k, base.k_source - fresh.k_source),
+        base.width,
+        _least_factor(base.q - fresh.q, base.q_source - fresh.q_source),
+    )
+
+
+def _uniform(weight: Tensor, rows: Tensor) -> Tensor:
+    """(scores): whether all keys of the query have the same weight: those of one with nothing to attend to."""
+    count = int(rows.max()) + 1
+    most = torch.full((count,), -torch.inf, dtype=torch.float64).scatter_reduce(0, rows, weight, "amax")
+    least = torch.full((count,), torch.inf, dtype=torch.float64).scatter_reduce(0, rows, weight, "amin")
+    return (most - least < 1e-12)[rows]
+
+
+def _centered(numbers: Tensor, rows: Tensor, live: Tensor) -> Tensor:
+    """Numbers less their mean over the live scores of the same query."""
+    count = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).index_add_(
+        0, rows[live], torch.ones(int(live.sum())).double()
+    )
+    total = torch.zeros_like(count).index_add_(0, rows[live], numbers[live])
+    return numbers - (total / count.clamp(min=1))[rows]
+
+
+def _factor(change: Tensor, source: Tensor) -> float:
+    """How much longer the change of a vector is than that of what it was made of, if it is the same for all."""
+    ratio = length_ratios(change, source)
+    is_same = len(ratio) and float(ratio.max() - ratio.min()) < 1e-6 * float(ratio.max())
+    return float(ratio.mean()) if is_same else math.nan
+
+
+def _least_factor(change: Tensor, source: Tensor) -> float:
+    ratio = length_ratios(change, source)
+    return float(ratio.min()) if len(ratio) else math.nan
+
+
+def _heads(table: AttentionTable) -> str:
+    """How many heads there are, and how many of them share their keys."""
+    if table.num_heads < 2:
+        return ""
+    heads = f" in each of {table.num_heads} heads"
+    of_keys = table.keys_by_head
+    groups = len({tuple(keys.flatten().tolist()) for keys in of_keys})
+    if groups == 1:
+        return f"{heads}, which share one head of keys (multi-query attention)"
+    if groups < table.num_heads and table.num_heads % groups == 0:
+        return f"{heads}, {table.num_heads // groups} to a head of keys (grouped-query attention)"
+    return heads
+
+
+def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
+    """What scores are, beside q . k / sqrt(width)."""
+    table = evidence.base
+    line = table.instance.scores_location
+    if not fit.linear:
+        yield (
+            _capped(table, fit)
+            or subtracted_maximum(evidence)
+            or merged_parts(evidence)
+            or Finding(
+                "open",
+                "scores-bilinear",
+                "scores",
+                "scores are not one number times q . k plus a bias of positions",
+                line,
+            )
+        )
+        return
+    yield Finding("holds", "scores-of-two-tokens", "scores", f"q . k of one query and one key{_heads(table)}", line)
+    right = fit.width**-0.5
+    biased = list(bias_findings(evidence, fit.bias, fit.scale))
+    yield from biased
+    if not biased:
+        yield Finding("absent", "bias", "bias", "none: nothing is added to q . k but a mask", line)
+    if math.isnan(fit.scale):
+        listed = ", ".join(f"{each:.4g}" for each in fit.scales)
+        yield Finding("design", "scale-by-head", "scale", f"each head has a scale of its own: {listed}", line)
+        return
+    if math.isnan(fit.total):
+        if table.normalized:
+            yield Finding(
+                "design",
+                "qk-norm",
+                "projections",
+                f"queries and keys are normalized; scores are times {fit.scale:.4g}",
+                line,
+            )
+        elif abs(fit.scale * fit.q_least * fit.k_factor - right) < SAME_NUMBER * right:
+            message = f"1/sqrt({fit.width}) = {right:.4g}, for the query that is scaled least"
+            yield Finding("holds", "scale", "scale", message, line)
+        elif math.isnan(fit.q_factor) and not math.isnan(fit.k_factor):
+            yield _beside_the_queries(fit, line)
+        return
+    if abs(fit.total - right) > SAME_NUMBER * right:
+        learned = any(each.property in ("relative-bias", "bias-by-distance") for each in biased)
+        if learned and abs(fit.total - 1) < SAME_NUMBER:
+            yield Finding("design", "no-scale", "scale", "scores are not scaled (T5: the initialization does it)", line)
+            return
+        yield Finding(
+            "violation",
+            "scale",
+            "scale",
+            f"q . k is multiplied by {fit.total:.4g}{_known(fit.total)}, not by 1/sqrt({fit.width}) = {right:.4g}",
+            line,
+        )
+        return
+    yield Finding("holds", "scale", "scale", f"1/sqrt({fit.width}) = {right:.4g}", line)
+
+
+def _beside_the_queries(fit: ScoreFit, line: CodeLocation | None) -> Finding:
+    """The scale of learned queries, which may hold a factor themselves."""
+    right, number = fit.width**-0.5, fit.scale * fit.k_factor
+    if abs(number - right) < SAME_NUMBER * right:
+        return Finding("holds", "scale", "scale", f"1/sqrt({fit.width}) = {right:.4g}", line)
+    if abs(number - 1 / right) < SAME_NUMBER / right:
+        message = f"q . k is multiplied by {number:.4g}{_known(number)}, not divided by it"
+        return Finding("violation", "scale", "scale", message, line)
+    return Finding("open", "scale-open", "scale", "queries have factors of their own: not judged", line)
+
+
+def _known(number: float) -> str:
+    """How a number may have come about."""
+    if abs(number - 1) < SAME_NUMBER:
+        return " (not scaled)"
+    if number <= 0:
+        return ""
+    square = (1 / number) ** 2
+    if abs(square - round(square)) < 1e-4 * square and round(square) > 1:
+        return f" = 1/sqrt({round(square)})"
+    return f" = sqrt({round(number**2)})" if abs(number**2 - round(number**2)) < 1e-4 * number**2 else ""
+
+
+def _capped(table: AttentionTable, fit: ScoreFit) -> Finding | None:
+    """What is found of scores that go through tanh; None where they do not."""
+    run = table.instance.run
+    own = {each.operation.index for each in table.instance.scores}
+    for operation in run.trace:
+        if operation.name != "tanh" or not run.owner_of(run.tags.inputs[operation.index][0]) & own:
+            continue
+        rows = table.layout.row_of[run.tags.inputs[operation.index][0]].flatten()
+        taken = operation.inputs[0].data.flatten().double()
+        known = (rows >= 0) & taken.isfinite()
+        products = _all_products(table)[rows[known]]
+        slope = float((taken[known] @ products) / (products @ products))
+        factor = _factor_after(operation, run.trace, known)
+        line = operation.location
+        if math.isnan(factor):
+            message = "scores are capped by tanh and not multiplied by the cap again: they lie between -1 and 1"
+            return Finding("violation", "softcap-restored", "scale", message, line)
+        if abs(slope * factor * fit.q_factor * fit.k_factor - 1) < SAME_NUMBER:
+            message = "scores are capped before they are scaled, not after"
+            return Finding("violation", "softcap-of-scaled", "scale", message, line)
+        return Finding("design", "softcap", "scale", "scores are soft-capped by tanh", line)
+    return None
+
+
+def _factor_after(operation: Operation, trace: Trace, known: Tensor) -> float:
+    """By which the results of an operation are multiplied next; NaN where they are not."""
+    for later in trace.operations[operation.index + 1 :]:
+        if later.name.rstrip("_") not in ("mul", "div") or not later.inputs:
+            continue
+        if later.inputs[0].storage == operation.outputs[0].storage:
+            result = later.outputs[0].data.flatten()[known].double()
+            before = operation.outputs[0].data.flatten()[known].double()
+            return float((result @ before) / (before @ before))
+    return math.nan
+
+
+def _all_products(table: AttentionTable) -> Tensor:
+    """Q . k of every score that is computed."""
+    return torch.cat([each.output.data.flatten() for each in table.instance.scores]).double()

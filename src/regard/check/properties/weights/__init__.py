@@ -1,0 +1,1 @@
+"""The softmax: what weights sum to, in whichever way it is written."""

@@ -1,0 +1,126 @@
+"""A softmax that is written by hand: what its exponentials were divided by, read from the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from regard.check.location import CodeLocation
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.scores.formula import fit_scores
+from regard.check.properties.sums import other_sums, query_numbers, sums_by
+
+__all__ = ["by_hand_findings"]
+
+TOLERANCE = 1e-5
+"""A small number in the denominator, against division by zero, is no mistake."""
+
+
+def by_hand_findings(evidence: Evidence, line: CodeLocation | None) -> Iterator[Finding]:
+    """What is found of weights that are exponentials, divided by something or not.
+
+    Args:
+        evidence: of an attention without a softmax of PyTorch's.
+        line: that of the weights.
+    """
+    sums = sums_by(query_numbers(evidence), evidence.base.weight)
+    live = sums[sums > TOLERANCE]
+    error = float((live - 1).abs().max()) if len(live) else 0.0
+    if len(live) and error <= TOLERANCE:
+        message = f"over the keys of a query: none negative, sum 1 (to {max(error, 1e-16):.0e}); written by hand"
+        yield Finding("holds", "weights-sum-to-one", "weights", message, line)
+        return
+    is_read = not evidence.base.instance.sums
+    if not is_read and _are_numerators(evidence):
+        message = "its softmax is written by hand, and divided after the weighted sum: seen in its output alone"
+        yield Finding("open", "weights-divided-later", "weights", message, line)
+        return
+    over = other_sums(evidence, TOLERANCE)
+    if over:
+        message = (
+            f"the weights sum to 1 over {over}, and to {float(live.min()):.4g} to {float(live.max()):.4g} over keys"
+        )
+        yield Finding("violation", "softmax-over-keys", "weights", f"{message} of a query", line)
+        return
+    crossed = None if is_read else _by_sums_of_other_queries(evidence, line)
+    if crossed is not None:
+        yield crossed
+        return
+    if is_read and float(sums.max()) > 1 + TOLERANCE:
+        message = f"the weights of a query, read off the output, sum to {float(sums.max()):.4g} over its keys, not to 1"
+        yield Finding("violation", "weights-sum-to-one", "weights", message, line)
+        return
+    found = _sink(evidence, sums, line) if len(live) and bool((live < 1).all()) else None
+    message = "its softmax is written by hand: seen in its output, not by itself"
+    yield found or Finding("open", "weights-by-hand", "weights", message, line)
+
+
+def _by_sums_of_other_queries(evidence: Evidence, line: CodeLocation | None) -> Finding | None:
+    """Weights of key j that are divided by the sum of query j, as where the sums lost their axis of keys."""
+    table, run = evidence.base, evidence.base.instance.run
+    row_of = table.rows_of_tags()
+    exponentials, divided_at = torch.full_like(table.weight, torch.nan), line
+    for operation in run.trace:
+        rows = row_of[run.tags.outputs[operation.index][0]] if run.tags.outputs[operation.index] else row_of[:0]
+        known = rows >= 0
+        if operation.name.rstrip("_") in ("exp", "exp2") and bool(known.any()):
+            exponentials[rows[known]] = operation.outputs[0].data[known].double()
+        elif operation.name.rstrip("_") == "div" and bool(known.any()):
+            divided_at = operation.location
+    numbers, weights = (table.dense(each) for each in (exponentials, table.weight))
+    if numbers.shape[-1] != numbers.shape[-2] or bool(numbers.isnan().any()):
+        return None
+    if not torch.allclose(weights, numbers / numbers.sum(-1)[..., None, :], rtol=TOLERANCE, atol=0):
+        return None
+    sums = weights.sum(-1)
+    message = (
+        "the weight of key j is divided by the sum of query j's exponentials, not of its own query's: weights of a "
+        f"query sum to {float(sums.min()):.4g} to {float(sums.max()):.4g}"
+    )
+    return Finding("violation", "weights-sum-to-one", "weights", message, divided_at)
+
+
+def _sink(evidence: Evidence, sums: Tensor, line: CodeLocation | None) -> Finding | None:
+    """What takes the rest of the weights: the score that a key with this rest would have."""
+    table, rows = evidence.base, query_numbers(evidence)
+    fit = fit_scores(evidence)
+    if fit is None or not fit.linear or float(fit.bias.nan_to_num().abs().max()) > TOLERANCE:
+        return None
+    scores = torch.tensor(fit.scales)[table.head].double() * table.product
+    live = table.weight > TOLERANCE**2
+    if not bool(live.any()):
+        return None
+    count = len(sums)
+    denominators = torch.full((count,), -torch.inf, dtype=torch.float64).scatter_reduce(
+        0, rows[live], (scores - table.weight.log())[live], "amax"
+    )
+    largest = torch.full((count,), -torch.inf, dtype=torch.float64).scatter_reduce(0, rows[live], scores[live], "amax")
+    rest = (1 - sums).log() + denominators
+    known = rest.isfinite()
+    above = (rest - largest)[known]
+    if len(above) > 2 and float(above.abs().max()) < TOLERANCE:
+        message = (
+            "the rest of the weights, 1 less their sum, is that of a key whose score is the largest of the query's "
+            "scores: what was taken out of the exponents is missing in the denominator"
+        )
+        return Finding("violation", "sink-score", "weights", message, line)
+    if len(above) > 2 and float(rest[known].max() - rest[known].min()) < TOLERANCE:
+        message = f"a sink of score {float(rest[known].mean()):.4g} takes a share of the weights of each query"
+        return Finding("design", "sinks", "weights", message, line)
+    return None
+
+
+def _are_numerators(evidence: Evidence) -> bool:
+    """Whether nothing is multiplied or divided between the exponentials of scores and the weighted sums."""
+    instance = evidence.base.instance
+    run, own = instance.run, {each.operation.index for each in instance.scores}
+    last = max(each.operation.index for each in instance.sums)
+    steps = [
+        operation.name.rstrip("_")
+        for operation in run.trace.operations[:last]
+        if any(run.owner_of(tags) & own for tags in run.tags.inputs[operation.index])
+    ]
+    after = steps[max(at for at, name in enumerate(steps) if name in ("exp", "exp2")) :]
+    return not {"div", "mul"} & set(after)
