@@ -29,6 +29,7 @@ from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
+from regard.check.properties.modules.repeated_layers import repeated_layer_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS, residual_findings
 from regard.check.properties.modules.surroundings import surrounding_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
@@ -355,6 +356,8 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += call_effect_findings(invocation)
     if not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
+    if not analysis.violations:
+        analysis.findings += repeated_layer_findings(invocation.target)
     if not analysis.violations:
         analysis.findings += norm_findings(invocation)
     if not analysis.violations:

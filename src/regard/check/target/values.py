@@ -86,7 +86,10 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         )
         shapes = [each for each in shapes if each != HEADS_LAST or _has_heads_last(name, source)]
         opened = {f"{form} {shape}": _mask(form, shape) for shape in shapes for form in TRIED_FORMS}
-        return {"none": _none, **opened}
+        # numpy compares None as well, with nothing
+        is_compared = re.search(rf"\b{re.escape(name)}\s*[!=]=", source) is not None
+        is_asked_for = re.search(rf"\b{re.escape(name)}\s+is\b|\b(?:if|not|and|or)\s+{re.escape(name)}\b", source)
+        return {**opened, "none": _none} if is_compared and not is_asked_for else {"none": _none, **opened}
     if role == "lengths":
         return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.keys), "none": _none}
     if role == "query lengths":

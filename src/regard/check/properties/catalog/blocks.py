@@ -56,4 +56,11 @@ BLOCKS = (
         "Two matrices in a row are one: the network is wide in vain.",
         "return self.w_2(torch.relu(self.w_1(x)))",
     ),
+    Property(
+        "layers-apart",
+        "block",
+        "each layer of a stack has parameters of its own",
+        "All layers are one and the same: the model has the parameters of one layer, whatever its depth.",
+        "self.layers = nn.ModuleList([Layer(d_model) for _ in range(num_layers)])  # not [layer] * num_layers",
+    ),
 )

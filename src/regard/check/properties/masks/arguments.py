@@ -14,6 +14,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.documented import (
     documented_forms,
     documented_mask_findings,
+    documented_shape_findings,
     takes_causal_masks_alone,
 )
 from regard.check.properties.masks.drawn import causal_mask, drawn_mask, open_mask, spread
@@ -41,7 +42,7 @@ __all__ = [
     "violated",
 ]
 
-SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh")
+SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "k")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid|present|presence|exists")
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_")
@@ -279,6 +280,7 @@ def _beyond_hiding(
     yield from own_mask_lost(evidence, outcome, name)
     yield from _with_flag(invocation, evidence, outcome, name)
     yield from documented_mask_findings(invocation, evidence, outcome, outcomes, name)
+    yield from documented_shape_findings(invocation, evidence, outcome, outcomes, name)
     yield from mask_memory_findings(invocation, name, open_mask(outcome.value.shape, outcome.form), outcome.value)
 
 

@@ -44,8 +44,9 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     gradients = dict[str, Tensor | None]()
     found = list(_judged(invocation, instances, live, gradients))
     yield from found
-    if not any(each.kind == "violation" for each in found):
-        yield from unused_parameter_findings(invocation, gradients)
+    if any(each.kind == "violation" for each in found):
+        return
+    yield from unused_parameter_findings(invocation, gradients)
 
 
 def _judged(
@@ -107,6 +108,12 @@ def _judged(
         elif _belongs(name, invocation, instances) and (role(name) is not None or tuple(parameter.shape) in used):
             message = f"{name} has no effect: it is constructed and not used"
             yield Finding("violation", "projection-used", "projections", message)
+    if has_cache:
+        return
+    for name, parameter in learned.items():
+        if parameter.ndim < 2 and gradients[name] is None and _has_effect(invocation, live, parameter, before):
+            message = f"{name} changes the output and gets no gradient: what is computed is not computed with itself"
+            yield Finding("violation", "gradient", "output", message)
 
 
 def _norms(live: nn.Module) -> dict[str, nn.Module]:
