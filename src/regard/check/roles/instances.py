@@ -20,6 +20,7 @@ from regard.check.roles.additive import (
 from regard.check.roles.contractions import Contraction, contractions
 from regard.check.roles.head_mixing import mixed_heads, mixing_products
 from regard.check.roles.influence import Influence
+from regard.check.roles.separate_calls import Reads, connected, repetitions, sources_of
 from regard.check.roles.tags import TaggedTrace, tagged
 from regard.check.trace.operation import CHOICES, Operation, Trace
 
@@ -93,8 +94,10 @@ class TaggedRun:
     """The factors that depend on the inputs: the operation that takes it, and which of its tensors it is."""
     additive: bool = False
     """Whether its scores are products of a vector and f(q + k), and not q . k."""
-    streams: dict[int, frozenset[str]] = field(default_factory=dict)
+    streams: dict[int, Reads] = field(default_factory=dict)
     """By the index of a product, the inputs that its factors are made of."""
+    repetitions: dict[int, int] = field(default_factory=dict)
+    """By the index of a product, how often its matrices had made scores before, where there are several sequences."""
 
     def owner_of(self, tags: Tensor) -> set[int]:
         """The indices of the operations that some tags are of."""
@@ -141,17 +144,23 @@ def tagged_run(influence: Influence, inputs: Sequence[str] = (), *, additive: bo
         bilinear = list(additive_scores(sums, products, tags, first, depends))
         bilinear += concatenated_scores(concatenations(influence, products), products, trace, tags, first)
         bilinear = bilinear or list(scores_of_parts(sums, trace, tags, first))
-    streams = {
-        each.operation.index: _streams_of(influence, each.left_place) | _streams_of(influence, each.right_place)
-        for each in bilinear
+    run = TaggedRun(trace, products, tags, first, bilinear, next_tag, given, depends, additive)
+    sides = {each.operation.index: (each.left_place, each.right_place) for each in bilinear}
+    run.streams = {
+        index: frozenset((side, name) for side, place in enumerate(places) for name in sources_of(influence, place))
+        for index, places in sides.items()
     }
-    return TaggedRun(trace, products, tags, first, bilinear, next_tag, given, depends, additive, streams)
-
-
-def _streams_of(influence: Influence, place: tuple[int, int]) -> frozenset[str]:
-    """The inputs that a factor is made of."""
-    depends = influence.of(*place).unsqueeze(-1).flatten(1).any(1).tolist()
-    return frozenset(source.stream for (source, _), made in zip(influence.runs, depends, strict=True) if made)
+    if len(given) > 1 and not additive:
+        made_by = {
+            index: (run.owner_of(tags.inputs[one][left]), run.owner_of(tags.inputs[other][right]))
+            for index, ((one, left), (other, right)) in sides.items()
+        }
+        samples = {
+            index: frozenset[str]().union(*(sources_of(influence, place, "sample") for place in places))
+            for index, places in sides.items()
+        }
+        run.repetitions = repetitions(made_by, samples, influence)
+    return run
 
 
 def _mixing(
@@ -270,13 +279,15 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
     bilinear |= learned
     depths = _depths(run.trace, {product.operation.index: group for product, _, group in found})
     grouped: dict[object, AttentionInstance] = {}
-    read: dict[object, list[frozenset[str]]] = {}
+    read: dict[object, list[Reads]] = {}
+    places = []
     for product, made_of, group in found:
-        of_its_scores = frozenset[str]().union(*(run.streams.get(index, frozenset()) for index in made_of))
-        read.setdefault((group, depths[product.operation.index]), []).append(of_its_scores)
-    apart = {key: _connected(several) for key, several in read.items()}
-    for product, made_of, group in found:
-        place = (group, depths[product.operation.index])
+        of_its_scores = Reads().union(*(run.streams.get(index, frozenset()) for index in made_of))
+        repetition = min((run.repetitions.get(index, 0) for index in made_of), default=0)
+        places.append((group, depths[product.operation.index], repetition))
+        read.setdefault(places[-1], []).append(of_its_scores)
+    apart = {key: connected(several) for key, several in read.items()}
+    for (product, made_of, group), place in zip(found, places, strict=True):
         key = (place, apart[place].pop(0))
         instance = grouped.setdefault(key, AttentionInstance(run, [], [], group[2]))
         instance.sums.append(product)
@@ -286,15 +297,6 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
     for instance in result:
         _complete(instance, bilinear)
     return result
-
-
-def _connected(several: Sequence[frozenset[str]]) -> list[int]:
-    """For each of several sets the number of its group: sets of one group have elements in common, over others."""
-    groups: list[frozenset[str]] = []
-    for each in several:
-        joined = [group for group in groups if group & each]
-        groups = [group for group in groups if group not in joined] + [each.union(*joined)]
-    return [next((number for number, group in enumerate(groups) if group >= each), 0) for each in several]
 
 
 def _only_chooses(trace: Trace, instance: AttentionInstance) -> bool:

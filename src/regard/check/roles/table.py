@@ -189,7 +189,9 @@ def table_of(instance: AttentionInstance, influence: Influence, streams: Sequenc
     kept[used] = torch.arange(int(used.sum()))
     values = replace(values, score=torch.where(values.score >= 0, kept[values.score.clamp(min=0)], -1))
     values = replace(values, of_pairs=_are_of_pairs(instance, influence, values, query, key))
-    key, values = _numbered_keys(key, values)
+    query = replace(query, token=_numbered(query, query.token, query.stream)[0])
+    key_tokens, value_tokens = _numbered(key, values.token, values.stream)
+    key, values = replace(key, token=key_tokens), replace(values, token=value_tokens)
     layout = ScoreLayout(instance, row_of, used, queries_left)
     heads = _heads(query, key) if all_heads is None else all_heads[used]
     numbers = _numbers(layout, run.trace, values)
@@ -394,16 +396,15 @@ def _added(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, int]:
     return total, sum(widths.values())
 
 
-def _numbered_keys(key: Owners, values: ValueTable) -> tuple[Owners, ValueTable]:
-    """Keys of several sequences that are attended to together are numbered one sequence after the other."""
-    streams = sorted(set(key.stream[key.stream >= 0].tolist()))
-    start = 0
-    tokens, of_values = key.token.clone(), values.token.clone()
-    for stream in streams:
-        tokens = torch.where((key.stream == stream) & (key.token >= 0), key.token + start, tokens)
-        of_values = torch.where((values.stream == stream) & (values.token >= 0), values.token + start, of_values)
-        start = max(start, int(tokens[key.stream == stream].max()) + 1)
-    return replace(key, token=tokens), replace(values, token=of_values)
+def _numbered(owner: Owners, others: Tensor, other_streams: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens of several sequences, numbered one sequence after the other; others, of values, as these."""
+    tokens, numbered, start = owner.token.clone(), others.clone(), 0
+    for stream in sorted(set(owner.stream[owner.stream >= 0].tolist())):
+        mine = owner.stream == stream
+        tokens = torch.where(mine & (owner.token >= 0), owner.token + start, tokens)
+        numbered = torch.where((other_streams == stream) & (others >= 0), others + start, numbered)
+        start = max(start, int(tokens[mine].max()) + 1)
+    return tokens, numbered
 
 
 def _hidden_copies(layout: ScoreLayout, query: Owners, key: Owners) -> Tensor:
