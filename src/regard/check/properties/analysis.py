@@ -60,13 +60,24 @@ OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"}) | BY_HAND
 """Notes that leave open whether it is attention."""
 MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
+OF_ONE_SAMPLE = frozenset({"samples-apart", "output-of-the-token"})
+"""What no attention promises beside one in which samples are tokens."""
 OF_SCORES = frozenset({"additive-scores", "scores-of-two-tokens", "weights-alone"})
 OF_MASKS = frozenset({"mask", "padding", "lengths"})
 """What arguments mean that hide keys."""
 MOST_SHARING = 2
 """Attentions that a mask is tried on where it may be of any of them: those of a decoder's layer."""
 UNLIKE_UNMASKED = frozenset(
-    {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later", GATED, MIXED}
+    {
+        "sparse-by-content",
+        "talking-heads",
+        "differential",
+        "weights-divided-later",
+        "weights-sum-later",
+        "samples-attend",
+        GATED,
+        MIXED,
+    }
 )
 """Designs whose weights of allowed keys a mask changes among themselves, as they are seen here."""
 
@@ -199,6 +210,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += residual_findings(run, instances, name_and_documentation(invocation.target))
         analysis.findings += feed_forward_findings(run)
         _judge_once(analysis, instances)
+        if any(each.property == "samples-attend" for each in analysis.findings):
+            analysis.findings = [each for each in analysis.findings if each.property not in OF_ONE_SAMPLE]
     return analysis
 
 

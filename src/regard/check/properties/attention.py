@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from regard.check.properties.designs import averaged_heads, differential, subtracted_scores
-from regard.check.properties.documentation import documentation_of, name_and_documentation
+from regard.check.properties.documentation import documentation_of, lets_samples_attend, name_and_documentation
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.chosen_keys import chosen_key_findings
@@ -20,7 +20,7 @@ from regard.check.properties.scores.learned_tables import documented_table_findi
 from regard.check.properties.scores.norm_axes import norm_axis_findings
 from regard.check.properties.scores.relative_logits import relative_logit_findings
 from regard.check.properties.scores.scales import scale_design
-from regard.check.properties.tokens import token_findings
+from regard.check.properties.tokens import samples_attend, token_findings, with_samples_as_tokens
 from regard.check.properties.weights.mixed_weights import GATED, mixed_weights, of_the_softmax
 from regard.check.properties.weights.softmax import weight_findings
 from regard.check.target import Invocation
@@ -39,6 +39,10 @@ def attention_findings(
         frozen: the weighted sums of all of them, by the index of their operation.
         is_only: whether there are no others.
     """
+    if samples_attend(evidence.base) and lets_samples_attend(invocation.target):
+        message = "the samples of a batch attend to each other, as it says (intersample attention)"
+        yield Finding("design", "samples-attend", "scores", message, evidence.base.instance.scores_location)
+        evidence = with_samples_as_tokens(evidence)
     found = list(token_findings(evidence))
     yield from found
     if any(each.kind == "violation" for each in found) or not evidence.base.whole:
