@@ -242,7 +242,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             local = None
             is_mixed = are_tokens_mixed(instance, influence, streams)
             if is_mixed and not are_tokens_summed(instance, influence, streams):
-                local = local_influence(invocation, instance, influence, frozen)
+                local = local_influence(invocation, instance, influence, frozen, samples)
             if local is None:
                 evidence = evidence_of(instance, influence, streams, fresh, equal, invocation)
             else:
@@ -322,7 +322,8 @@ def _summary(evidence: Evidence, influence: Influence, streams: list[str]) -> Fi
     if not influence.sources("token"):
         return None
     table = table_of(evidence.base.instance, influence, streams)
-    is_one = torch.equal(table.query.stream, table.key.stream)  # else the keys may be another model's tokens
+    # Else the keys may be another model's tokens, and as many as these.
+    is_one = torch.equal(table.query.stream, table.key.stream) and not table.of_no_token
     return summarized_keys(table) if is_one else None
 
 
