@@ -61,10 +61,10 @@ def attention_findings(
     if found:
         return
     mixed = mixed_weights(invocation, evidence)
-    found = list(weight_findings(evidence)) if mixed is None else [mixed]
-    numbers = evidence
+    found, numbers = list(weight_findings(evidence)), evidence
     if mixed is not None:
         numbers = of_the_softmax(evidence)
+        found = [mixed, *(each for each in weight_findings(numbers) if each.kind == "violation")]
     elif is_only:
         found, numbers = confirmed(invocation, evidence, found, with_fresh_tokens(invocation))
     yield from found
