@@ -43,7 +43,7 @@ from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
-from regard.check.properties.weights.mixed_weights import GATED, MIXED, NORMED
+from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections

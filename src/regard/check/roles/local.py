@@ -93,13 +93,13 @@ def local_influence(
     for operation, rows in zip(projections, several, strict=True):
         if not rows:
             return None
-        tokens, samples = rows[min(rows, key=lambda order: order not in known)]
+        tokens, of_samples = rows[min(rows, key=lambda order: order not in known)]
         name = f"projection {operation.index}"
         names.append(name)
         output = operation.outputs[0].data
         generator = torch.Generator().manual_seed(operation.index)
         fresh = output + torch.randn(output.shape, generator=generator, dtype=torch.float64).to(output.dtype)
-        for kind, labels in (("sample", samples), ("token", tokens)):
+        for kind, labels in (("sample", of_samples), ("token", tokens)):
             for index in range(int(labels.max()) + 1):
                 if len(found.runs) >= MAX_RUNS:
                     return None
