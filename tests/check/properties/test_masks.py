@@ -287,3 +287,19 @@ def test_lengths_that_are_given_as_none_are_told() -> None:
     call.arguments["valid_lens"] = None
     messages = [each.message for each in analyze(call, masks=True).findings if each.kind == "open"]
     assert messages == ["valid_lens: given as None, not exercised"]
+
+
+def with_a_mask_of_times(x: Tensor, mask: Tensor, time_mask: Tensor) -> Tensor:
+    """Of padding that asks all scores are the same, whatever else is hidden."""
+    scores = (x @ x.mT / x.shape[-1] ** 0.5).masked_fill(~mask, -1e9)
+    return torch.where(time_mask[..., None], -1e9, scores).softmax(-1) @ x
+
+
+def test_a_query_all_of_whose_keys_another_mask_hides_tells_nothing() -> None:
+    call = of_x(with_a_mask_of_times)
+    padding = torch.arange(4) < torch.tensor([[0], [2]])
+    call.arguments |= {"mask": torch.ones(4, 4, dtype=torch.bool).tril(), "time_mask": padding}
+    call.masks = ["mask", "time_mask"]
+    found = [each for each in masks_of(analyze(call, masks=True)) if "time_mask" not in each.message]
+    assert ("holds", "mask-form") in {(each.kind, each.property) for each in found}
+    assert not [each for each in found if each.kind == "violation"]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import ZERO_WEIGHT
@@ -40,6 +41,13 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
     if stray is not None:
         yield stray
         return
+    handed_over = [_is_handed_over(invocation, run, each) for each in learned]
+    if any(handed_over):
+        message = "queries times vectors that are handed over, of keys or of pairs, are added to the scores"
+        yield Finding("design", "given-logits", "positions", message, line)
+        if not all(handed_over):
+            yield Finding("open", "positions-open", "positions", "learned vectors besides: not judged", line)
+        return
     table = evidence.equal
     if table is None:
         message = "learned vectors are added to the scores: not judged, as tokens cannot be made alike"
@@ -64,6 +72,23 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
         return
     message = "queries or keys times a learned vector of their distance are added to the scores (Transformer-XL)"
     yield Finding("design", "relative-logits", "positions", message, line)
+
+
+def _is_handed_over(invocation: Invocation, run: TaggedRun, product: Contraction) -> bool:
+    """Whether the vectors are what the call was given beside its sequences, in other places or parts of it."""
+    streams = {each.argument for each in invocation.streams}
+    given = [value for name, value in invocation.arguments.items() if name not in streams]
+    tensors = [each for each in tree_leaves(given) if isinstance(each, Tensor) and each.is_floating_point()]
+    index, number = product.right_place if product.left_place in run.depends else product.left_place
+    behind = {run.trace.operations[index].inputs[number].storage}
+    for operation in reversed(run.trace.operations[: index + 1]) if tensors else ():
+        if operation.index < index and not {each.storage for each in (*operation.outputs, *operation.written)} & behind:
+            continue
+        taken = operation.inputs if operation.index < index else (operation.inputs[number],)
+        behind.update(each.storage for each in taken)
+        if any(each.shape == one.shape and torch.equal(each.data, one) for each in taken for one in tensors):
+            return True
+    return False
 
 
 def _of_another_query(table: AttentionTable, learned: list[Contraction]) -> Finding | None:
