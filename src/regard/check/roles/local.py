@@ -147,8 +147,8 @@ def _rows(operation: Operation, influence: Influence, unheld: Influence) -> dict
     numbers = torch.arange(output.numel() // output.shape[axis]).reshape(shape).expand(output.shape)
     held, free = (each.of(operation.index, 0, output=True)[each.sources("sample")] for each in (influence, unheld))
     influence, depends = (influence, held) if bool(held.any()) else (unheld, free)  # what earlier attentions read
-    labels = torch.tensor([influence.runs[row][0].index for row in influence.sources("sample")])
-    count = int(labels.max()) + 1
+    labels = torch.tensor([influence.runs[row][0].index for row in influence.sources("sample")], dtype=torch.long)
+    count = int(labels.max()) + 1 if len(labels) else 1
     samples = torch.full(output.shape, NONE)
     for label in range(count):
         touched = depends[labels == label].any(0).any(axis, keepdim=True).expand(output.shape)

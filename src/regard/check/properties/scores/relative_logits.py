@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -41,13 +42,6 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
     if stray is not None:
         yield stray
         return
-    handed_over = [_is_handed_over(invocation, run, each) for each in learned]
-    if any(handed_over):
-        message = "queries times vectors that are handed over, of keys or of pairs, are added to the scores"
-        yield Finding("design", "given-logits", "positions", message, line)
-        if not all(handed_over):
-            yield Finding("open", "positions-open", "positions", "learned vectors besides: not judged", line)
-        return
     table = evidence.equal
     if table is None:
         message = "learned vectors are added to the scores: not judged, as tokens cannot be made alike"
@@ -67,6 +61,10 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
             message = f"{others} times a learned vector of the place of {of_what} are added to the scores"
             yield Finding("design", "absolute-logits", "positions", message, line)
             return
+        if any(_is_of_given_pairs(invocation, evidence.base, each) for each in learned):
+            message = "queries times a vector for each two tokens, which is handed over, are added to the scores"
+            yield Finding("design", "given-logits", "positions", message, line)
+            return
         message = "a learned vector is added to the scores by the places of query and key, not by their distance"
         yield Finding("violation", "positions-relative", "positions", message, line)
         return
@@ -74,11 +72,13 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
     yield Finding("design", "relative-logits", "positions", message, line)
 
 
-def _is_handed_over(invocation: Invocation, run: TaggedRun, product: Contraction) -> bool:
-    """Whether the vectors are what the call was given beside its sequences, in other places or parts of it."""
-    streams = {each.argument for each in invocation.streams}
-    given = [value for name, value in invocation.arguments.items() if name not in streams]
-    tensors = [each for each in tree_leaves(given) if isinstance(each, Tensor) and each.is_floating_point()]
+def _is_of_given_pairs(invocation: Invocation, table: AttentionTable, product: Contraction) -> bool:
+    """Whether the vectors are made of what the call was given with one for each query and key, beside its sequences."""
+    run, streams = table.instance.run, {each.argument for each in invocation.streams}
+    sizes = tuple(int(each.token.max()) + 1 for each in (table.query, table.key))
+    given = tree_leaves([value for name, value in invocation.arguments.items() if name not in streams])
+    tensors = [each for each in given if isinstance(each, Tensor) and each.is_floating_point() and each.ndim > 2]
+    tensors = [each for each in tensors if sizes in itertools.pairwise(each.shape[:-1])]
     index, number = product.right_place if product.left_place in run.depends else product.left_place
     behind = {run.trace.operations[index].inputs[number].storage}
     for operation in reversed(run.trace.operations[: index + 1]) if tensors else ():
