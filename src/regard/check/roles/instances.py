@@ -21,14 +21,13 @@ from regard.check.roles.contractions import Contraction, contractions
 from regard.check.roles.head_mixing import mixed_heads, mixing_products
 from regard.check.roles.influence import Influence
 from regard.check.roles.separate_calls import Reads, connected, repetitions, sources_of
-from regard.check.roles.tags import TaggedTrace, tagged
+from regard.check.roles.tags import SOFTMAXES, TaggedTrace, behind_others, tagged
 from regard.check.trace.operation import CHOICES, Operation, Trace
 
-__all__ = ["NONE", "SEVERAL", "AttentionInstance", "Owners", "TaggedRun", "attentions_of", "owners"]
+__all__ = ["NONE", "SEVERAL", "SOFTMAXES", "AttentionInstance", "Owners", "TaggedRun", "attentions_of", "owners"]
 
 NONE, SEVERAL = -1, -2
 """Instead of the number of a token or sample: it depends on none, or on more than one."""
-SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_log_softmax"})
 PROJECTIONS = frozenset({"convolution"})
 
 
@@ -139,7 +138,10 @@ def tagged_run(influence: Influence, inputs: Sequence[str] = (), *, additive: bo
             given[name] = torch.arange(next_tag, next_tag + record.data.numel()).reshape(record.shape)
             next_tag += record.data.numel()
     bilinear = [each for each in products if each.left_place in depends and each.right_place in depends]
-    tags = tagged(trace, sources, given, _mixing(trace, products, bilinear, depends, first))
+    passing = _mixing(trace, products, bilinear, depends, first)
+    tags = tagged(trace, sources, given, passing)
+    if behind := behind_others(trace, tags, {each.operation.index for each in bilinear}, first):
+        tags = tagged(trace, sources, given, passing, behind)
     if additive:
         bilinear = list(additive_scores(sums, products, tags, first, depends))
         bilinear += concatenated_scores(concatenations(influence, products), products, trace, tags, first)

@@ -74,6 +74,8 @@ class AttentionTable:
     """Of a head: the numbers of a query that are multiplied."""
     product: Tensor
     """q . k, and the products that are added to it."""
+    parts: Tensor
+    """(scores, lines): those that are added, by the line that computes them."""
     masked: Tensor
     """What the softmax takes; NaN where there is no softmax."""
     softmax: Tensor
@@ -203,7 +205,7 @@ def _numbers(layout: ScoreLayout, trace: Trace, values: ValueTable) -> dict[str,
     instance, used = layout.instance, layout.used
     count = len(used)
     masked, softmax, group, with_sink = _softmax(layout, trace, count)
-    added, width = _added(layout, trace, count)
+    parts, width = _added(layout, trace, count)
     sides = (True, False) if layout.queries_left else (False, True)
     q, k = (_factors(instance, side, trace) for side in sides)
     product = (q * k).sum(-1).double()  # not what the operation returned: it may scale it, or add to it
@@ -221,7 +223,8 @@ def _numbers(layout: ScoreLayout, trace: Trace, values: ValueTable) -> dict[str,
         "q_source": q_source,
         "k_source": k_source,
         "width": q.shape[-1] + width,
-        "product": (product + added)[used],
+        "product": (product + parts.sum(-1))[used],
+        "parts": parts[used],
         "masked": masked[used],
         "softmax": softmax[used],
         "weight": weight,
@@ -377,23 +380,24 @@ def _softmax(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, Ten
 
 
 def _added(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, int]:
-    """The sum of the products that are added to each score, and the widths of those of queries and keys together."""
-    total, instance = torch.zeros(count, dtype=torch.float64), layout.instance
-    if not instance.added:
-        return total, 0
+    """The products that are added to each score, a column each line, and the widths of those of queries and keys."""
+    instance = layout.instance
     run, widths = instance.run, {}
-    for kept, lost in run.tags.sums:
+    lines = {each.operation.index: each.operation.location for each in instance.added}
+    columns = {line: number for number, line in enumerate(dict.fromkeys(lines.values()))}
+    parts = torch.zeros(count, len(columns), dtype=torch.float64)
+    for kept, lost in run.tags.sums if instance.added else ():
         rows = layout.row_of[kept]
         for each in instance.added:
             first = run.first_tag[each.operation.index]
             numbers = _data(trace, each.operation.index, None).flatten().double()
             mine = (lost >= first) & (lost < first + len(numbers)) & (rows >= 0)
             if bool(mine.any()):
-                total[rows[mine]] += numbers[lost[mine] - first]
+                line = each.operation.location
+                parts[rows[mine], columns[line]] += numbers[lost[mine] - first]
                 if run.depends >= {each.left_place, each.right_place}:
-                    line = each.operation.location
                     widths[line and line.line] = each.left_terms.shape[-1]
-    return total, sum(widths.values())
+    return parts, sum(widths.values())
 
 
 def _numbered(owner: Owners, others: Tensor, other_streams: Tensor) -> tuple[Tensor, Tensor]:
