@@ -188,7 +188,9 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     added = run
     if not any(each in run.bilinear for instance in instances for each in instance.scores):
         added = tagged_run(first, given, additive=True)
-        instances = _among(added, attentions_of(added)) or instances
+        unsummed = tagged_run(first, given, unsummed=True)
+        found = (_among(each, attentions_of(each)) for each in (added, unsummed))
+        instances = next((each for each in found if each), instances)
     kind = kind_of(instances, invocation, base)
     if kind is not None:
         analysis.num_attentions = len(instances)

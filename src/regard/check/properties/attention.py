@@ -20,6 +20,7 @@ from regard.check.properties.scores.learned_tables import documented_table_findi
 from regard.check.properties.scores.norm_axes import norm_axis_findings
 from regard.check.properties.scores.relative_logits import relative_logit_findings
 from regard.check.properties.scores.scales import scale_design
+from regard.check.properties.scores.unsummed_products import unsummed_products
 from regard.check.properties.tokens import samples_attend, token_findings, with_samples_as_tokens
 from regard.check.properties.weights.mixed_weights import GATED, mixed_weights, of_the_softmax
 from regard.check.properties.weights.softmax import weight_findings
@@ -75,7 +76,10 @@ def attention_findings(
     if any(each.property == "sparse-by-content" for each in masked):
         yield from chosen_key_findings(invocation, numbers)
     yield from _mixed_heads(evidence)
-    if evidence.base.instance.run.additive:
+    unsummed = unsummed_products(invocation, evidence)
+    if unsummed is not None:
+        yield unsummed
+    elif evidence.base.instance.run.additive:
         message = "w . f(q + k): queries and keys are added, not multiplied (additive attention)"
         if evidence.base.width == 1:
             message = "a number of the query and one of the key are added, not multiplied (graph attention)"

@@ -12,11 +12,32 @@ from torch import Tensor
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import Influence
 from regard.check.roles.tags import TaggedTrace
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["additive_scores", "concatenated_scores", "concatenations", "pairwise_sums", "scores_of_parts"]
+__all__ = [
+    "additive_scores",
+    "concatenated_scores",
+    "concatenations",
+    "pairwise_products",
+    "pairwise_sums",
+    "scores_of_parts",
+]
 
-GATHERS = frozenset({"index", "gather", "index_select"})
+GATHERS = frozenset({"index", "gather", "index_select", "im2col"})
+
+
+def pairwise_products(influence: Influence) -> Iterator[Operation]:
+    """The same of products that are not summed, also with keys of windows that overlap, or that were made of such."""
+    trace = influence.base
+    views = [each for each in trace if any(map(_overlaps, each.inputs)) or each.name in GATHERS]
+    gathered = trace.made_of(one.storage for each in views for one in each.outputs if not each.is_view)
+    yield from _pairwise(influence, {"mul"}, gathered)
+
+
+def _overlaps(record: TensorRecord) -> bool:
+    """Whether several of its numbers lie at one place in memory, as those of windows."""
+    span = 1 + sum((size - 1) * step for size, step in zip(record.shape, record.stride, strict=True))
+    return 0 not in record.stride and record.data.numel() > span
 
 
 def pairwise_sums(influence: Influence) -> Iterator[Operation]:
@@ -30,8 +51,12 @@ def pairwise_sums(influence: Influence) -> Iterator[Operation]:
         for each in influence.base
         if each.name in GATHERS and each.inputs[0].data.numel() < each.outputs[0].data.numel()
     }
+    yield from _pairwise(influence, {"add", "sub"}, gathered)
+
+
+def _pairwise(influence: Influence, names: set[str], gathered: set[int]) -> Iterator[Operation]:
     for operation in influence.base:
-        if operation.name not in ("add", "sub") or len(operation.inputs) != 2:
+        if operation.name not in names or len(operation.inputs) != 2:
             continue
         size = math.prod(operation.outputs[0].shape)
         is_repeated = [math.prod(each.shape) < size or each.storage in gathered for each in operation.inputs]

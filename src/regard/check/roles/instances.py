@@ -14,6 +14,7 @@ from regard.check.roles.additive import (
     additive_scores,
     concatenated_scores,
     concatenations,
+    pairwise_products,
     pairwise_sums,
     scores_of_parts,
 )
@@ -110,20 +111,23 @@ class TaggedRun:
         return {indices[starts[place]] for place in set(places.tolist())}
 
 
-def tagged_run(influence: Influence, inputs: Sequence[str] = (), *, additive: bool = False) -> TaggedRun:
+def tagged_run(
+    influence: Influence, inputs: Sequence[str] = (), *, additive: bool = False, unsummed: bool = False
+) -> TaggedRun:
     """Follow the elements of every product of a run, and of what it was given.
 
     Args:
         influence: the run, and how its samples change it.
         inputs: the arguments that hold the tokens: their elements are followed as well.
         additive: whether scores are of queries and keys that are added, not multiplied.
+        unsummed: whether they are products of one number each.
     """
     trace = influence.base
     products = list(contractions(trace))
     factors = {place for each in products for place in (each.left_place, each.right_place)}
     depends = {place for place in factors if bool(influence.of(*place).any())}
     sources, first, next_tag = {}, {}, 1
-    sums = list(pairwise_sums(influence)) if additive else []
+    sums = list(pairwise_products(influence)) if unsummed else list(pairwise_sums(influence)) if additive else []
     indices = {each.operation.index for each in products} | {each.index for each in sums}
     for operation in trace:
         if operation.index in indices or operation.name in PROJECTIONS:
@@ -142,17 +146,19 @@ def tagged_run(influence: Influence, inputs: Sequence[str] = (), *, additive: bo
     tags = tagged(trace, sources, given, passing)
     if behind := behind_others(trace, tags, {each.operation.index for each in bilinear}, first):
         tags = tagged(trace, sources, given, passing, behind)
-    if additive:
+    if unsummed:
+        bilinear = list(scores_of_parts(sums, trace, tags, first))
+    elif additive:
         bilinear = list(additive_scores(sums, products, tags, first, depends))
         bilinear += concatenated_scores(concatenations(influence, products), products, trace, tags, first)
         bilinear = bilinear or list(scores_of_parts(sums, trace, tags, first))
-    run = TaggedRun(trace, products, tags, first, bilinear, next_tag, given, depends, additive)
+    run = TaggedRun(trace, products, tags, first, bilinear, next_tag, given, depends, additive or unsummed)
     sides = {each.operation.index: (each.left_place, each.right_place) for each in bilinear}
     run.streams = {
         index: frozenset((side, name) for side, place in enumerate(places) for name in sources_of(influence, place))
         for index, places in sides.items()
     }
-    if len(given) > 1 and not additive:
+    if len(given) > 1 and not run.additive:
         made_by = {
             index: (run.owner_of(tags.inputs[one][left]), run.owner_of(tags.inputs[other][right]))
             for index, ((one, left), (other, right)) in sides.items()

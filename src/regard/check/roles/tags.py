@@ -6,7 +6,6 @@ as the numbers themselves are, so that a view and what is written through it nee
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -109,6 +108,8 @@ class _Sums:
     pairs: list[tuple[Tensor, Tensor]]
     preferred: Tensor
     """By tag, whether it goes on in a sum, wherever it stands; of all others the first one does."""
+    starts: Tensor
+    """The first tag of each operation whose numbers are followed, in order."""
 
     def of(self, tags: Tensor, spread: Tensor, added: Tensor) -> Tensor:
         """The tags of a sum of tagged numbers.
@@ -191,7 +192,8 @@ def tagged(
     last = max(
         (int(each.max()) for each in (*sources.values(), *(arguments or {}).values()) if each.numel()), default=0
     )
-    sums = _Sums(result.sums, torch.zeros(last + 1, dtype=torch.bool))
+    starts = torch.tensor(sorted(int(each.min()) for each in sources.values() if each.numel()), dtype=torch.long)
+    sums = _Sums(result.sums, torch.zeros(last + 1, dtype=torch.bool), starts)
     for index in preferred:
         sums.preferred[sources[index].flatten()] = True
     for name, tags in (arguments or {}).items():
@@ -217,7 +219,9 @@ def tagged(
                 tags = _computed(operation, given, output, number, sums)
                 if output.data.is_complex():
                     other = [memory.read(each, imaginary=True) for each in operation.inputs]
-                    memory.write(output, tags, _computed(operation, other, output, number, _Sums([], sums.preferred)))
+                    memory.write(
+                        output, tags, _computed(operation, other, output, number, _Sums([], sums.preferred, starts))
+                    )
                 else:
                     memory.write(output, tags)
         result.inputs.append(given)
@@ -253,9 +257,11 @@ def _of_stacked(operation: Operation, given: Tensor, shape: tuple[int, ...], sum
     if not isinstance(axes, list | tuple) or len(axes) != 1 or given.shape[axes[0]] > MOST_STACKED:
         return None
     first, *others = given.unbind(axes[0])
-    ranges = sorted((int(each.min()), int(each.max())) for each in (first, *others) if each.numel())
-    is_apart = all(one[1] < other[0] for one, other in itertools.pairwise(ranges))
-    if not others or not ranges or ranges[0][0] == 0 or not is_apart or first.numel() != math.prod(shape):
+    if not others or not first.numel() or bool((given == 0).any()) or first.numel() != math.prod(shape):
+        return None
+    owners = torch.searchsorted(sums.starts, given.contiguous(), right=True)
+    made_by = [torch.unique(each) for each in owners.unbind(axes[0])]
+    if any(len(each) > 1 for each in made_by) or len(torch.unique(torch.cat(made_by))) < len(made_by):
         return None
     for each in others:
         first = sums.of(first, each, torch.ones_like(each, dtype=torch.bool))
