@@ -95,6 +95,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.keys), "none": _none}
     if role == "query lengths":
         return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.tokens), "none": _none}
+    if role == "token types":
+        return {"zeros": lambda draft: torch.zeros(draft.sizes.batch, draft.tokens, dtype=torch.long), "none": _none}
     if role == "documents":
         return {"one": _one_document, "none": _none}
     if role == "boundaries":
