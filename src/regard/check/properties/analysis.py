@@ -62,6 +62,8 @@ MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
 OF_ONE_SAMPLE = frozenset({"samples-apart", "output-of-the-token"})
 """What no attention promises beside one in which samples are tokens."""
+OF_OTHER_TOKENS = MIXED_TOKENS | {"query-of-one-token", "later-tokens-hidden"}
+"""Violations that a norm over the tokens may be the cause of."""
 OF_SCORES = frozenset({"additive-scores", "scores-of-two-tokens", "weights-alone"})
 OF_MASKS = frozenset({"mask", "padding", "lengths"})
 """What arguments mean that hide keys."""
@@ -374,8 +376,10 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += parameter_findings(invocation, instances)
     if not analysis.violations:
         analysis.findings += repeated_layer_findings(invocation.target)
-    if not analysis.violations:
-        analysis.findings += norm_findings(invocation)
+    if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
+        norms = [*norm_findings(invocation)]
+        if norms:  # they are the cause
+            analysis.findings = [each for each in analysis.findings if each.kind != "violation"] + norms
     if not analysis.violations:
         analysis.findings += cache_findings(invocation, instances)
 

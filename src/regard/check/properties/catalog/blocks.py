@@ -43,6 +43,13 @@ BLOCKS = (
         "h = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)  # not x.mul_(...): the residual is x",
     ),
     Property(
+        "norm-of-one-token",
+        "block",
+        "a norm of layers normalizes each token by itself",
+        "Every token sees all others, later ones and padding as well.",
+        "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)  # over the channels, not over the tokens",
+    ),
+    Property(
         "norm-normalizes",
         "block",
         "a norm returns the same for a vector and its multiples, and grows with no vector's mean",

@@ -16,7 +16,7 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.modules.unused_parameters import unused_parameter_findings
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
-from regard.check.target.errors import Failed
+from regard.check.target.errors import Failed, error_line
 from regard.check.target.preparation import are_written, copied, kept_tensors
 from regard.check.target.signature import STREAMS, readings
 
@@ -78,8 +78,13 @@ def _judged(
         assert isinstance(total, Tensor)
         weights = {name: next(each.parameters()) for name, each in norms.items()}
         learned = {name: each for name, each in live.named_parameters() if each.requires_grad}
-        found = torch.autograd.grad(total, [*learned.values()], allow_unused=True)
     except (Failed, RuntimeError):
+        return
+    try:
+        found = torch.autograd.grad(total, [*learned.values()], allow_unused=True)
+    except Exception as error:  # a backward pass of the code's own may raise anything
+        message = f"its backward pass raises {error_line(error)}: no gradient was exercised"
+        yield Finding("open", "gradient", "output", message)
         return
     gradients.update(zip(learned, found, strict=True))
     if len(parameters) > MAX_PARAMETERS:
