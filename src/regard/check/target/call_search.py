@@ -69,7 +69,7 @@ class CallPlan:
             found["lengths"] = ["same"]
         if not {"ids", "image"} >= roles & set(STREAMS) or not roles or ("ids" in roles and not embeds(target)):
             found["width"] = _distinct(widths(target, sizes))
-        if roles & {"k", "v", "context"}:
+        if roles & {"k", "v", "context", "condition"}:
             found["context width"] = _distinct(_context_widths(target, sizes))[:4]
         found["tokens"] = _distinct(token_counts(target, sizes))
         if "image" in roles:
@@ -86,8 +86,10 @@ class CallPlan:
             required = {each.role for each in self.arguments if each.required}
             is_square = "size d_model" in required and "size d_head" not in required
             found["weights"] = [each for each in WEIGHT_STORES if not (is_square and each.startswith("rectangular"))]
-        arrays = names_numpy(target) and "torch" not in self.source
-        found["numbers"] = ["arrays", "tensors"] if arrays else ["tensors"]
+        found["numbers"] = ["tensors"]
+        if names_numpy(target):
+            found["numbers"] += ["arrays"] if "torch" not in self.source or "ids" in roles else []
+            found["numbers"].sort(key=lambda each: (each == "tensors") == ("torch" not in self.source))
         for each in self.arguments:
             if each.name not in self.user_inputs.names:
                 several = list(candidates(each, target, self.source))
@@ -171,7 +173,7 @@ class CallPlan:
             if given.get(each.name) is not None
         ]
         invocation.sizes = draft.known()
-        invocation.arrays = self.choices.get("numbers") == "arrays"
+        invocation.arrays = self.choices.get("numbers") == "arrays" or self.user_inputs.are_arrays
         invocation.gradients = self.choices.get("gradients") != "off"
         return invocation
 

@@ -327,7 +327,14 @@ def _calls(
                 plan = next(search_calls(plan, target.call, target.sizes, tries, budget))
             except Failed as failed:
                 errors.append(failed)
-                continue
+                asked = [replace(each, required=True) if each.may_be_none else each for each in arguments]
+                if "NoneType" not in str(failed) or asked == arguments:
+                    continue
+                try:  # with what may be left out by its default, and is read all the same
+                    plan = replace(plan, arguments=asked)
+                    plan = next(search_calls(plan, target.call, target.sizes, tries, budget))
+                except Failed:
+                    continue
             yield _laid_out(_found(target, plan), settings, given, tries, budget)
 
 

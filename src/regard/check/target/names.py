@@ -51,6 +51,7 @@ _CALL = {
     "height": "height hh",
     "width": "width ww",
     "grid": "grid_size hw_size spatial_shape hw shape",
+    "device": "device dev",
 }
 _CONSTRUCTOR = {
     "d_model": "attention_hidden_size",
@@ -104,6 +105,10 @@ _CONTEXT = re.compile(
 """What another module made, as in enc_src or encoder_features."""
 _LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")
 """How many tokens each sample of some sequence has, as in mem_lengths; a number of tokens is none of these."""
+_CONDITION = re.compile(
+    r"(?:t|time|timesteps?|step|noise|sigma|class|label|style|cond)_?emb(?:s|ed|eds|edding|eddings)?|temb", re.I
+)
+"""A vector of each sample that tells a diffusion model how far it is, or of what its pictures are, as in t_emb."""
 _PADDING = re.compile(
     r"(?:src|source|tgt|target|trg|enc|encoder|dec|decoder|keys?|kv?|q|query|queries|mem|memory|ctx|context|x|inputs?"
     r"|tokens?|text|seq)_(?:pads?|padding|padded)"
@@ -127,7 +132,15 @@ def call_meaning(name: str) -> str | None:
         return f"size {size}"
     if found is not None:
         return found
-    patterns = {"mask": _MASK, "padding": _PADDING, "context": _CONTEXT, "lengths": _LENGTHS, "cos": _COS, "sin": _SIN}
+    patterns = {
+        "condition": _CONDITION,
+        "mask": _MASK,
+        "padding": _PADDING,
+        "context": _CONTEXT,
+        "lengths": _LENGTHS,
+        "cos": _COS,
+        "sin": _SIN,
+    }
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 
 

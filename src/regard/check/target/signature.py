@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.check.target.classes import parameters_of
 from regard.check.target.names import call_meaning, constructor_meaning
 from regard.check.target.preparation import embeds
-from regard.check.target.usage import is_demanded, is_two_sides, parts_of
+from regard.check.target.usage import is_demanded, is_looked_up, is_two_sides, parts_of
 
 __all__ = ["MATRICES", "PLAIN", "STREAMS", "Argument", "readings", "source_of"]
 
@@ -47,6 +47,11 @@ class Argument:
     within: str = ""
     """The argument that it is a part of, where the call takes several as one tuple."""
 
+    @property
+    def may_be_none(self) -> bool:
+        """Whether it is a sequence or a mask that is None by default: some code reads it all the same."""
+        return not self.required and self.default is None and self.role in ("mask", "padding", *STREAMS)
+
 
 def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None) -> list[list[Argument]]:
     """What the arguments of a call may mean: the likeliest reading first.
@@ -59,7 +64,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     if named is not None and not inputs:
         named = [part for each in named for part in _parts(each, source_of(target))]
     if named is not None and inputs:
-        named = _with_inputs(named, inputs)
+        named = _with_inputs([_by_use(each, source_of(target)) for each in named], inputs)
     if named is None and inputs:
         return [_with_inputs([Argument(name, call_meaning(name), True, positional=True) for name in inputs], inputs)]
     if named is None:
@@ -79,6 +84,8 @@ def _by_use(argument: Argument, source: str) -> Argument:
     """The argument, where the code says more of it than its signature."""
     if not argument.required and is_demanded(source, argument.name):
         return replace(argument, required=True)
+    if argument.role is None and argument.required and is_looked_up(source, argument.name):
+        return replace(argument, role="ids")
     return replace(argument, role="grid") if argument.role is None and is_two_sides(source, argument.name) else argument
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "is_called",
     "is_demanded",
     "is_large_part",
+    "is_looked_up",
     "is_part",
     "is_step",
     "is_tested",
@@ -82,6 +83,13 @@ def squared(source: str) -> list[str]:
     views = re.findall(r"\.(?:view|reshape)\(((?:[^()]|\([^()]*\))*)\)", source)
     square = re.compile(r"(?:self\.)?\b(\w+)\s*(?:\*\s*(?:self\.)?\1\b|\*\*\s*2\b)")
     return list(dict.fromkeys(name for view in views for name in square.findall(view)))
+
+
+def is_looked_up(source: str, name: str) -> bool:
+    """Whether an embedding looks up what it is given by this name, or whole numbers are made of it: ids of tokens."""
+    named = re.escape(name)
+    tables = rf"\b\w*(?:emb|embed|embedding|embeddings|lookup)\w*\(\s*{named}\s*\)"
+    return re.search(rf"\bLongTensor\(\s*{named}\s*\)|{tables}", source, re.I) is not None
 
 
 def parts_of(source: str, name: str) -> list[str]:

@@ -29,15 +29,27 @@ class UserInputs:
         """Of the arguments that need no guess."""
         return frozenset(self.fixed) | frozenset(self.factory.values if self.factory is not None else ())
 
+    @property
+    def are_arrays(self) -> bool:
+        """Whether they are arrays of numpy, and no tensors."""
+        kinds = {
+            type(value).__module__ for value in self.fixed.values() if isinstance(value, Tensor) or _is_array(value)
+        }
+        return kinds == {"numpy"}
+
     def of(self, sizes: Sizes) -> dict[str, Any]:
         """The arguments, in float64."""
         made = {} if self.factory is None else self.factory(sizes)
         return {**made, **{name: _widened(value) for name, value in self.fixed.items()}}
 
 
-def _widened(value: Any) -> Any:
+def _is_array(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.ndarray):
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _widened(value: Any) -> Any:
+    if _is_array(value):
         value = torch.as_tensor(value)
     if isinstance(value, Tensor):
         return value.detach().to(WIDER.get(value.dtype, value.dtype))

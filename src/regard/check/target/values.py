@@ -111,6 +111,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return dict(position_candidates())
     if role.startswith("w_"):
         return {"weights": lambda draft: _matrix(draft, role)}
+    if role == "condition":
+        return {"vector of each sample": lambda draft: draft.draw(draft.sizes.batch, draft.context_width)}
     if role == "vector":
         return {"vector": lambda draft: draft.draw(draft.width) * 0.3, "none": _none}
     if role.startswith("size "):
@@ -129,6 +131,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "targets": {"none": _none},
         "start": {"0": _constant(0)},
         "layer": {"0": _constant(0)},
+        "device": {"cpu": _constant(torch.device("cpu"))},
         "dropout": {"0": _constant(0.0)},
         "window": {
             "window": lambda draft: draft.sizes.window,

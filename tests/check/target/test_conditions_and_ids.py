@@ -1,0 +1,94 @@
+"""Calls with a vector of each sample, with ids that are arrays, with a device, and with masks that are read always."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from target_calls import attention, axes, first
+from torch import Tensor, nn
+
+from regard.check.target.errors import NotCallable
+
+
+class OfATime(nn.Module):
+    """A block of a diffusion model: each picture has a vector for how far it is."""
+
+    def __init__(self, in_channels: int, out_channels: int, t_emb_dim: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, out_channels, 3, padding=1)
+        self.time = nn.Linear(t_emb_dim, out_channels)
+        self.qkv = nn.Linear(out_channels, 3 * out_channels)
+
+    def forward(self, x: Tensor, t_emb: Tensor) -> Tensor:
+        x = self.conv(x) + self.time(t_emb)[:, :, None, None]
+        q, k, v = self.qkv(x.flatten(2).mT).chunk(3, -1)
+        return x + attention(q, k, v).mT.view(x.shape)
+
+
+def test_a_condition_is_one_vector_of_each_sample() -> None:
+    call = first(OfATime)
+    assert axes(call) == [("x", 0, (2, 3), None)]
+    assert call.arguments["t_emb"].ndim == 2
+    told = first(OfATime, in_channels=8, out_channels=6, t_emb_dim=10)
+    assert told.arguments["t_emb"].shape == (2, 10)
+
+
+class OfItems(nn.Module):
+    """A recommender: its sequences are arrays of ids, and it is told on which device it computes."""
+
+    def __init__(self, d_model: int, vocab_size: int) -> None:
+        super().__init__()
+        self.items, self.qkv = nn.Embedding(vocab_size, d_model), nn.Linear(d_model, 3 * d_model)
+
+    def forward(self, user_ids: Any, log_seqs: Any, device: Any) -> Tensor:
+        places = np.tile(np.arange(1, log_seqs.shape[1] + 1), [len(log_seqs), 1])
+        places *= log_seqs != 0
+        x = self.items(torch.LongTensor(log_seqs).to(device)) + torch.from_numpy(places)[..., None]
+        return attention(*self.qkv(x).chunk(3, -1))
+
+
+def test_ids_may_be_arrays() -> None:
+    call = first(OfItems)
+    assert axes(call) == [("ids", 0, (1,), None)]
+    assert call.arrays
+
+
+def make_items() -> tuple[nn.Module, tuple[Any, ...]]:
+    ids = np.random.RandomState(0).randint(1, 9, (2, 5))
+    return OfItems(8, 11), (np.arange(2), ids, torch.device("cpu"))
+
+
+def test_arrays_that_are_handed_over_are_handed_on_as_such() -> None:
+    call = first(make_items)
+    assert axes(call) == [("ids", 0, (1,), None)]
+    assert call.outputs(call.run())[0].shape == (2, 5, 8)
+
+
+class Masked(nn.Module):
+    """Its mask has a default, and is read all the same."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        hidden = ~(attn_mask if attn_mask.ndim == 3 else attn_mask[:, None])  # type: ignore[union-attr]
+        return (query @ key.mT / query.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1) @ value
+
+
+def test_a_mask_that_is_read_always_is_given() -> None:
+    assert first(Masked).arguments["attn_mask"].dtype is torch.bool
+
+
+class Refusing(nn.Module):
+    def __init__(self, channels: int, size: int) -> None:
+        super().__init__()
+        self.conv, self.size, self.items = nn.Conv2d(channels, channels, 1), size, nn.Embedding(9, channels)
+
+    def forward(self, x: Tensor, t_emb: Tensor, item_ids: Tensor) -> Tensor:
+        raise ValueError("no")
+
+
+def test_what_to_hand_over_is_written_in_its_own_shapes() -> None:
+    with pytest.raises(NotCallable, match=re.escape("x=(B,D,4,6), t_emb=(B,D), item_ids=ids(B,T,V)")):
+        first(Refusing)
