@@ -116,6 +116,8 @@ def attention_findings(
 
 def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) -> Iterator[Finding]:
     """What scores are, where their numbers are known."""
+    if evidence.base.instance.run.additive:
+        return
     for each in score_findings(evidence, fit) if fit is not None else ():
         is_scale = each.kind == "violation" and each.property == "scale"
         yield (scale_design(invocation, evidence, fit) if is_scale and fit is not None else None) or each
