@@ -82,6 +82,18 @@ def rotated_by_the_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+def both_parts_rotated_by_the_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Each half is written as a sum of both: neither number stands first in its own."""
+    angles = torch.arange(q.shape[1]).double()[:, None, None] * ANGLES[1, :2]
+
+    def turned(x: Tensor) -> Tensor:
+        a, b = x.chunk(2, -1)
+        return torch.cat((a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()), -1)
+
+    scores = turned(q) @ turned(k).mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
 def rotary(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = rotated(q) @ rotated(k).mT / 2
     return scores.softmax(-1) @ v
@@ -207,4 +219,5 @@ CASES = [
     Case("positions-without-effect", turned_by_no_angle, rotary, has_line=False),
     Case("positions-relative", queries_further_on, both_further_on, of_x_alone),
     Case("positions-by-token", rotated_by_the_head, rotary),
+    Case("positions-by-token", both_parts_rotated_by_the_head, rotary),
 ]

@@ -278,13 +278,31 @@ def _sources(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
     for name, tags in run.given.items():
         if trace.arguments[name].data.is_floating_point():
             numbers[tags.flatten()] = trace.arguments[name].data.flatten().double()
+    beside = torch.zeros(run.num_tags + 1, dtype=torch.long)
+    for kept, lost in run.tags.sums:
+        beside[kept] = lost
     for each in instance.scores:
         place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
         parts = [run.tags.inputs[place[0]][place[1]]]
         if place in run.tags.imaginary:
             parts.append(run.tags.imaginary[place])
-        rows.append(torch.stack([numbers[tags.flatten()[terms]] for tags in parts], -1).flatten(-2))
+        made_of = (_unrepeated(tags.flatten()[terms], beside) for tags in parts)
+        rows.append(torch.stack([numbers[tags] for tags in made_of], -1).flatten(-2))
     return _stacked(rows, 0.0)
+
+
+def _unrepeated(tags: Tensor, beside: Tensor) -> Tensor:
+    """(rows, terms): tags, where one stands twice in a row that of what was added to it: a * sin + b * cos is of b."""
+    ordered, order = tags.sort(dim=-1, stable=True)
+    again = torch.zeros_like(tags, dtype=torch.bool)
+    again[:, 1:] = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)
+    if not bool(again.any()):
+        return tags
+    again = torch.zeros_like(again).scatter(-1, order, again)
+    found = torch.where(again & (beside[tags] > 0), beside[tags], tags)
+    ordered = found.sort(dim=-1).values
+    is_told = ~((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)).any(-1, keepdim=True)
+    return torch.where(is_told, found, tags)
 
 
 def _stacked(rows: list[Tensor], fill: float) -> Tensor:
