@@ -94,6 +94,31 @@ def both_parts_rotated_by_the_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+def with_frequencies(q: Tensor, k: Tensor, v: Tensor, exponents: Tensor, base: float = 10000.0) -> Tensor:
+    angles = torch.arange(q.shape[-2]).double()[:, None] * (base**-exponents).repeat(2)  # here
+    return (rotated(q, angles) @ rotated(k, angles).mT / 2).softmax(-1) @ v
+
+
+def exponents_half_as_fast(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return with_frequencies(q, k, v, torch.arange(2).double() / 4)
+
+
+def exponents_twice_as_fast(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return with_frequencies(q, k, v, 2 * torch.arange(0, 4, 2).double() / 4)
+
+
+def frequencies_that_grow(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return with_frequencies(q, k, v, -torch.arange(0, 4, 2).double() / 4)
+
+
+def frequencies_of_the_paper(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return with_frequencies(q, k, v, torch.arange(0, 4, 2).double() / 4)
+
+
+def frequencies_of_another_base(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return with_frequencies(q, k, v, torch.arange(0, 4, 2).double() / 4, base=100.0)
+
+
 def rotary(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = rotated(q) @ rotated(k).mT / 2
     return scores.softmax(-1) @ v
@@ -218,6 +243,9 @@ CASES = [
     Case("positions-relative", queries_of_a_part_rotated, a_part_rotated, has_line=False),
     Case("positions-without-effect", turned_by_no_angle, rotary, has_line=False),
     Case("positions-relative", queries_further_on, both_further_on, of_x_alone),
+    Case("rotary-frequencies", exponents_half_as_fast, frequencies_of_the_paper),
+    Case("rotary-frequencies", exponents_twice_as_fast, frequencies_of_another_base),
+    Case("rotary-frequencies", frequencies_that_grow, frequencies_of_the_paper),
     Case("positions-by-token", rotated_by_the_head, rotary),
     Case("positions-by-token", both_parts_rotated_by_the_head, rotary),
 ]

@@ -24,7 +24,7 @@ MOST = 40
 
 
 def code_of(target: Any) -> str:
-    """The text of a target, of the classes of its modules, and of the functions and classes of its file that it uses."""
+    """The text of a target, of the classes of its modules, and of what it uses of the functions of its file."""
     kinds = [type(each) for module in modules_in(target) for each in module.modules()]
     waiting = [target, *(each for each in dict.fromkeys(kinds) if not each.__module__.startswith("torch."))]
     known, texts = set[int](), list[str]()

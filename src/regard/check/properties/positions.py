@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.check.location import CodeLocation
 from regard.check.properties.documentation import rotates_queries_and_keys
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.frequencies import wrong_frequencies
 from regard.check.properties.lengths import length_ratios
 from regard.check.roles.table import AttentionTable
 
@@ -101,6 +102,10 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
     turned = _turned_apart(table)
     if turned:
         yield Finding("violation", "positions-relative", "positions", turned, line)
+        return
+    said, place = wrong_frequencies(evidence, table)
+    if said:
+        yield Finding("violation", "rotary-frequencies", "positions", said, place or line)
         return
     yield Finding(
         "design", "rotary", "positions", "rotary positions: scores depend on the distance of two tokens", line
@@ -314,7 +319,7 @@ def _without_effect(evidence: Evidence, line: object) -> Iterator[Finding]:
             turned
             and len(ratio)
             and float(ratio.max() - ratio.min()) < 1e-6 * float(ratio.max())
-            and base.num_heads > 1
+            and (base.num_heads > 1 or any(each.name in ("cos", "polar") for each in base.instance.run.trace))
         ):
             yield Finding(
                 "violation",

@@ -49,4 +49,12 @@ POSITIONS = (
         "The model has no positions.",
         "angles = positions[:, None] * frequencies  # along the tokens, not along the heads",
     ),
+    Property(
+        "rotary-frequencies",
+        "positions",
+        "the pair i of d channels turns by base^(-2i/d) from token to token",
+        "The slowest pairs, which tell far positions apart, turn as fast as those of another base; weights of other "
+        "code do not fit.",
+        "inv_freq = base ** (-torch.arange(0, d, 2) / d)",
+    ),
 )
