@@ -99,6 +99,11 @@ def with_frequencies(q: Tensor, k: Tensor, v: Tensor, exponents: Tensor, base: f
     return (rotated(q, angles) @ rotated(k, angles).mT / 2).softmax(-1) @ v
 
 
+def keys_of_halves_of_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = rotated(q) @ rotated(torch.cat((k[..., :2], q[..., 2:]), -1)).mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
 def exponents_half_as_fast(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return with_frequencies(q, k, v, torch.arange(2).double() / 4)
 
@@ -243,6 +248,7 @@ CASES = [
     Case("positions-relative", queries_of_a_part_rotated, a_part_rotated, has_line=False),
     Case("positions-without-effect", turned_by_no_angle, rotary, has_line=False),
     Case("positions-relative", queries_further_on, both_further_on, of_x_alone),
+    Case("keys-from-their-input", keys_of_halves_of_queries, rotary),
     Case("rotary-frequencies", exponents_half_as_fast, frequencies_of_the_paper),
     Case("rotary-frequencies", exponents_twice_as_fast, frequencies_of_another_base),
     Case("rotary-frequencies", frequencies_that_grow, frequencies_of_the_paper),

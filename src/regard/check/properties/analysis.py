@@ -57,7 +57,7 @@ __all__ = ["Analysis", "analyze"]
 
 OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"}) | BY_HAND
 """Notes that leave open whether it is attention."""
-MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
+MIXED_TOKENS = frozenset({"key-of-one-token", "keys-from-their-input", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
 OF_SCORES = frozenset({"additive-scores", "scores-of-two-tokens", "weights-alone"})
 OF_MASKS = frozenset({"mask", "padding", "lengths"})

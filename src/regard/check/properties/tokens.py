@@ -68,6 +68,13 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
     line, sums_line = table.instance.scores_location, table.instance.sums_location
     weighty = table.weight.abs() > NEGLIGIBLE_WEIGHT
     for name, owner in (("query", table.query), ("key", table.key)):
+        is_mixed = bool(((owner.stream == SEVERAL) & weighty).any())
+        if is_mixed and set(evidence.roles.values()) == {"q", "k", "v"}:
+            wanted = next(each for each, role in evidence.roles.items() if role == name[0])
+            told = f"{'keys' if name == 'key' else 'queries'} are made of several inputs, not of {wanted} alone"
+            found = "keys-from-their-input" if name == "key" else "queries-from-their-input"
+            yield Finding("violation", found, "projections", told, line)
+            return
         several = (owner.token == SEVERAL) & weighty
         if bool(several.any()):
             yield Finding(

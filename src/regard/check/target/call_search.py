@@ -88,13 +88,14 @@ class CallPlan:
             found["weights"] = [each for each in WEIGHT_STORES if not (is_square and each.startswith("rectangular"))]
         arrays = names_numpy(target) and "torch" not in self.source
         found["numbers"] = ["arrays", "tensors"] if arrays else ["tensors"]
+        asked_of_keys = bool({each.role for each in self.arguments} & {"k", "v", "context"})
         for each in self.arguments:
             if each.name not in self.user_inputs.names:
                 several = list(candidates(each, target, self.source))
                 left_out = set() if self._may_have_a_state else {STATE}
                 left_out |= set() if self._may_have_a_state and self.layout.letters == "btd" else {LAYER_STATE}
                 left_out |= set() if "y" in self.layout.letters else {TEXT}
-                left_out |= {VECTOR} if {one.role for one in self.arguments} & {"k", "v", "context"} else set()
+                left_out |= {VECTOR} if each.role in STREAMS and asked_of_keys else set()
                 if self._may_have_a_state and each.role == "mask":  # of a state's keys, which have no axis of queries
                     several.sort(key=lambda one: one.endswith(" bk"), reverse=True)
                     several.sort(key=lambda one: one != "none")
