@@ -243,6 +243,20 @@ def places_of_queries_and_keys(x: Tensor) -> Tensor:
     return placed(x, keys_too=True)
 
 
+def with_sinusoids(x: Tensor, exponents: Tensor) -> Tensor:
+    angles = torch.arange(x.shape[1]).double()[:, None] * 10000.0**exponents
+    x = x + torch.stack((angles.sin(), angles.cos()), -1).flatten(1)  # here
+    return joined((split(x @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1) @ split(x @ W_V))
+
+
+def frequencies_that_grow(x: Tensor) -> Tensor:
+    return with_sinusoids(x, torch.arange(0, WIDTH, 2).double() / WIDTH)
+
+
+def frequencies_that_fall(x: Tensor) -> Tensor:
+    return with_sinusoids(x, -torch.arange(0, WIDTH, 2).double() / WIDTH)
+
+
 def projected(x: Tensor) -> Tensor:
     weights = (split(x @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1)
     return joined(weights @ split(x @ W_V))
@@ -252,6 +266,7 @@ CASES = [
     Case("value-heads-paired", values_summed_over_heads, attention),
     Case("positions-without-effect", places_of_queries_alone, places_of_queries_and_keys, of_x),
     Case("value-heads-paired", projected_and_summed_over_heads, projected, of_x),
+    Case("sinusoid-frequencies", frequencies_that_grow, frequencies_that_fall, of_x),
     Case("query-of-one-token", queries_less_their_mean_over_tokens, queries_less_their_mean),
     Case("key-of-one-token", keys_of_two_tokens, keys_of_two_channels),
     Case("value-of-one-token", values_of_all_tokens_before, values_of_all_channels_before),

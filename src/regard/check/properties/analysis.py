@@ -39,6 +39,7 @@ from regard.check.properties.outputs.documented_axes import documented_axes_find
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.read_weights import BY_HAND, linear_findings, read_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
+from regard.check.properties.sinusoids import sinusoid_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
@@ -271,6 +272,8 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     analysis.findings += nan_findings(base)
     if not analysis.violations and analysis.is_first:
         analysis.findings += output_axis_findings(invocation, several, frozen)
+    if not analysis.violations and several:
+        analysis.findings += sinusoid_findings(base, several[0])
     if not analysis.violations:
         analysis.findings += value_residual_findings(several)
         analysis.findings += crossed_mask_findings(invocation, samples, several)

@@ -57,4 +57,11 @@ POSITIONS = (
         "code do not fit.",
         "inv_freq = base ** (-torch.arange(0, d, 2) / d)",
     ),
+    Property(
+        "sinusoid-frequencies",
+        "positions",
+        "the frequencies of a sinusoidal table fall from 1, by powers of 10000",
+        "Neighbouring positions have vectors that are as unlike as those of far ones: no channel tells places roughly.",
+        "div_term = torch.exp(torch.arange(0, d, 2) * (-math.log(10000.0) / d))",
+    ),
 )
