@@ -7,7 +7,6 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
@@ -24,6 +23,8 @@ SEVERAL = 3
 TURNS = 12
 """Full turns from place to place that may be hidden in the second frequency."""
 CLOSE = 1e-3
+ROUNDED = 2e-3
+"""Of sines of thousands of radians in float32."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
             continue
         middle, around = rows[1:-1], rows[2:] + rows[:-2]
         twice = (middle * around).sum(0) / (middle * middle).sum(0).clamp(min=1e-12)
-        if float((around - twice * middle).abs().max()) > 1e-5 * float(rows.abs().max()):
+        if float((around - twice * middle).abs().max()) > ROUNDED * float(rows.abs().max()):
             continue
         found: list[float] = []
         for each in (twice / 2).clamp(-1, 1).acos().tolist():
