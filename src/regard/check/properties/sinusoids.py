@@ -23,7 +23,7 @@ SEVERAL = 3
 TURNS = 12
 """Full turns from place to place that may be hidden in the second frequency."""
 CLOSE = 1e-3
-ROUNDED = 2e-3
+ROUNDED = 1e-2
 """Of sines of thousands of radians in float32."""
 
 
