@@ -20,7 +20,7 @@ MIN_PLACES = 4
 """Along an axis: of fewer, anything may be a sine."""
 SEVERAL = 3
 """Frequencies that show how they go on; no more than one further is looked at, as rounding grows with them."""
-TURNS = 12
+TURNS = 4
 """Full turns from place to place that may be hidden in the second frequency."""
 CLOSE = 1e-3
 ROUNDED = 1e-2
@@ -135,7 +135,5 @@ def _is_geometric(frequencies: Sequence[float], ratio: float) -> bool:
     """Whether each is the one before it times a ratio, but for full turns."""
     wanted = [frequencies[0] * ratio**each for each in range(len(frequencies))]
     folded = [abs(math.remainder(each, 2 * math.pi)) for each in wanted]
-    return all(
-        abs(one - other) < CLOSE * max(1.0, size / 10)
-        for one, other, size in zip(frequencies, folded, wanted, strict=True)
-    )
+    allowed = [CLOSE * (1 + each * ratio ** (each - 1)) for each in range(len(frequencies))]  # the ratio is rounded
+    return all(abs(one - other) < most for one, other, most in zip(frequencies, folded, allowed, strict=True))
