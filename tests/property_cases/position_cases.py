@@ -208,6 +208,14 @@ def keys_that_know_their_place(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return ((q @ k.mT + torch.einsum("bhid,jd->bhij", q, of_places)) / 2).softmax(-1) @ v
 
 
+def relative_shift_of_nothing(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Viewed again as it was, so that only the padding is cut off; the vectors are as many as keys."""
+    logits = torch.einsum("bhid,jd->bhij", q, drawn(1, 4, seed=9) + drawn(3, 1, seed=8))  # here
+    relative_shift = torch.nn.functional.pad(logits, (1, 0)).view(*q.shape[:2], 3, 4)[..., 1:]
+    later = torch.ones(3, 3).triu(1) == 1
+    return ((q @ k.mT + relative_shift) / 2).masked_fill(later, -torch.inf).softmax(-1) @ v
+
+
 def _shifted(q: Tensor, k: Tensor, v: Tensor, lost: int, padding: tuple[int, int] = (1, 0)) -> Tensor:
     """The shift of Transformer-XL, without one row of the matrix that is one wider."""
     logits = torch.nn.functional.pad(q @ LEARNED[:3].T, padding)  # here
@@ -232,6 +240,7 @@ def shift_with_the_padding_behind(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 CASES = [
     Case("vector-of-each-distance", shift_with_the_padding_behind, shift_without_the_first_row),
     Case("logits-of-the-query", shift_without_the_last_row, shift_without_the_first_row),
+    Case("positions-relative", relative_shift_of_nothing, shift_without_the_first_row),
     Case("positions-relative", parts_of_keys_exchanged, parts_in_order),
     Case("values-without-positions", values_rotated, rotary),
     Case("positions-relative", queries_rotated, rotary),

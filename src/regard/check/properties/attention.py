@@ -16,7 +16,11 @@ from regard.check.properties.outputs.heads import output_findings, projected_onc
 from regard.check.properties.positions import position_findings
 from regard.check.properties.read_weights import confirmed
 from regard.check.properties.scores.formula import fit_scores, score_findings
-from regard.check.properties.scores.learned_tables import documented_table_findings, table_head_findings
+from regard.check.properties.scores.learned_tables import (
+    documented_table_findings,
+    table_entry_findings,
+    table_head_findings,
+)
 from regard.check.properties.scores.norm_axes import norm_axis_findings
 from regard.check.properties.scores.relative_logits import relative_logit_findings
 from regard.check.properties.scores.scales import scale_design
@@ -90,6 +94,7 @@ def attention_findings(
                 if each.property == "relative-bias":
                     yield from documented_table_findings(invocation, evidence)
                     yield from table_head_findings(invocation, evidence)
+                    yield from table_entry_findings(invocation, evidence)
     if not evidence.base.instance.run.additive and (mixed is None or mixed.property != GATED):
         learned = list(relative_logit_findings(invocation, evidence))
         yield from learned or position_findings(evidence, documentation_of(invocation.target))

@@ -122,7 +122,7 @@ def _growth(frequencies: Sequence[float]) -> float:
     One of more than half a turn from place to place is seen less its full turns, to one side or the other.
     """
     first, second = frequencies[:2]
-    if max(frequencies) < 1 + CLOSE:
+    if max(frequencies) < 1 + CLOSE or sorted(frequencies, reverse=True) == [*frequencies]:
         return 0.0
     for turns, sign in itertools.product(range(TURNS), (1, -1)):
         ratio = (2 * math.pi * turns + sign * second) / max(first, 1e-12)
