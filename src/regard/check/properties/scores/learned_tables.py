@@ -101,23 +101,27 @@ def table_entry_findings(invocation: Invocation, evidence: Evidence) -> Iterator
     """
     tokens = evidence.num_tokens
     for entries, index, line in _lookups(evidence.base.instance.run.trace, tokens):
+        unread = entries - len(torch.unique(index))
         grids = [(rows, tokens // rows) for rows in range(1, tokens + 1) if tokens % rows == 0]
+        if _is_by_distance(index):
+            grids = [(1, tokens)]
         grids = [each for each in grids if (2 * each[0] - 1) * (2 * each[1] - 1) == entries]
-        if any(_is_one_to_one(index, columns) for _, columns in grids):
-            return
-        unread = entries - len(index.unique())
-        if grids and unread:
-            rows, columns = grids[-1] if grids[-1][0] > 1 else grids[0]
+        if not unread or any(_is_one_to_one(index, columns) for _, columns in grids):
+            continue
+        if grids and _with_tokens(invocation, tokens + 1) is None:  # else it may have more tokens than these
+            rows, columns = grids[-1]
             of_what = f"a window of {rows} x {columns} tokens" if rows > 1 and columns > 1 else f"{tokens} tokens"
             message = (
-                f"the table has {entries} entries, as many as there are offsets in {of_what}: {unread} of them are read "
-                f"by no two tokens, and {_shared_entry(index, columns)}"
+                f"the table has {entries} entries, as many as there are offsets in {of_what}: {unread} of them are "
+                f"read by no two tokens, and {_shared_entry(index, columns)}"
             )
             yield Finding("violation", "entry-of-each-offset", "bias", message, line)
             return
-        never = _never_read(invocation, entries) if entries >= LEAST_ENTRIES and unread else 0
+        never = _never_read(invocation, entries) if entries >= LEAST_ENTRIES else 0
         if 2 * never >= entries - 2:
-            message = f"{never} of the {entries} entries of the table are read at no distance, up to {LONG[-1] - 1} tokens"
+            message = (
+                f"{never} of the {entries} entries of the table are read at no distance, up to {LONG[-1] - 1} tokens"
+            )
             yield Finding("violation", "entry-of-each-offset", "bias", message, line)
             return
 
@@ -127,7 +131,10 @@ def _lookups(trace: Trace, tokens: int) -> Iterator[tuple[int, Tensor, CodeLocat
     for operation in trace:
         if operation.name not in ("index", "index_select", "embedding") or not operation.inputs[0].learned:
             continue
-        table, places = operation.inputs[0], [each.data for each in operation.inputs[1:] if each.data.dtype == torch.long]
+        table, places = (
+            operation.inputs[0],
+            [each.data for each in operation.inputs[1:] if each.data.dtype == torch.long],
+        )
         if tokens < 2 or len(places) != 1 or places[0].numel() != tokens**2 or len(operation.inputs) != 2:
             continue
         axis = 0
@@ -150,13 +157,13 @@ def _is_one_to_one(index: Tensor, columns: int) -> bool:
     """Whether pairs of tokens read the same entry if, and only if, their offset is the same."""
     both = torch.stack([_offsets(len(index), columns), index], -1).flatten(0, 1)
     pairs = len(torch.unique(both, dim=0))
-    return pairs == len(both[:, 0].unique()) == len(both[:, 1].unique())
+    return pairs == len(torch.unique(both[:, 0])) == len(torch.unique(both[:, 1]))
 
 
 def _shared_entry(index: Tensor, columns: int) -> str:
     """Two pairs of tokens of different offsets that read the same entry, in words."""
     offsets = _offsets(len(index), columns).flatten()
-    for entry in index.unique():
+    for entry in torch.unique(index):
         mine = (index.flatten() == entry).nonzero().flatten()
         other = mine[offsets[mine] != offsets[mine[0]]]
         if len(other):
@@ -165,25 +172,37 @@ def _shared_entry(index: Tensor, columns: int) -> str:
     return "an offset reads several"
 
 
+def _is_by_distance(index: Tensor) -> bool:
+    """Whether pairs of tokens at the same distance read the same entry."""
+    return bool((index[1:, 1:] == index[:-1, :-1]).all())
+
+
 def _never_read(invocation: Invocation, entries: int) -> int:
     """How many entries of a table are read by no distance of many tokens, nor by any of twice as many; 0 if unknown."""
-    streams = {each.argument: each for each in invocation.streams}
-    if any(isinstance(each, Tensor) and name not in streams for name, each in invocation.arguments.items()):
-        return 0
     unread = []
     for tokens in LONG:
-        given = dict(invocation.arguments)
-        for name, stream in streams.items():
-            if len(stream.token_axes) != 1:
-                return 0
-            axis = stream.token_axes[0]
-            given[name] = given[name].index_select(axis, torch.arange(tokens) % given[name].shape[axis])
-        run = record_invocation(invocation, given, lines=True)
-        found = [index for count, index, _ in _lookups(run, tokens) if count == entries]
-        if run.error or len(found) != 1:
+        run = _with_tokens(invocation, tokens)
+        found = [] if run is None else [index for count, index, _ in _lookups(run, tokens) if count == entries]
+        if len(found) != 1:
             return 0
-        unread.append(entries - len(found[0].unique()))
+        unread.append(entries - len(torch.unique(found[0])))
     return unread[0] if unread[0] == unread[1] else 0
+
+
+def _with_tokens(invocation: Invocation, tokens: int) -> Trace | None:
+    """A run of the call with as many tokens; None where it takes more than sequences, or does not run."""
+    streams = {each.argument: each for each in invocation.streams}
+    given = dict(invocation.arguments)
+    for name, value in invocation.arguments.items():
+        stream = streams.get(name)
+        if stream is None or len(stream.token_axes) != 1:
+            if isinstance(value, Tensor):
+                return None
+            continue
+        axis = stream.token_axes[0]
+        given[name] = value.index_select(axis, torch.arange(tokens) % value.shape[axis])
+    run = record_invocation(invocation, given, lines=True)
+    return None if run.error else run
 
 
 def _parameters(invocation: Invocation) -> list[Tensor]:
