@@ -64,4 +64,11 @@ POSITIONS = (
         "Neighbouring positions have vectors that are as unlike as those of far ones: no channel tells places roughly.",
         "div_term = torch.exp(torch.arange(0, d, 2) * (-math.log(10000.0) / d))",
     ),
+    Property(
+        "calls-apart",
+        "positions",
+        "what a call keeps for later ones is a table that is theirs as well",
+        "The first call decides the positions of all that come after it.",
+        "if (length, offset) not in self.tables: ...  # all that the table depends on",
+    ),
 )
