@@ -79,3 +79,10 @@ def test_frequencies_that_10000_does_not_say_are_wrong(frequencies: Tensor, said
     (found,) = analyze(of_x_of_width(table(frequencies, halves=halves))).violations
     assert found.property == "sinusoid-frequencies"
     assert said in found.message
+
+
+def test_sines_that_were_written_over_leave_half_of_the_channels_empty() -> None:
+    made = table(BASE ** (-EVEN / WIDTH))
+    made[:, 0::2], made[:, 1::2] = made[:, 1::2], 0.0
+    (found,) = analyze(of_x_of_width(made)).violations
+    assert found.message.endswith("every second one is 0 at every place, as where sines were written over")

@@ -38,6 +38,7 @@ from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
+from regard.check.properties.position_tables import position_table_findings
 from regard.check.properties.read_weights import BY_HAND, linear_findings, read_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.sinusoids import sinusoid_findings
@@ -275,6 +276,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += output_axis_findings(invocation, several, frozen)
     if not analysis.violations and several:
         analysis.findings += sinusoid_findings(base, several[0])
+        analysis.findings += position_table_findings(base, several, analysis.findings)
     if not analysis.violations:
         analysis.findings += value_residual_findings(several)
         analysis.findings += crossed_mask_findings(invocation, samples, several)

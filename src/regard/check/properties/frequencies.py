@@ -12,7 +12,7 @@ from regard.check.properties.finding import Evidence
 from regard.check.roles.table import AttentionTable
 from regard.check.trace.operation import Trace
 
-__all__ = ["wrong_frequencies"]
+__all__ = ["rotations", "wrong_frequencies"]
 
 BASE = 10000.0
 """Of tables that are handed over."""
@@ -37,7 +37,7 @@ def wrong_frequencies(evidence: Evidence, table: AttentionTable) -> tuple[str, C
         evidence: of an attention whose queries and keys are rotated.
         table: of tokens that are all alike.
     """
-    for turns, tokens, is_whole in _turns(table):
+    for turns, tokens, is_whole in rotations(table):
         pairs = turns.shape[-1]
         if pairs < 2 or any(_fits(turns, tokens, base, 1.0) for base in {BASE, *evidence.numbers} if base > 1):
             return "", None
@@ -55,7 +55,7 @@ def wrong_frequencies(evidence: Evidence, table: AttentionTable) -> tuple[str, C
     return "", None
 
 
-def _turns(table: AttentionTable) -> Iterator[tuple[Tensor, Tensor, bool]]:
+def rotations(table: AttentionTable) -> Iterator[tuple[Tensor, Tensor, bool]]:
     """(tokens, pairs): by which each pair of channels is turned, the tokens, and whether all channels are rotated."""
     for vectors, owner in ((table.q, table.query), (table.k, table.key)):
         mine = ((owner.sample == owner.sample.min()) & (table.head == 0) & (owner.token >= 0)).nonzero().flatten()

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.check.location import CodeLocation
 from regard.check.properties.documentation import rotates_queries_and_keys
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.frequencies import wrong_frequencies
+from regard.check.properties.frequencies import rotations, wrong_frequencies
 from regard.check.properties.lengths import length_ratios
 from regard.check.roles.table import AttentionTable
 
@@ -95,7 +95,9 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
         message = (
             f"only {only} are rotated by their position"
             if only
-            else _order_of_channels(table) or "queries and keys are rotated by angles that differ"
+            else _turned_against(table)
+            or _order_of_channels(table)
+            or "queries and keys are rotated by angles that differ"
         ) + ": the score of the same two tokens at the same distance is not the same"
         yield Finding("violation", "positions-relative", "positions", message, line)
         return
@@ -137,6 +139,18 @@ def _turned_apart(table: AttentionTable) -> str:
     if not still or not turned:
         return ""
     return f"the {turned[0]} of the first token is rotated, its {still[0]} is not: a token is at a distance from itself"
+
+
+def _turned_against(table: AttentionTable) -> str:
+    """What is said where keys are turned to the other side than queries; empty where they are not."""
+    turned = [turns for turns, _, _ in rotations(table)]
+    if (
+        len(turned) != 2
+        or turned[0].shape != turned[1].shape
+        or float((turned[0] - turned[1].conj()).abs().max()) > 1e-5
+    ):
+        return ""
+    return "keys are rotated to the other side than queries, by the same angles"
 
 
 def _order_of_channels(table: AttentionTable) -> str:

@@ -36,6 +36,8 @@ class _Sinusoids:
     channels: int
     axes: int
     """Of places."""
+    is_half_empty: bool = False
+    """Whether every second channel is 0 at every place."""
 
     @property
     def counts(self) -> list[float]:
@@ -73,6 +75,8 @@ def _said(table: _Sinusoids, numbers: Collection[float]) -> str:
     """What is wrong with the frequencies of a table; empty where nothing is."""
     first, second = table.frequencies[:2]
     ratio = second / max(first, 1e-12)
+    if table.is_half_empty:
+        return "are of half of its channels: every second one is 0 at every place, as where sines were written over"
     if ratio < 1 and _is_geometric(table.frequencies, ratio):
         exponents = [1 / each for count in table.counts for each in (count, count - 1) if each >= 1]
         bases = [each for each in numbers if each > 1]
@@ -100,6 +104,8 @@ def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
             .reshape(table.shape[places], table.shape[channels], -1)[..., 0]
             .double()
         )
+        empty = (rows == 0).all(0)
+        is_half_empty = any(bool(empty[start::2].all()) and not bool(empty[1 - start :: 2].any()) for start in (0, 1))
         rows = rows[:, (rows - rows[:1]).abs().amax(0) > CLOSE]
         if rows.shape[1] < SEVERAL:
             continue
@@ -113,7 +119,7 @@ def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
                 found.append(each)
         if len(found) >= SEVERAL:
             axes = sum(table.shape[axis] > 1 for axis in (places, *others[-1:]))
-            yield _Sinusoids(found[: SEVERAL + 1], table.shape[channels], axes)
+            yield _Sinusoids(found[: SEVERAL + 1], table.shape[channels], axes, is_half_empty)
 
 
 def _growth(frequencies: Sequence[float]) -> float:

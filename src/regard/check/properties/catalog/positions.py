@@ -71,4 +71,18 @@ POSITIONS = (
         "The first call decides the positions of all that come after it.",
         "if (length, offset) not in self.tables: ...  # all that the table depends on",
     ),
+    Property(
+        "positions-once",
+        "positions",
+        "a table of positions is added to the tokens once",
+        "Positions outweigh what the tokens say.",
+        "x = x + self.positions[: x.size(1)]  # here, or in what calls it",
+    ),
+    Property(
+        "positions-from-the-start",
+        "positions",
+        "of causal attention the position of a token hangs on no token that comes later",
+        "While text is generated, every token moves at each step: keys of a cache stand elsewhere.",
+        "x = x + self.positions[: x.size(1)]  # and not the last rows",
+    ),
 )

@@ -17,7 +17,7 @@ from regard.check.target.preparation import copied
 from regard.check.trace.operation import Operation, Trace
 from regard.check.trace.recorder import record
 
-__all__ = ["earlier_call_findings"]
+__all__ = ["earlier_call_findings", "with_fewer_tokens"]
 
 START = 3
 """Where tokens of the second call begin."""
@@ -41,7 +41,7 @@ def earlier_call_findings(invocation: Invocation, instances: Sequence[AttentionI
         for name, kind in optional_positions(invocation)
         if kind == "start"
     ]
-    fewer = _with_fewer_tokens(invocation)
+    fewer = with_fewer_tokens(invocation)
     if fewer is not None and not _recorded(invocation, [fewer[1]]).error:
         (less, shorter), more = fewer, _tokens_of(invocation)
         pairs += [
@@ -107,7 +107,7 @@ def _tokens_of(invocation: Invocation) -> int:
     return int(invocation.arguments[stream.argument].shape[stream.token_axes[0]])
 
 
-def _with_fewer_tokens(invocation: Invocation) -> tuple[int, dict[str, Any]] | None:
+def with_fewer_tokens(invocation: Invocation) -> tuple[int, dict[str, Any]] | None:
     """The same call with one token less of each sequence, and how many the first has; None where it takes more."""
     streams = {each.argument: each for each in invocation.streams}
     given = dict(invocation.arguments)
