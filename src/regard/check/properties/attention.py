@@ -15,7 +15,7 @@ from regard.check.properties.masks.patterns import mask_findings
 from regard.check.properties.outputs.heads import output_findings, projected_once
 from regard.check.properties.positions import position_findings
 from regard.check.properties.read_weights import confirmed
-from regard.check.properties.scores.formula import fit_scores, score_findings
+from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
 from regard.check.properties.scores.learned_tables import (
     documented_table_findings,
     table_entry_findings,
@@ -31,6 +31,13 @@ from regard.check.target import Invocation
 
 __all__ = ["attention_findings"]
 
+ORIGINS = frozenset(
+    {"queries-from-their-input", "keys-from-their-input", "values-from-their-input", "values-from-the-keys-input"}
+)
+"""Properties of the sequence that something is made of: the steps after it may be right all the same."""
+NO_WEIGHTS = frozenset({"softmax-over-keys", "softmax-of-scores", "weights-are-numbers"})
+"""Properties without which weights are none: the steps after them are not judged."""
+
 
 def attention_findings(
     invocation: Invocation, evidence: Evidence, frozen: dict[int, Tensor], *, is_only: bool
@@ -45,7 +52,7 @@ def attention_findings(
     """
     found = list(token_findings(evidence))
     yield from found
-    if any(each.kind == "violation" for each in found) or not evidence.base.whole:
+    if any(each.kind == "violation" and each.property not in ORIGINS for each in found) or not evidence.base.whole:
         return
     if int(evidence.base.query.token.max()) > 0 and bool((evidence.base.query.token == evidence.base.key.token).all()):
         yield Finding(
@@ -68,7 +75,9 @@ def attention_findings(
     elif is_only:
         found, numbers = confirmed(invocation, evidence, found, with_fresh_tokens(invocation))
     yield from found
-    if any(each.property in ("softmax-over-keys", "softmax-of-scores", "weights-are-numbers") for each in found):
+    is_wrong = any(each.kind == "violation" for each in found)
+    if any(each.property in NO_WEIGHTS for each in found):
+        yield from _scores(invocation, evidence, fit_scores(evidence, before_softmax=True))
         return
     masked = list(mask_findings(numbers))
     yield from masked
@@ -83,18 +92,13 @@ def attention_findings(
     elif (
         mixed is not None or all(each.kind == "holds" or each.property == "sinks" for each in found)
     ) and not evidence.base.instance.are_scores_mixed:
-        fit = fit_scores(numbers)
         subtracted = subtracted_scores(numbers.base.instance, name_and_documentation(invocation.target))
         if subtracted is not None:
             yield subtracted
-        elif fit is not None:
-            for each in score_findings(numbers, fit):
-                is_scale = each.kind == "violation" and each.property == "scale"
-                yield (scale_design(invocation, evidence, fit) if is_scale else None) or each
-                if each.property == "relative-bias":
-                    yield from documented_table_findings(invocation, evidence)
-                    yield from table_head_findings(invocation, evidence)
-                    yield from table_entry_findings(invocation, evidence)
+        else:
+            yield from _scores(invocation, numbers, fit_scores(numbers))
+    elif mixed is None and is_wrong and not evidence.base.instance.are_scores_mixed:
+        yield from _scores(invocation, evidence, fit_scores(evidence, before_softmax=True))
     if not evidence.base.instance.run.additive and (mixed is None or mixed.property != GATED):
         learned = list(relative_logit_findings(invocation, evidence))
         yield from learned or position_findings(evidence, documentation_of(invocation.target))
@@ -104,6 +108,17 @@ def attention_findings(
     yield from projected_once(evidence)
     if evidence.base.streams == tuple(evidence.roles):
         yield from output_findings(invocation, evidence, frozen)
+
+
+def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) -> Iterator[Finding]:
+    """What scores are, where their numbers are known."""
+    for each in score_findings(evidence, fit) if fit is not None else ():
+        is_scale = each.kind == "violation" and each.property == "scale"
+        yield (scale_design(invocation, evidence, fit) if is_scale and fit is not None else None) or each
+        if each.property == "relative-bias":
+            yield from documented_table_findings(invocation, evidence)
+            yield from table_head_findings(invocation, evidence)
+            yield from table_entry_findings(invocation, evidence)
 
 
 def _mixed_heads(evidence: Evidence) -> Iterator[Finding]:
