@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from attention_styles import heads_call
 from property_cases import drawn, joined, of_q_k_v, of_x, split
 from property_cases.position_cases import ANGLES, keys_conjugated, parts_of_keys_exchanged, rotated
 from regard.check.properties.analysis import analyze
@@ -59,3 +60,11 @@ def scaled_by_the_place(x: Tensor) -> Tensor:
 def test_a_scale_of_each_query_is_no_position() -> None:
     found = analyze(of_x(scaled_by_the_place)).violations
     assert "positions-without-effect" not in {each.property for each in found}
+
+
+def test_one_query_at_the_first_position_is_turned_by_nothing() -> None:
+    def by_its_table(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (rotated(q, ANGLES[:1]) @ rotated(k, ANGLES[:1]).mT / 2).softmax(-1) @ v
+
+    call = heads_call(by_its_table, drawn(2, 2, 1, 4, seed=0), *(drawn(2, 2, 3, 4, seed=seed) for seed in (1, 2)))
+    assert not analyze(call).violations

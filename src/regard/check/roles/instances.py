@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -98,14 +98,24 @@ class TaggedRun:
 
     def owner_of(self, tags: Tensor) -> set[int]:
         """The indices of the operations that some tags are of."""
-        starts = sorted(self.first_tag.values())
-        indices = {start: index for index, start in self.first_tag.items()}
-        end = min((int(each.min()) for each in self.given.values() if each.numel()), default=self.num_tags)
+        starts, indices, end = self._starts
         found = tags[(tags > 0) & (tags < end)]
         if not len(found) or not len(starts):
             return set()
-        places = torch.searchsorted(torch.tensor(starts), found, right=True) - 1
-        return {indices[starts[place]] for place in set(places.tolist())}
+        places = torch.searchsorted(starts, found, right=True) - 1
+        return {indices[place] for place in torch.unique(places).tolist()}
+
+    @cached_property
+    def _starts(self) -> tuple[Tensor, list[int], int]:
+        """The first tags of the operations in their order, these, and the first tag of what was given."""
+        ordered = sorted(self.first_tag, key=self.first_tag.__getitem__)
+        end = min((int(each.min()) for each in self.given.values() if each.numel()), default=self.num_tags)
+        return torch.tensor([self.first_tag[each] for each in ordered]), ordered, end
+
+    @cached_property
+    def taken(self) -> list[set[int]]:
+        """For each operation, the indices of those whose elements it takes."""
+        return [set().union(*map(self.owner_of, each)) for each in self.tags.inputs]
 
 
 def tagged_run(influence: Influence, inputs: Sequence[str] = (), *, additive: bool = False) -> TaggedRun:
@@ -397,8 +407,7 @@ def _complete(instance: AttentionInstance, bilinear: dict[int, Contraction]) -> 
     run = instance.run
     own = {each.operation.index for each in instance.scores}
     for operation in run.trace:
-        taken = [tags for tags in run.tags.inputs[operation.index] if bool(tags.any())]
-        if any(run.owner_of(tags) & own for tags in taken):
+        if run.taken[operation.index] & own:
             instance.steps.add(operation.name)
             if operation.name in SOFTMAXES:
                 instance.softmaxes.append(operation)
