@@ -13,6 +13,7 @@ from regard.check import conclusion
 from regard.check.conclusion import analyses_of, conclude
 from regard.check.report.findings import Findings
 from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.time_limit import time_limit
 
 pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
 
@@ -24,6 +25,15 @@ def concluded(what):
 
 def of_scale(q, k, v, scale):
     return (q @ k.mT * scale).softmax(-1) @ v
+
+
+# Time. ----------------------------------------------------------------------------------------------------------------
+
+
+def test_calls_that_were_judged_when_the_time_was_over_are_told() -> None:
+    with time_limit(0):
+        report = conclude(of_scale, {}, UserSettings()).report()
+    assert any("judged by the first 1 of its calls" in each for each in report.notes)
 
 
 # Names of mistakes. ---------------------------------------------------------------------------------------------------

@@ -442,7 +442,7 @@ def test_a_delta_rule_that_reads_later_values_is_wrong() -> None:
 
 
 def delayed_values(x: Tensor, *, whole: bool = False, later: bool = False, one_projection: bool = False) -> Tensor:
-    """Queries and keys of neighbours; half of each value is of the token before (compressed convolutional attention)."""
+    """Queries and keys of neighbours; half of each value is of the token before (ZAYA)."""
     q, k = (x @ drawn(8, 16, seed=0)).chunk(2, -1)
     q, k = (F.conv1d(F.pad(each, (0, 0, 1, 0)).mT, drawn(8, 8, 2, seed=1) / 8).mT for each in (q, k))
     own, delayed = (x @ drawn(8, 4, seed=seed) for seed in (2, 3))

@@ -292,10 +292,19 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
         instance.sums.append(product)
         known = {each.operation.index for each in instance.scores}
         instance.scores += [bilinear[index] for index in sorted(made_of - known)]
-    result = [each for each in grouped.values() if not _only_chooses(run.trace, each)] or list(grouped.values())
+    result = [
+        each
+        for each in grouped.values()
+        if not run.trace.only_chooses(_results(each), after=each.sums[0].operation.index)
+    ] or list(grouped.values())
     for instance in result:
         _complete(instance, bilinear)
     return result
+
+
+def _results(instance: AttentionInstance) -> set[int]:
+    """Where its weighted sums lie."""
+    return {record.storage for each in instance.sums for record in each.operation.outputs}
 
 
 def _connected(several: Sequence[frozenset[str]]) -> list[int]:
@@ -305,22 +314,6 @@ def _connected(several: Sequence[frozenset[str]]) -> list[int]:
         joined = [group for group in groups if group & each]
         groups = [group for group in groups if group not in joined] + [each.union(*joined)]
     return [next((number for number, group in enumerate(groups) if group >= each), 0) for each in several]
-
-
-def _only_chooses(trace: Trace, instance: AttentionInstance) -> bool:
-    """Whether what it gives is of use for its places alone.
-
-    An indexer (DeepSeek-V3.2, arXiv:2512.02556) scores keys with a product of weights and ReLU scores, and the places
-    of the largest say which keys the attention beside it may see.
-    """
-    made = {record.storage for each in instance.sums for record in each.operation.outputs}
-    chooses = False
-    for operation in trace.operations[min(each.operation.index for each in instance.sums) + 1 :]:
-        if any(one.storage in made for one in operation.inputs):
-            chooses = chooses or operation.name in CHOICES
-            results = () if operation.name in CHOICES else (*operation.outputs, *operation.written)
-            made.update(one.storage for one in results if one.data.is_floating_point())
-    return chooses and not any(one.storage in made for one in trace.outputs)
 
 
 _Place = tuple[str, tuple[str, int] | None, bool]

@@ -50,6 +50,9 @@ _CALL = {
 }
 _CONSTRUCTOR = {
     "d_model": "attention_hidden_size",
+    "heads": "index_n_heads index_num_heads",
+    "d_head": "v_head_dim qk_nope_head_dim nope_head_dim index_head_dim d_kv",
+    "rank": "q_lora_rank kv_lora_rank o_lora_rank lora_rank",
     "kv_heads": "n_query_groups num_query_groups num_key_value n_kv num_kv kv_head num_key_value_groups_ "
     "group_num num_group n_group kv_head_num kv_group_num kv_group_count",
     "length": "padded_length max_source_positions max_target_positions max_position max_sequence_length n_tokens "
@@ -57,8 +60,8 @@ _CONSTRUCTOR = {
     "context_len max_context_length sequence_len num_tokens max_seq_len_cached context_window max_pos_emb "
     "num_nodes n_nodes node_num nodes_num num_vertices n_vertices num_token number_of_tokens",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
-    "image": "image_size img_size resolution image_height image_width feature_size fmap_size img image "
-    "im_size img_dim image_dim",
+    "image": "image_size img_size resolution resolution_in resolution_out image_height image_width feature_size "
+    "fmap_size img image im_size img_dim image_dim",
     "patch": "patch_size patch patch_height patch_width",
     "grid": "input_resolution grid_size",
     "classes": "num_classes n_classes num_labels",
@@ -75,6 +78,7 @@ _CONSTRUCTOR = {
     "buckets": "relative_attention_num_buckets num_buckets",
     "distance": "relative_attention_max_distance max_distance",
     "kernel": "kernel_size",
+    "stride": "stride",
     "off": "verbose debug use_cache return_attention output_attentions use_rope flash use_flash use_flash_attn "
     "flash_attention checkpoint training train is_training is_train",
     "edges": "adj adjacency adj_mat adj_matrix adjacency_matrix",

@@ -157,6 +157,8 @@ def _remember(value: Any, known: dict[int, Any]) -> None:
         known[id(value)] = value.detach().clone()
     elif type(value).__name__.endswith(("Config", "Args")):
         known[id(value)] = value
+    elif type(value) is list and set(map(type, value)) <= {int, float, bool, str}:
+        known[id(value)] = value.copy()  # it may be long, as the distances of all tokens
     elif isinstance(value, list | tuple | dict):
         for each in value.values() if isinstance(value, dict) else value:
             _remember(each, known)

@@ -45,6 +45,10 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     found = list(_judged(invocation, instances, live, gradients))
     yield from found
     if not any(each.kind == "violation" for each in found):
+        unlearned = dict(live.named_parameters())
+        for name in [each for each, gradient in gradients.items() if gradient is None]:
+            if _only_chooses(unlearned[name], instances):
+                del gradients[name]
         yield from unused_parameter_findings(invocation, gradients)
 
 
@@ -96,6 +100,8 @@ def _judged(
         gradient = gradients[name]
         if gradient is not None and _moves(gradient):
             yield from _rows(invocation, live, name, parameter, gradient, before)
+        elif _only_chooses(parameter, instances):
+            continue  # tokens, or experts: it learns by a loss of its own
         elif has_cache and _has_effect(invocation, live, parameter, before):
             yield Finding("note", "no-gradient-in-cache", "output", NO_GRADIENT_IN_CACHE)
         elif _has_effect(invocation, live, parameter, before):
@@ -107,6 +113,19 @@ def _judged(
         elif _belongs(name, invocation, instances) and (role(name) is not None or tuple(parameter.shape) in used):
             message = f"{name} has no effect: it is constructed and not used"
             yield Finding("violation", "projection-used", "projections", message)
+
+
+def _only_chooses(parameter: Tensor, instances: Sequence[AttentionInstance]) -> bool:
+    """Whether a run computes with a parameter, and uses of the result where its largest numbers stand alone."""
+    trace = instances[0].run.trace
+    stored = (parameter, parameter.transpose(0, -1))
+    learned = {
+        record.storage
+        for operation in trace
+        for record in operation.inputs
+        if record.learned and any(record.shape == each.shape and torch.equal(record.data, each) for each in stored)
+    }
+    return trace.only_chooses(learned)
 
 
 def _norms(live: nn.Module) -> dict[str, nn.Module]:
