@@ -432,3 +432,21 @@ class OfStepsAsWell(nn.Module):
 def test_a_method_that_attends_and_that_a_call_does_not_reach_is_told():
     told = [each for each in concluded(OfStepsAsWell).notes if "not judged" in each]
     assert told == ["step() is not judged: a call of the module does not reach it"]
+
+
+class OfAnUnknownField(nn.Module):
+    """It is called, and nothing in it is an attention."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.one = nn.Linear(config.hidden_size, config.odd_size)
+        self.two = nn.Linear(config.odd_size, config.hidden_size)
+
+    def forward(self, hidden_states):
+        return self.two(self.one(hidden_states).relu())
+
+
+def test_what_could_be_called_asks_for_no_field_of_its_config() -> None:
+    report = concluded(OfAnUnknownField)
+    assert report.verdict == "undetermined"
+    assert [each for each in report.reasons if "--arg" in each] == []

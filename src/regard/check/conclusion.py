@@ -177,7 +177,8 @@ def _concluded(
         more = NAMING_RECIPES if _said(analyses) == "wrong" else FURTHER_RECIPES
         searched, _ = _searched(implementation, args, settings, more)
     if isinstance(searched, InputError):
-        searched = Findings(_name(implementation), unexplained=(str(searched),))
+        is_called = any(each.num_attentions or each.missing for each in analyses)  # so nothing has to be handed over
+        searched = Findings(_name(implementation), unexplained=() if is_called else (str(searched),))
     if analyses and not any(each.has_feed_forward for each in analyses):
         searched = _without(searched, AROUND)
     is_seen = any(each.num_attentions for each in analyses) and not any(each.violations for each in analyses)

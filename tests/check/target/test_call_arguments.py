@@ -275,3 +275,34 @@ class Sharp(Packed):
 def test_a_mask_that_is_added_is_told_from_one_that_allows_also_where_weights_are_nearly_zero(sharpness: float) -> None:
     kind = type("Sharp", (Sharp,), {"sharpness": sharpness})
     assert first(kind).arguments["mask"].tolist() == [[0.0] * 5] * 5
+
+
+class WithPlaces(nn.Module):
+    """As DETR's decoder: positions of queries and keys are added inside, and the code goes on without those alone."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.place = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(
+        self, x: Tensor, memory: Tensor, query_pos: Tensor, object_queries: Tensor | None = None, mask: Any = None
+    ) -> Tensor:
+        return attention(self.q(x) + self.place(query_pos), self.k(memory) + self.place(object_queries), self.v(memory))
+
+
+def test_positions_of_queries_and_keys_are_added_to_as_many_tokens() -> None:
+    call = first(WithPlaces)
+    assert [each.role for each in call.streams] == ["x", "context"]
+    assert call.arguments["query_pos"].shape == call.arguments["x"].shape
+    assert call.arguments["object_queries"].shape == call.arguments["memory"].shape
+
+
+def of_two_tables(q: Tensor, k: Tensor, v: Tensor, rope_emb: Any, rope_emb_k: Any) -> Tensor:
+    return attention(rotated(q, *rope_emb), rotated(k, *rope_emb_k), v)
+
+
+def test_the_table_of_the_keys_has_as_many_positions_as_they() -> None:
+    arguments = first(of_two_tables).arguments
+    for name, tokens in (("rope_emb", "q"), ("rope_emb_k", "k")):
+        assert arguments[name][0].shape[-2] == arguments[tokens].shape[-2]
+    assert arguments["q"].shape != arguments["k"].shape

@@ -41,7 +41,7 @@ def attention_findings(
     """
     found = list(token_findings(evidence))
     yield from found
-    if any(each.kind == "violation" for each in found) or not evidence.base.whole:
+    if any(each.kind in ("violation", "open") for each in found) or not evidence.base.whole:
         return
     if int(evidence.base.query.token.max()) > 0 and bool((evidence.base.query.token == evidence.base.key.token).all()):
         yield Finding(

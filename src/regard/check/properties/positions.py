@@ -332,7 +332,7 @@ def _times_zeros(evidence: Evidence, left: bool) -> CodeLocation | None:
     Not of one query or one key: the first one's angle is 0, and a table of its position alone may turn all others.
     """
     base, instance = evidence.base, evidence.base.instance
-    if min(len(base.query.token.unique()), len(base.key.token.unique())) < 2:
+    if min(len(torch.unique(each.token)) for each in (base.query, base.key)) < 2:
         return None
     run = instance.run
     places = [each.left_place if left else each.right_place for each in instance.scores]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.roles.influence import is_chosen
 from regard.check.roles.instances import NONE, SEVERAL
 from regard.check.roles.table import AttentionTable
 from regard.check.target.names import call_meaning
@@ -318,6 +319,14 @@ def _one_query(evidence: Evidence, used: Tensor) -> Iterator[Finding]:
         top = torch.where(used, owner, -9).amax(-1)
         low = torch.where(used, owner, 1 << 30).amin(-1)
         if bool(((top != low) & used.any(-1)).any()):
+            if name == "heads" and any(
+                is_chosen(table.instance.run.trace, each.operation.index, 0) for each in table.instance.scores
+            ):
+                message = (
+                    "keys are looked up by their numbers, some of them twice for one query: heads are not told apart"
+                )
+                yield Finding("open", "heads-unknown", "heads", message, table.instance.scores_location)
+                return
             yield Finding(
                 "violation",
                 f"sum-of-one-of-{name}",

@@ -229,6 +229,7 @@ def number(means: str, name: str, sizes: Sizes) -> Any:
         "base": 10_000.0,
         "batch": 16,
         "rank": max(2, sizes.d_model // 2),
+        "landmarks": 4,
         "kernel": 3,
         "stride": 1,
         "off": sizes.positions and OF_POSITIONS.search(short) is not None,

@@ -56,7 +56,7 @@ MAX_FIELDS = 5
 """That a config lacks and is given."""
 ALWAYS = frozenset(
     ("d_model", "heads", "d_head", "length", "d_context", "d_ff", "vocab", "layers", "d_out", "batch", "image", "patch")
-) | {"rotary", "rank"}
+) | {"rotary", "rank", "landmarks"}
 """Sizes that replace the default of an optional argument, so that the target is small and its sizes differ."""
 METHODS = ("forward", "attention", "attend", "call", "compute_attention", "apply", "run", "compute")
 """Of a plain class, what is called."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ BASE = 10_000.0
 ROTATED = ("rotary_ndims", "rotary_dim", "rope_n_elem", "rot_dim", "qk_rope_head_dim", "rope_head_dim", "rope_dim")
 """Attributes that say how many channels of a head are turned."""
 _INTERLEAVED = re.compile(r"::\s*2|view_as_complex|reshape\([^)]*,\s*-1,\s*2\)|repeat_interleave|unflatten\([^)]*2\)")
+_OF_KEYS = re.compile("_k(?:ey|eys|v)?$")
 _COMPLEX = re.compile(r"view_as_complex|complex|polar|view_as_real|cis")
 
 Candidate = Callable[[Draft], Any]
@@ -72,7 +74,11 @@ def _rotated(target: Any) -> Iterator[tuple[str, int]]:
 
 
 def rope_candidates(role: str, name: str, source: str) -> Iterator[tuple[str, Candidate]]:
-    """Of cos, of sin, or of both in one argument."""
+    """Of cos, of sin, or of both in one argument; for the keys, where its name says so."""
+    if _OF_KEYS.search(name.lower()):
+        for form, make in rope_candidates(role, _OF_KEYS.sub("", name.lower()), source):
+            yield form, lambda draft, make=make: make(replace(draft, tokens=draft.keys))  # type: ignore[misc]
+        return
     if role != "rope":
         yield role, lambda draft: _table(draft, role)
         return

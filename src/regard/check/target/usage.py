@@ -28,7 +28,7 @@ OVER_TOKENS = r"(?:,\s*(?:dim\s*=\s*)?(?:0|1|-2)\s*)?\)"
 
 FEW_TOKENS = 2
 """In a part of a sequence: so few that there are several parts."""
-PARTS = re.compile(r"^(?!num_|n_|max_)(?:.*_)?(?:block|chunk|segment|tile|bucket)(?:_|s?$)")
+PARTS = re.compile(r"^(?!num_|n_|max_|.*seq_len)(?:.*_)?(?:block|chunk|segment|tile|bucket)(?:_|s?$)")
 """Names of a number of tokens."""
 COPIES = ("deepcopy", "copy")
 """Functions whose result is what they are given."""

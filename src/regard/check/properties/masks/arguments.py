@@ -22,7 +22,7 @@ from regard.check.properties.masks.memory import mask_memory_findings
 from regard.check.properties.masks.outcome import MaskOutcome
 from regard.check.properties.masks.patterns import FROM_FIRST_KEY, allowed_of, built_in_pattern, square
 from regard.check.properties.masks.settings import not_chosen, switched_off
-from regard.check.properties.saturation import ZERO_WEIGHT
+from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
 from regard.check.properties.weights.softmax import SUM_TOLERANCE
 from regard.check.roles.influence import record_invocation
@@ -193,6 +193,7 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
             row = (table.query.sample.clamp(min=0), table.head, table.query.token)
             built_in = allowed_of(evidence)[*row, table.key.token] if axes is None else free > ZERO_WEIGHT
             judged = _of_real_queries(evidence, whole, shape)
+            judged &= (free.abs() > ZERO_WEIGHT) | ~(table.masked > BLOCKED)  # else 0 by its score, whatever hides it
             itself = (table.query.token == table.key.token) & ("q" in shape and _are_of_one_sequence(table))
             for told in [whole[*row, column] for column in _columns(table)]:
                 # With or in the place of its own mask.

@@ -235,7 +235,7 @@ def _belongs(name: str, invocation: Invocation, instances: Sequence[AttentionIns
         return False
     module = instances[0].module
     beside = not module or name.startswith(f"{module}.")
-    optional = [each for each in readings(invocation.target)[0] if each.role in STREAMS]
+    optional = [each for each in readings(invocation.target)[0] if each.role in (*STREAMS, "added")]
     forward = inspect.signature(invocation.target.forward).parameters
     left_out = any(each.name in forward and each.name not in invocation.arguments for each in optional)
     return beside and not left_out
