@@ -296,7 +296,7 @@ def of_steep_scores(blocked: float) -> Analysis:
         scores = q @ k.mT / 2
         return (scores if mask is None else scores.masked_fill(~mask, blocked)).softmax(-1) @ v
 
-    call = heads_call(attention, *(12 * drawn(2, 2, 3, 4, seed=seed) for seed in range(3)))
+    call = heads_call(attention, *(6 * drawn(2, 2, 3, 4, seed=seed) for seed in range(3)))
     call.masks = ["mask"]
     return analyze(call, masks=True)
 

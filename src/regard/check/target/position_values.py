@@ -105,7 +105,14 @@ def position_candidates() -> Iterator[tuple[str, Candidate]]:
     yield "row", lambda draft: torch.arange(draft.tokens)[None]
     yield "vector", lambda draft: torch.arange(draft.tokens)
     yield "of each sample", lambda draft: torch.arange(draft.tokens).expand(draft.sizes.batch, -1).clone()
+    yield "rows and columns", lambda draft: _places(draft).expand(draft.sizes.batch, -1, -1).clone()
     yield "none", lambda draft: None
+
+
+def _places(draft: Draft) -> Tensor:
+    """(tokens, 2): the row and the column of each token in a picture."""
+    places, columns = torch.arange(draft.tokens), draft.grid[1]
+    return torch.stack([places // columns, places % columns], -1)
 
 
 def _table(draft: Draft, kind: str) -> Tensor:

@@ -17,6 +17,7 @@ __all__ = [
     "are_written",
     "copied",
     "embeds",
+    "is_norm",
     "kept_tensors",
     "modules_in",
     "numbers_of",
@@ -136,6 +137,11 @@ def copied(target: Any) -> Any:
             for value in vars(each).values():
                 _remember(value, known)
     return copy.deepcopy(target, known)
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether it has nothing but vectors to learn, as norms have."""
+    return {each.ndim for each in module.parameters()} == {1} and not any(True for _ in module.children())
 
 
 def kept_tensors(module: nn.Module) -> list[tuple[Tensor, Tensor]]:

@@ -17,7 +17,7 @@ from regard.check.properties.modules.unused_parameters import unused_parameter_f
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
-from regard.check.target.preparation import are_written, copied, kept_tensors
+from regard.check.target.preparation import are_written, copied, is_norm, kept_tensors
 from regard.check.target.signature import STREAMS, readings
 
 __all__ = ["parameter_findings"]
@@ -130,11 +130,7 @@ def _only_chooses(parameter: Tensor, instances: Sequence[AttentionInstance]) -> 
 
 def _norms(live: nn.Module) -> dict[str, nn.Module]:
     """The modules that have nothing but vectors to learn, as norms have."""
-    return {
-        name: module
-        for name, module in live.named_modules()
-        if name and {each.ndim for each in module.parameters()} == {1} and not any(True for _ in module.children())
-    }
+    return {name: module for name, module in live.named_modules() if name and is_norm(module)}
 
 
 def _counted(modules: dict[str, nn.Module]) -> Counter[str]:
