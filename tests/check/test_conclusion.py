@@ -13,7 +13,6 @@ from regard.check import conclusion
 from regard.check.conclusion import analyses_of, conclude
 from regard.check.report.findings import Findings
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.time_limit import time_limit
 
 pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
 
@@ -25,15 +24,6 @@ def concluded(what):
 
 def of_scale(q, k, v, scale):
     return (q @ k.mT * scale).softmax(-1) @ v
-
-
-# Time. ----------------------------------------------------------------------------------------------------------------
-
-
-def test_calls_that_were_judged_when_the_time_was_over_are_told() -> None:
-    with time_limit(0):
-        report = conclude(of_scale, {}, UserSettings()).report()
-    assert any("judged by the first 1 of its calls" in each for each in report.notes)
 
 
 # Names of mistakes. ---------------------------------------------------------------------------------------------------
@@ -432,21 +422,3 @@ class OfStepsAsWell(nn.Module):
 def test_a_method_that_attends_and_that_a_call_does_not_reach_is_told():
     told = [each for each in concluded(OfStepsAsWell).notes if "not judged" in each]
     assert told == ["step() is not judged: a call of the module does not reach it"]
-
-
-class OfAnUnknownField(nn.Module):
-    """It is called, and nothing in it is an attention."""
-
-    def __init__(self, config):
-        super().__init__()
-        self.one = nn.Linear(config.hidden_size, config.odd_size)
-        self.two = nn.Linear(config.odd_size, config.hidden_size)
-
-    def forward(self, hidden_states):
-        return self.two(self.one(hidden_states).relu())
-
-
-def test_what_could_be_called_asks_for_no_field_of_its_config() -> None:
-    report = concluded(OfAnUnknownField)
-    assert report.verdict == "undetermined"
-    assert [each for each in report.reasons if "--arg" in each] == []

@@ -48,30 +48,6 @@ class UnusedProjection(Attention):
         return heads
 
 
-class WithAnIndexer(Attention):
-    """Of so few tokens all are chosen: the projection that chooses has no effect, and is used."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.w_q, self.w_norm = nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.placed(x)
-        scores = split(self.q(x)) @ split(self.k(x)).mT / 2
-        blocked = torch.ones_like(scores[:, 0], dtype=torch.bool).scatter(-1, self.chosen(x), False)
-        return self.projected(joined(scores.masked_fill(blocked[:, None], -torch.inf).softmax(-1) @ self.values(x)))
-
-    def chosen(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            return (self.w_norm(self.w_q(x)) @ x.mT).topk(min(8, x.shape[1])).indices
-
-
-class WithAnIndexerNotAsked(WithAnIndexer):
-    def chosen(self, x: Tensor) -> Tensor:
-        self.w_norm(self.w_q(x))
-        return (x @ x.mT).topk(min(8, x.shape[1])).indices
-
-
 class NormedKeys(Attention):
     """Queries and keys are normalized, each by a norm of its own."""
 
@@ -454,7 +430,6 @@ CASES = [
     Case("norm-used", NormedKeysThrownAway, NormedKeys, of_module, has_line=False),
     Case("gradient", DetachedValues, Attention, of_module, has_line=False),
     Case("projection-used", UnusedProjection, Attention, of_module, has_line=False),
-    Case("projection-used", WithAnIndexerNotAsked, WithAnIndexer, of_module, has_line=False),
     Case("positions-without-effect", PositionsTimesZero, Attention, of_module, has_line=False),
     Case("samples-alike", places_of_the_batch, places_of_the_tokens, of_x, has_line=False),
     Case("residual-once", added_twice, added_once, of_x),

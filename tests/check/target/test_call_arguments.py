@@ -306,3 +306,30 @@ def test_the_table_of_the_keys_has_as_many_positions_as_they() -> None:
     for name, tokens in (("rope_emb", "q"), ("rope_emb_k", "k")):
         assert arguments[name][0].shape[-2] == arguments[tokens].shape[-2]
     assert arguments["q"].shape != arguments["k"].shape
+
+
+class RotaryOfAGrid(Rotary):
+    """One half of the channels is turned by the row, and the other by the column, each in halves of its own."""
+
+    def forward(self, x: Tensor, position_embeddings: Any, position_ids: Tensor) -> Tensor:
+        assert position_ids.shape[-1] == 2
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        tables = [each.unsqueeze(1).chunk(2, -1) for each in position_embeddings]
+        q, k = (
+            torch.cat([rotated(*each) for each in zip(one.chunk(2, -1), *tables, strict=True)], -1) for one in (q, k)
+        )
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+def test_tables_may_be_of_rows_and_of_columns() -> None:
+    analysis = analyze(first(RotaryOfAGrid))
+    assert (analysis.designs[-1].property, analysis.violations) == ("rotary", [])
+
+
+def reads_its_mask(x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    hidden = attention_mask[:, None] == 0 if attention_mask.dim() == 2 else attention_mask == 0
+    return ((x @ x.mT / x.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf)).softmax(-1) @ x
+
+
+def test_a_mask_that_is_read_without_a_question_is_given() -> None:
+    assert first(reads_its_mask).arguments["attention_mask"] is not None

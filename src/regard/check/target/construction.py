@@ -177,7 +177,6 @@ class Construction:
                 made += [partial(_config, kind, tried, fields, self.settings) for kind in kinds[:1]]
                 made.append(partial(GuessedConfig, tried, fields, source_of(self.kind)))
             made += [partial(_config, kind, sizes, fields, self.settings) for kind in kinds[1:]]
-            made += [partial(_config, kind, sizes, fields, self.settings, with_layers=False) for kind in kinds[:1]]
             made.append(partial(GuessedConfig, sizes, fields, source_of(self.kind), by_kind=True))
             return made if required or fields else [*made, DEFAULT]
         if sizes.positions and parameter.default is False and OF_POSITIONS.search(name.lower()):
@@ -378,13 +377,8 @@ def _first_made(kind: type, *several: dict[str, Any]) -> Any:
     raise first
 
 
-def _config(
-    kind: type, sizes: Sizes, fields: Mapping[str, Any], settings: UserSettings, *, with_layers: bool = True
-) -> Any:
-    """An object of a config class: its own defaults, with sizes and the user's fields set by name.
-
-    Its number of layers may be its own, where layers are told apart by other fields.
-    """
+def _config(kind: type, sizes: Sizes, fields: Mapping[str, Any], settings: UserSettings) -> Any:
+    """An object of a config class: its own defaults, with sizes and the user's fields set by name."""
     construction = Construction(kind, dict(fields), settings)
     options = dict(construction.options(sizes))
     given = {n: c[0]() if callable(c[0]) and not isinstance(c[0], type) else c[0] for n, c in options.items()}
@@ -394,8 +388,6 @@ def _config(
     of_kv_heads = dict.fromkeys(named or of_keys, sizes.kv_heads)
     of_layers = {n for n in given if constructor_meaning(n) == "layers" and n not in fields}
     defaults = {name: each.default for name, each in parameters_of(kind).items()}
-    if not with_layers:
-        given = {name: value for name, value in given.items() if name not in of_layers}
     if sizes.kv_heads != sizes.heads or any(
         type(defaults.get(name)) is int and sizes.heads % defaults[name] for name in of_kv_heads
     ):  # else as many as by default, where the heads can share so many

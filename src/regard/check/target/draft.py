@@ -40,7 +40,8 @@ class Draft:
     rope: tuple[str, int] = ("1td", 0)
     """The axes of the tables of rotary positions, and their width."""
     pairs: str = ""
-    """Which channels such a table turns together: "neighbours", "halves", or "" for what the text says."""
+    """Which channels such a table turns together: "neighbours", "halves", "halves of two parts", one for rows and one
+    for columns; or "" for what the text says."""
     first: int = 0
     """The position of the first token in such a table."""
     grouped: bool = False

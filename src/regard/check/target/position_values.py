@@ -125,8 +125,10 @@ def _table(draft: Draft, kind: str) -> Tensor:
     else:
         angles = rotary_angles(draft.tokens, max(2, width), draft.first)
         said = "neighbours" if _INTERLEAVED.search(draft.source) is not None else "halves"
-        twice = (draft.pairs or said) == "neighbours"
-        angles = angles.repeat_interleave(2, -1) if twice else torch.cat((angles, angles), -1)
+        pairs = draft.pairs or said
+        if pairs == "halves of two parts" and width % 4 == 0:  # of rows and of columns, as if both were the position
+            angles = rotary_angles(draft.tokens, width // 2, draft.first).repeat(1, 2)
+        angles = angles.repeat_interleave(2, -1) if pairs == "neighbours" else torch.cat((angles, angles), -1)
     return _shaped(draft, {"cos": angles.cos(), "sin": angles.sin()}.get(kind, angles), shape)
 
 
