@@ -401,6 +401,46 @@ def test_positions_that_are_switched_off_are_judged_as_well(what):
     assert [each.property for each in found] == ["positions-by-token"] * (what is RotatesByTheHead)
 
 
+class OfAMapWithDropout(nn.Module):
+    """Of a map of features, which the search for a recipe does not call."""
+
+    def __init__(self, in_channels):
+        super().__init__()
+        self.qkv = nn.Conv2d(in_channels, 3 * in_channels, 1)
+
+    def forward(self, x):
+        q, k, v = (each.flatten(2).mT for each in self.qkv(x).chunk(3, 1))
+        out = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.3)
+        return out.mT.reshape(x.shape)
+
+
+def test_dropout_that_stays_on_is_found_where_the_search_calls_nothing():
+    report = conclude(OfAMapWithDropout, {"in_channels": 8}, UserSettings()).report()
+    assert [each.id for each in report.causes] == ["dropout-in-eval"]
+    assert "dropout_p=0.3" in report.causes[0].location.text
+
+
+def over_the_queries_and_not_scaled(q, k, v):
+    return (q @ k.mT).softmax(-2) @ v
+
+
+def over_other_exponentials_and_scaled_twice(q, k, v):
+    exponentials = (q @ k.mT / q.size(-1)).exp()
+    return exponentials / exponentials.sum(-2, keepdim=True).mT @ v
+
+
+@pytest.mark.parametrize(
+    ("what", "weights"),
+    [
+        (over_the_queries_and_not_scaled, "softmax-over-keys"),
+        (over_other_exponentials_and_scaled_twice, "weights-sum-to-one"),
+    ],
+)
+def test_a_scale_is_judged_beside_weights_that_are_wrong(what, weights):
+    found = [each.property for one in analyses_of(what, {}, {}, UserSettings())[0] for each in one.violations]
+    assert sorted(found) == sorted(["scale", weights])
+
+
 class OfStepsAsWell(nn.Module):
     """Attention of a whole sequence; a step, and what both call."""
 

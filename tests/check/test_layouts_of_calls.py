@@ -32,6 +32,16 @@ def test_packed_sequences_have_no_batch_and_boundaries_of_one_sequence():
     assert (call.arguments["cu_seqlens"].tolist(), call.boundaries) == ([0, 5], ["cu_seqlens"])
 
 
+def test_all_heads_of_queries_may_share_keys_and_values_without_an_axis_of_heads():
+    def of_many_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        weights = (torch.einsum("bhid,bjd->bhij", q, k) / math.sqrt(q.shape[-1])).softmax(-1)
+        return torch.einsum("bhij,bjd->bhid", weights, v)
+
+    call = first(of_many_queries)
+    assert [call.arguments[name].ndim for name in "qkv"] == [4, 3, 3]
+    assert conclude(of_many_queries, {}, UserSettings()).report().verdict == "right"
+
+
 def test_the_edges_of_a_graph_are_a_mask():
     def along_edges(x: Tensor, adj: Tensor) -> Tensor:
         return (x @ x.mT).masked_fill(adj == 0, -torch.inf).softmax(-1) @ x

@@ -106,10 +106,43 @@ class MadeAndKept(MadeAndThrownAway):
         return self.changed(Block.placed(self, x))
 
 
+class LayerNormOverTheTokens(LayerNormByHand):
+    def centred(self, x: Tensor) -> Tensor:
+        return x - x.mean((1, 2), keepdim=True)
+
+    def divisor(self, x: Tensor) -> Tensor:
+        return x.std((1, 2), keepdim=True) + 1e-6
+
+
+class BlockOverTheTokens(Block):
+    norm_of = LayerNormOverTheTokens
+
+
+class Stack(nn.Module):
+    """Layers one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Block(), Block()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class StackOfOne(Stack):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Block()] * 2)
+
+
 CASES = [
     Case("norm-normalizes", BlockOfTheSum, BlockOfMeanAdded, of_module, has_line=False),
     Case("norm-normalizes", BlockOverTheVariance, Block, of_module, has_line=False),
     Case("norm-normalizes", BlockOfTheSum, BlockOfRMSNorm, of_module, has_line=False),
     Case("feed-forward-bends", BlockWithoutAnActivation, Block, of_module),
+    Case("norm-of-one-token", BlockOverTheTokens, Block, of_module, has_line=False),
+    Case("layers-apart", StackOfOne, Stack, of_module, has_line=False, attentions=2),
     Case("parameters-used", MadeAndThrownAway, MadeAndKept, of_module, has_line=False),
 ]

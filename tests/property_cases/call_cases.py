@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -43,7 +44,29 @@ class MadeAtEachCall(nn.Module):
         return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
 
 
+class LearnedTemperature(nn.Module):
+    """Queries and keys of length one, times a learned number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.temperature = nn.Linear(WIDTH, 3 * WIDTH), nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        scores = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * self.factor()
+        return joined(scores.softmax(-1) @ v)
+
+    def factor(self) -> Tensor | float:
+        return self.temperature
+
+
+class TemperatureAsANumber(LearnedTemperature):
+    def factor(self) -> float:
+        return self.temperature.item()
+
+
 CASES = [
+    Case("gradient", TemperatureAsANumber, LearnedTemperature, of_module, has_line=False),
     Case("stays-in-eval", SetsItsMode, ReadsItsMode, of_module, has_line=False),
     Case("parameters-kept", MadeAtEachCall, MadeAtTheFirstCall, of_module),
 ]

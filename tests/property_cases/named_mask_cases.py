@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from attention_styles import heads_call
 from property_cases import Case, drawn, joined, of_q_k_v, of_x, split
 from property_cases.mask_cases import in_a_band, square_call
 from regard.check.target import Invocation, invocations
@@ -170,6 +172,56 @@ def with_all_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.mT / 2).softmax(-1) @ v
 
 
+def of_samples_and_queries(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """mask (batch, keys): False hides a key."""
+    scores = q @ k.mT / 2  # here
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None], -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def of_samples_and_keys(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """mask (batch, keys): False hides a key."""
+    scores = q @ k.mT / 2
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None, None], -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def of_three_heads(function: Any) -> Invocation:
+    """More heads than samples, so that a mask of samples meets no heads by accident."""
+    call = heads_call(function, *(drawn(2, 3, 4, 4, seed=seed) for seed in range(3)))
+    call.masks = ["mask"]
+    return call
+
+
+class JoinsMaskInPlace(nn.Module):
+    """One mask for all samples, which is written into the causal one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("visible", torch.ones(1, 9, 9, dtype=torch.bool).tril())
+
+    def forward(self, x: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+        visible = self.of_length(x.shape[1])
+        if padding_mask is not None:
+            visible &= ~padding_mask
+        scores = x @ x.mT / x.shape[-1] ** 0.5
+        return scores.masked_fill(~visible, -1e9).softmax(-1) @ x
+
+    def of_length(self, tokens: int) -> Tensor:
+        return self.visible[:, :tokens, :tokens]
+
+
+class JoinsMaskInACopy(JoinsMaskInPlace):
+    def of_length(self, tokens: int) -> Tensor:
+        return super().of_length(tokens).clone()
+
+
+def of_a_padded_module(kind: type[nn.Module]) -> Invocation:
+    return of_x(kind(), masks=("padding_mask",))
+
+
 with_present = partial(of_x, masks=("present",))
 CASES = [
     Case("mask-as-documented", hides_who_is_present, hides_who_is_not_present, with_present),
@@ -181,6 +233,8 @@ CASES = [
         as_found,
         attentions=2,
     ),
+    Case("mask-shape-as-documented", of_samples_and_queries, of_samples_and_keys, of_three_heads),
+    Case("mask-of-its-call", JoinsMaskInPlace, JoinsMaskInACopy, of_a_padded_module, has_line=False),
     Case("window-as-documented", one_less_on_each_side, as_many_on_each_side, square_call),
     Case("window-as-documented", on_one_side_alone, as_many_on_each_side, square_call),
     Case("window-as-documented", itself_among_those_before, itself_besides, square_call),

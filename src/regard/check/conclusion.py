@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.check.behaviour.dropout import without_dropout
+from regard.check.diagnosis.dropout import DROPOUT, dropout_gap, with_dropout, with_dropout_line
 from regard.check.diagnosis.judge import judge
 from regard.check.diagnosis.verdict import findings_of
 from regard.check.mistakes.catalog import MISTAKES
@@ -21,7 +22,6 @@ from regard.check.properties.smallest_input import smallest_input
 from regard.check.report import FoundMistake
 from regard.check.report.findings import Findings, Measurement
 from regard.check.report.steps import attention_results, merged_steps, report_step, step_order, step_results
-from regard.check.roles.influence import record_invocation
 from regard.check.sandbox.answer import error_text, wants_memory
 from regard.check.sandbox.faults import fault_reason
 from regard.check.sandbox.torch_settings import UserSettings
@@ -111,8 +111,6 @@ OF_AXES = frozenset(
 """Properties that are violated as well where what was taken for tokens, samples or heads is another of the three."""
 OF_ONE_QUERY = frozenset({"attends-to-tokens"})
 """A property that is violated as well where several queries are handed over to code for one, which meets every key."""
-DROPOUT = "dropout-in-eval"
-"""A mistake beside which others are looked for with dropout off."""
 UNSEEN = frozenset({"keys-seen"})
 """A property that code for as many keys as queries need not have for other numbers."""
 CONTEXT = frozenset({"context-ignored"})
@@ -164,10 +162,14 @@ def _concluded(
     is_dropped = isinstance(searched, Findings) and any(each.id == DROPOUT for each in searched.mistakes)
     with without_dropout() if is_dropped else nullcontext():  # what it drops would be blamed on masks and weights
         analyses, failure = analyses_of(implementation, args, given, settings)
+    gap = dropout_gap(analyses[0].invocation) if analyses and not is_dropped else 0.0
+    if gap:
+        with without_dropout():
+            analyses, failure = analyses_of(implementation, args, given, settings)
     if isinstance(failure, AlwaysFails) and (isinstance(searched, InputError) or searched.verdict == "undetermined"):
         return Findings(_name(implementation), undetermined=(str(failure),))
     if isinstance(searched, Findings) and is_dropped and analyses:
-        searched = _with_dropout_line(searched, analyses[0].invocation)
+        searched = with_dropout_line(searched, analyses[0].invocation)
     if not analyses and isinstance(searched, InputError):
         raise _to_tell(searched, failure)
     if _takes_other_axes(searched, analyses):
@@ -179,6 +181,8 @@ def _concluded(
     if isinstance(searched, InputError):
         is_called = any(each.num_attentions or each.missing for each in analyses)  # so nothing has to be handed over
         searched = Findings(_name(implementation), unexplained=() if is_called else (str(searched),))
+    if gap:
+        searched = with_dropout(searched, gap, analyses[0].invocation)
     if analyses and not any(each.has_feed_forward for each in analyses):
         searched = _without(searched, AROUND)
     is_seen = any(each.num_attentions for each in analyses) and not any(each.violations for each in analyses)
@@ -198,14 +202,6 @@ def _concluded(
     if not any(each.has_context for each in analyses) and any(each.id in CONTEXT for each in searched.mistakes):
         searched = _without(searched, CONTEXT | MASKING)
     return _explained(_joined(searched, analyses, refused), analyses)
-
-
-def _with_dropout_line(searched: Findings, invocation: Invocation) -> Findings:
-    """With the line of the first dropout of a call."""
-    run = record_invocation(invocation, lines=True)
-    line = next((each.location for each in run if each.name in ("bernoulli_", "native_dropout")), None)
-    mistakes = (replace(each, location=line) if each.id == DROPOUT else each for each in searched.mistakes)
-    return replace(searched, mistakes=tuple(mistakes))
 
 
 def _to_tell(searched: InputError, failure: Exception | None) -> InputError:

@@ -53,6 +53,35 @@ def test_a_decoder_with_tokens_first_gets_its_context_so_as_well():
     assert not found.why
 
 
+class NormedAttention(nn.Module):
+    """As of vit-pytorch: the norm inside, the residual outside."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(12), nn.Linear(12, 36), nn.Linear(12, 12)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
+        return self.out(((q @ k.mT / 2).softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class NormedLayer(nn.Module):
+    def __init__(self, adds):
+        super().__init__()
+        self.attention, self.adds = NormedAttention(), adds
+        self.mlp = nn.Sequential(nn.LayerNorm(12), nn.Linear(12, 24), nn.GELU(), nn.Linear(24, 12))
+
+    def forward(self, x):
+        x = self.attention(x) + x if self.adds else self.attention(x)
+        return self.mlp(x) + x
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_residual_may_stand_around_an_attention_that_norms_its_input(adds):
+    found = {mistake.id for mistake, _ in wiring(NormedLayer(adds)).behaviour}
+    assert found == (set() if adds else {"residual-missing"})
+
+
 def test_an_attention_is_no_block():
     assert not is_block(nn.MultiheadAttention(12, 3))
     assert not is_block(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))

@@ -20,7 +20,14 @@ def documented(text: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "text", ["Takes x (batch, seq_len, dim).", "x: (B, T, C)", "x [batch_size x seq_len x d_model]", "(b, n_tokens, d)"]
+    "text",
+    [
+        "Takes x (batch, seq_len, dim).",
+        "x: (B, T, C)",
+        "x [batch_size x seq_len x d_model]",
+        "x (N, L, E)",
+        "(b, n_tokens, d)",
+    ],
 )
 def test_an_order_that_is_named_is_a_promise(text: str) -> None:
     assert documented(text)
@@ -33,7 +40,7 @@ def test_an_order_that_is_named_is_a_promise(text: str) -> None:
         "Attention.",
         "x (seq, batch, dim)",
         "x (batch, seq, dim), or (seq, batch, dim)",
-        "x (N, L, E)",
+        "x (N, B, E)",
         "mask: (batch, seq, seq)",
         "key_padding_mask: (batch, seq)",
         "returns weights of shape (batch, heads, seq)",

@@ -36,6 +36,19 @@ def test_a_mask_of_queries_hides_no_key_and_stays_open() -> None:
     assert message == "query_mask says of no key that it is hidden: not judged"
 
 
+def hides_the_last(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Of a mask the number of keys is read that are there: they come first."""
+    scores = q @ k.mT / 2
+    if mask is not None:
+        scores = scores.masked_fill(torch.arange(k.shape[-2]) >= mask.sum(-1)[:, None, None, None], -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def test_a_mask_that_is_counted_blocks_keys_that_stand_together() -> None:
+    found = masks_of(analyze(of_q_k_v(hides_the_last, masks=("mask",)), masks=True))
+    assert {each.kind for each in found} == {"absent", "holds"}
+
+
 def may_read_inputs(
     hidden: Tensor, inputs: Tensor | None = None, inputs_mask: Tensor | None = None, mask: Tensor | None = None
 ) -> Tensor:

@@ -154,6 +154,72 @@ def test_places_that_a_mask_hides_have_no_share_of_a_softmax_of_places_either() 
     assert ("violation", "weights-kept") in names(of_x(lambda x: causal(x, OF_PLACES)))
 
 
+class Backwards(torch.autograd.Function):
+    """What an old version of PyTorch took, and today's refuses."""
+
+    @staticmethod
+    def forward(ctx: object, scores: Tensor) -> Tensor:
+        return scores.softmax(-1)
+
+    @staticmethod
+    def backward(ctx: object, gradient: Tensor) -> Tensor:
+        return torch.softmax(gradient)
+
+
+class OfItsOwnSoftmax(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined(Backwards.apply(q @ k.mT / q.shape[-1] ** 0.5) @ v)
+
+
+def test_a_backward_pass_that_raises_leaves_the_gradients_open() -> None:
+    found = analyze(of_module(OfItsOwnSoftmax))
+    assert not found.violations
+    (message,) = (each.message for each in found.findings if each.property == "gradient")
+    assert message.startswith("its backward pass raises TypeError")
+
+
+class DisentangledAttention(OfItsOwnSoftmax):
+    """DeBERTa's scale, of scores that are sums of two products."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined((q @ k.mT / (2 * q.shape[-1]) ** 0.5).softmax(-1) @ v)
+
+
+def test_a_scale_of_sums_is_told_by_the_name_of_a_class() -> None:
+    assert names(of_module(DisentangledAttention)) == {("design", "scale-of-sums")}
+    kind = type("PlainAttention", (OfItsOwnSoftmax,), {"forward": DisentangledAttention.forward})
+    assert names(of_module(kind)) == {("violation", "scale")}
+
+
+class NormalizedAfterRotation(nn.Module):
+    """TimesFM: rotary positions, then a norm with a gain for each channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.of_q, self.of_k = nn.Linear(WIDTH, 3 * WIDTH), nn.RMSNorm(4), nn.RMSNorm(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        q, k = self.of_q(self.turned(q)), self.of_k(self.turned(k))
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+    def turned(self, x: Tensor) -> Tensor:
+        angles = torch.outer(torch.arange(float(x.shape[-2])).to(x), torch.tensor([1.0, 0.3]).to(x))
+        one, two = x.chunk(2, -1)
+        return torch.cat((one * angles.cos() - two * angles.sin(), two * angles.cos() + one * angles.sin()), -1)
+
+
+def test_a_norm_after_rotary_positions_is_a_design() -> None:
+    assert ("design", "normalized-positions") in names(of_module(NormalizedAfterRotation))
+    assert "violation" not in {kind for kind, _ in names(of_module(NormalizedAfterRotation))}
+
+
 class WithASwitch(nn.Module):
     """A constructor's argument says whether its mask is read at all."""
 

@@ -147,6 +147,16 @@ def test_whatever_can_be_called_is_called(name: str) -> None:
     assert invocation.outputs(invocation.run())
 
 
+def compares_with_one(Q, K, V, mask):
+    scores = np.where(mask == 1, Q @ K.T / np.sqrt(Q.shape[-1]), -1e9)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ V
+
+
+def test_a_mask_that_numpy_would_compare_as_none_is_handed_over() -> None:
+    assert first(compares_with_one).arguments["mask"] is not None
+
+
 def test_numpy_is_handed_arrays_and_said() -> None:
     invocation = first(in_numpy)
     assert invocation.outputs(invocation.run())[0].shape == (2, 3, 5, 4)

@@ -14,8 +14,20 @@ from torch.overrides import TorchFunctionMode
 from regard.check.blocks.attentions import BlockAttention, is_linear, is_norm
 from regard.check.search.tensors import tensors_in
 
-__all__ = ["BlockPart", "BlockRun", "ModuleCall", "TensorTape", "alike", "parts_of", "recorded", "without_effect"]
+__all__ = [
+    "FEED_FORWARD",
+    "BlockPart",
+    "BlockRun",
+    "ModuleCall",
+    "TensorTape",
+    "alike",
+    "parts_of",
+    "recorded",
+    "without_effect",
+]
 
+FEED_FORWARD = "feed-forward network"
+"""What a part is called that is one."""
 BlockRun = Callable[[bool], Tensor]
 """Runs a block, on its input or on another one of the same shape, and returns its output."""
 
@@ -177,4 +189,4 @@ def parts_of(
 
 
 def _feed_forward(linears: list[ModuleCall]) -> BlockPart:
-    return BlockPart("feed-forward network", linears[0].read, tuple(reversed(linears)))
+    return BlockPart(FEED_FORWARD, linears[0].read, tuple(reversed(linears)))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.check.blocks.attentions import BlockAttention, has_more_than
 from regard.check.blocks.call import CONTEXT, CONTEXT_SEED, BlockCall
 from regard.check.blocks.mistakes import add_mistake
-from regard.check.blocks.wiring import wired
+from regard.check.blocks.wiring import Wiring, wired
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.stage import Diagnosis
 from regard.check.search.tensors import tensors_in
@@ -52,16 +52,19 @@ def judge_wiring(diagnosis: Diagnosis, outer: BlockCall, attentions: list[BlockA
         return
     seen = set()
     for path, inside in _blocks(outer.module, attentions):
-        block = outer.module.get_submodule(path)
-        key = (type(block), re.sub(r"\d+", "", path))
+        key = (type(outer.module.get_submodule(path)), re.sub(r"\d+", "", path))
         if key in seen:
             continue
         seen.add(key)
-        given = _given(outer, block)
-        if given is None:
+        found = _wiring_of(outer, path, inside)
+        while path and found is not None and found.misses_residual and not found.has_feed_forward:
+            # a norm and an attention: what calls them may add the residual
+            above = _caller(outer.module, path)
+            inside = [replace(one, path=f"{path[len(above) :].lstrip('.')}.{one.path}".strip(".")) for one in inside]
+            path, found = above, _wiring_of(outer, above, inside)
+        if found is None:
             diagnosis.why.append(f"{path or diagnosis.subject.name} is never called")
             continue
-        found = wired(block, _runner(block, *given, outer.subject.settings), _first(given), inside)
         for known, numbers in found.causes:
             add_mistake(diagnosis, known.id, **numbers)
         before = f"{path}: " if path else ""
@@ -70,17 +73,33 @@ def judge_wiring(diagnosis: Diagnosis, outer: BlockCall, attentions: list[BlockA
         diagnosis.why += [before + why for why in found.why]
 
 
+def _wiring_of(outer: BlockCall, path: str, inside: list[BlockAttention]) -> Wiring | None:
+    """How a block of what was handed over is wired; None where it is never called."""
+    block = outer.module.get_submodule(path)
+    given = _given(outer, block)
+    if given is None:
+        return None
+    return wired(block, _runner(block, *given, outer.subject.settings), _first(given), inside)
+
+
+def _caller(module: nn.Module, path: str) -> str:
+    """The module around another one that is no mere list of modules."""
+    while path:
+        path = path.rpartition(".")[0]
+        if not isinstance(module.get_submodule(path), nn.ModuleList | nn.ModuleDict):
+            break
+    return path
+
+
 def _blocks(module: nn.Module, attentions: list[BlockAttention]) -> Iterator[tuple[str, list[BlockAttention]]]:
     """The innermost blocks, each with its attentions as they are named in it."""
     groups: dict[str, list[BlockAttention]] = {}
     for one in attentions:
         path = one.path
         while path:
-            path = path.rpartition(".")[0]
+            path = _caller(module, path)
             block = module.get_submodule(path)
-            if not isinstance(block, nn.ModuleList | nn.ModuleDict | nn.Sequential) and has_more_than(
-                block, [one.leaves]
-            ):
+            if not isinstance(block, nn.Sequential) and has_more_than(block, [one.leaves]):
                 break
         groups.setdefault(path, []).append(one)
     for path, inside in groups.items():

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from regard.check.blocks.attentions import BlockAttention, is_linear, is_norm
 from regard.check.blocks.recording import (
+    FEED_FORWARD,
     BlockPart,
     BlockRun,
     ModuleCall,
@@ -40,6 +41,12 @@ class Wiring:
     designs: list[str] = field(default_factory=list)
     why: list[str] = field(default_factory=list)
     """What could not be shown."""
+    has_feed_forward: bool = False
+
+    @property
+    def misses_residual(self) -> bool:
+        """Whether a part's output replaces its input."""
+        return any(known.id == "residual-missing" for known, _ in self.causes)
 
 
 def wired(block: nn.Module, run: BlockRun, given: Tensor, attentions: Sequence[BlockAttention]) -> Wiring:
@@ -58,6 +65,7 @@ def wired(block: nn.Module, run: BlockRun, given: Tensor, attentions: Sequence[B
     useless = {id(linear) for _, linears in skipped for linear in linears}
     tape, events, output = recorded(block, run)
     parts = list(parts_of(block, events, attentions, useless))
+    wiring.has_feed_forward = any(each.what == FEED_FORWARD for each in parts)
     missing = [one.path for one in attentions if not any(event.module is one.leaves for event in events)]
     if missing:
         wiring.why.append(f"its attention {missing[0]} is never called")
@@ -87,7 +95,7 @@ def _followed(
     for number, part in enumerate(parts):
         found = _sum(tape, events, part, stream)
         if found is None:
-            last = 0 < number == len(parts) - 1 and part.what.startswith("feed")
+            last = 0 < number == len(parts) - 1 and part.what == FEED_FORWARD
             if (
                 last
                 and stream is not None

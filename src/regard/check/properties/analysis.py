@@ -29,6 +29,7 @@ from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
+from regard.check.properties.modules.repeated_layers import repeated_layer_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS, residual_findings
 from regard.check.properties.modules.surroundings import surrounding_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
@@ -59,6 +60,8 @@ OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear", "heads-unknown"})
 """Notes that leave open whether it is attention."""
 MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
+OF_OTHER_TOKENS = MIXED_TOKENS | {"query-of-one-token", "later-tokens-hidden"}
+"""Violations that a norm over the tokens may be the cause of."""
 OF_SCORES = frozenset({"additive-scores", "scores-of-two-tokens", "weights-alone"})
 OF_MASKS = frozenset({"mask", "padding", "lengths"})
 """What arguments mean that hide keys."""
@@ -365,7 +368,11 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
     if not analysis.violations:
-        analysis.findings += norm_findings(invocation)
+        analysis.findings += repeated_layer_findings(invocation.target)
+    if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
+        norms = [*norm_findings(invocation)]
+        if norms:  # they are the cause
+            analysis.findings = [each for each in analysis.findings if each.kind != "violation"] + norms
     if not analysis.violations:
         analysis.findings += cache_findings(invocation, instances)
 

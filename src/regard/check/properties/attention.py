@@ -15,7 +15,7 @@ from regard.check.properties.masks.patterns import mask_findings
 from regard.check.properties.outputs.heads import output_findings, projected_once
 from regard.check.properties.positions import position_findings
 from regard.check.properties.read_weights import confirmed
-from regard.check.properties.scores.formula import fit_scores, score_findings
+from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
 from regard.check.properties.scores.learned_tables import documented_table_findings, table_head_findings
 from regard.check.properties.scores.norm_axes import norm_axis_findings
 from regard.check.properties.scores.relative_logits import relative_logit_findings
@@ -29,6 +29,12 @@ __all__ = ["attention_findings"]
 
 OF_ROTATIONS = frozenset({"rotation-keeps-lengths", "positions-relative"})
 """Violations of rotations that change the length of what they turn, or its angle to others."""
+ORIGINS = frozenset(
+    {"queries-from-their-input", "keys-from-their-input", "values-from-their-input", "values-from-the-keys-input"}
+)
+"""Properties of the sequence that something is made of: the steps after it may be right all the same."""
+NO_WEIGHTS = frozenset({"softmax-over-keys", "softmax-of-scores", "weights-are-numbers"})
+"""Properties without which weights are none: the steps after them are not judged."""
 
 
 def attention_findings(
@@ -44,7 +50,10 @@ def attention_findings(
     """
     found = list(token_findings(evidence))
     yield from found
-    if any(each.kind in ("violation", "open") for each in found) or not evidence.base.whole:
+    is_unclear = any(
+        each.kind == "open" or (each.kind == "violation" and each.property not in ORIGINS) for each in found
+    )
+    if is_unclear or not evidence.base.whole:
         return
     if int(evidence.base.query.token.max()) > 0 and bool((evidence.base.query.token == evidence.base.key.token).all()):
         yield Finding(
@@ -67,7 +76,9 @@ def attention_findings(
     elif is_only:
         found, numbers = confirmed(invocation, evidence, found, with_fresh_tokens(invocation))
     yield from found
-    if any(each.property in ("softmax-over-keys", "softmax-of-scores", "weights-are-numbers") for each in found):
+    is_wrong = any(each.kind == "violation" for each in found)
+    if any(each.property in NO_WEIGHTS for each in found):
+        yield from _scores(invocation, evidence, fit_scores(evidence, before_softmax=True))
         return
     masked = list(mask_findings(numbers))
     yield from masked
@@ -82,17 +93,13 @@ def attention_findings(
     elif (
         mixed is not None or all(each.kind == "holds" or each.property == "sinks" for each in found)
     ) and not evidence.base.instance.are_scores_mixed:
-        fit = fit_scores(numbers)
         subtracted = subtracted_scores(numbers.base.instance, name_and_documentation(invocation.target))
         if subtracted is not None:
             yield subtracted
-        elif fit is not None:
-            for each in score_findings(numbers, fit):
-                is_scale = each.kind == "violation" and each.property == "scale"
-                yield (scale_design(invocation, evidence, fit) if is_scale else None) or each
-                if each.property == "relative-bias":
-                    yield from documented_table_findings(invocation, evidence)
-                    yield from table_head_findings(invocation, evidence)
+        else:
+            yield from _scores(invocation, numbers, fit_scores(numbers))
+    elif mixed is None and is_wrong and not evidence.base.instance.are_scores_mixed:
+        yield from _scores(invocation, evidence, fit_scores(evidence, before_softmax=True))
     if not evidence.base.instance.run.additive and (mixed is None or mixed.property != GATED):
         learned = list(relative_logit_findings(invocation, evidence))
         yield from learned or _of_positions(invocation, evidence)
@@ -116,6 +123,16 @@ def _of_positions(invocation: Invocation, evidence: Evidence) -> list[Finding]:
         return found
     message = "queries and keys are scaled channel by channel after they are rotated, by learned numbers, as of a norm"
     return [Finding("design", "scaled-after-positions", "positions", message, found[0].location), *others]
+
+
+def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) -> Iterator[Finding]:
+    """What scores are, where their numbers are known."""
+    for each in score_findings(evidence, fit) if fit is not None else ():
+        is_scale = each.kind == "violation" and each.property == "scale"
+        yield (scale_design(invocation, evidence, fit) if is_scale and fit is not None else None) or each
+        if each.property == "relative-bias":
+            yield from documented_table_findings(invocation, evidence)
+            yield from table_head_findings(invocation, evidence)
 
 
 def _mixed_heads(evidence: Evidence) -> Iterator[Finding]:

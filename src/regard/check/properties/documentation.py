@@ -43,7 +43,7 @@ _ALLOWED = re.compile(
 _TOKENS = re.compile(r"\b(?:tokens?|words?)\b", re.I)
 _ADDED = re.compile(r"\binf\b|infinity|additive|\badded\b|negative|-1e|\bbias\b", re.I)
 _INCLUSIVE = re.compile(
-    r"\b(?:itself|own (?:position|token)|current (?:position|token))\s+(?:is\s+)?included"
+    r"\b(?:itself|own (?:position|token)|current (?:position|token|one))\s+(?:is\s+)?included"
     r"|\b(?:including|inclusive of|counting)\s+(?:itself|its own|the (?:query|current)|self)"
     r"|(?<![-−])(?<![-−] )\b\w*window\w*\W{0,4}[-−]\s*1\b|[-−]\W{0,4}\w*window\w*\W{0,4}\+\s*1\b",
     re.I,

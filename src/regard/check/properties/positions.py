@@ -17,6 +17,10 @@ from regard.check.roles.table import AttentionTable
 __all__ = ["position_findings"]
 
 SAME = 1e-8
+NORMS = frozenset(
+    {"rsqrt", "rms_norm", "_fused_rms_norm", "native_layer_norm", "linalg_vector_norm", "norm", "std", "sqrt"}
+)
+"""Operations that a norm is known by."""
 MIN_DISTANCES = 3
 """Of a grid, that several pairs of tokens have: fewer show nothing."""
 
@@ -73,6 +77,10 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
             yield Finding("design", "rotary-values", "positions", f"{message}: what is read tells its position", line)
         return
     is_stretched = _differences_are_stretched(table) if evidence.base.normalized else _stretched(evidence)
+    if not value_moves and not keeps_length and not relative and is_stretched and _is_normalized_last(evidence):
+        message = "queries and keys are normalized after positions, and times a number for each channel"
+        yield Finding("design", "normalized-positions", "positions", message, line)
+        return
     if not value_moves and not keeps_length and not relative and is_stretched:
         yield Finding(
             "violation",
@@ -248,6 +256,24 @@ def _differences_are_stretched(table: AttentionTable) -> bool:
         if bool(((apart - apart[:1]).abs() > 1e-6 * apart[:1]).any()):
             return True
     return False
+
+
+def _is_normalized_last(evidence: Evidence) -> bool:
+    """Whether a norm stands between the last product with a table of positions and the scores."""
+    instance, tokens = evidence.base.instance, evidence.num_tokens
+    tables = norms = -1
+    for operation in instance.run.trace.operations[: min(each.operation.index for each in instance.scores)]:
+        if operation.name in NORMS:
+            norms = operation.index
+        if operation.name.rstrip("_") != "mul":
+            continue
+        for factor, tags in zip(operation.inputs, instance.run.tags.inputs[operation.index], strict=True):
+            if factor.learned or bool((tags > 0).any()) or not factor.data.is_floating_point():
+                continue
+            axes = [axis for axis, size in enumerate(factor.shape) if size == tokens > 1]
+            if any(bool((factor.data != factor.data.narrow(axis, 0, 1)).any()) for axis in axes):
+                tables = operation.index
+    return norms > tables >= 0
 
 
 def _same_length(vectors: Tensor, tokens: Tensor) -> bool:

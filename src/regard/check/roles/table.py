@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -75,7 +76,7 @@ class AttentionTable:
     product: Tensor
     """q . k, and the products that are added to it."""
     masked: Tensor
-    """What the softmax takes; NaN where there is no softmax."""
+    """What the softmax takes, or the exponentials of one that is written by hand; NaN where there is neither."""
     softmax: Tensor
     """What the softmax returns; NaN where there is none."""
     weight: Tensor
@@ -357,6 +358,10 @@ def _softmax(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, Ten
     after, group = masked.clone(), torch.full((count,), -1)
     with_sink = torch.zeros(count, dtype=torch.bool)
     groups, instance = 0, layout.instance
+    for operation in [] if instance.softmaxes else [each for each in trace if each.name in ("exp", "exp2")]:
+        rows = layout.row_of[instance.run.tags.inputs[operation.index][0]]
+        known, base = rows >= 0, math.log(2) if operation.name == "exp2" else 1.0
+        masked[rows[known]] = base * _data(trace, operation.index, 0)[known].double()
     for operation in instance.softmaxes:
         rows = layout.row_of[instance.run.tags.inputs[operation.index][0]]
         moved = rows.movedim(int(operation.args[1]), -1)

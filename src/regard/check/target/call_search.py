@@ -28,7 +28,7 @@ from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import MATRICES, STREAMS, Argument
 from regard.check.target.sizes import Sizes
 from regard.check.target.user_inputs import UserInputs
-from regard.check.target.values import ABSENT, LAYER_STATE, STATE, TEXT, VECTOR, candidates
+from regard.check.target.values import ABSENT, LAYER_STATE, ONE_HEAD, STATE, TEXT, VECTOR, candidates
 
 __all__ = ["ONE_QUERY", "Budget", "CallPlan", "search_calls"]
 
@@ -94,6 +94,7 @@ class CallPlan:
                 left_out = set() if self._may_have_a_state else {STATE}
                 left_out |= set() if self._may_have_a_state and self.layout.letters == "btd" else {LAYER_STATE}
                 left_out |= set() if "y" in self.layout.letters else {TEXT}
+                left_out |= set() if self.layout.letters == "bhtd" else {ONE_HEAD}
                 left_out |= {VECTOR} if {one.role for one in self.arguments} & {"k", "v", "context"} else set()
                 if self._may_have_a_state and each.role == "mask":  # of a state's keys, which have no axis of queries
                     several.sort(key=lambda one: one.endswith(" bk"), reverse=True)

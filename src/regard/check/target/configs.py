@@ -186,6 +186,7 @@ def _classes_beside(owner: Any) -> list[type]:
         value
         for name, value in names.items()
         if inspect.isclass(value) and name.endswith(CONFIG_NAMES) and value is not owner and name not in BASE_CONFIGS
+        if value is not Any
     ]
     return sorted(found, key=lambda each: -_common_letters(each.__name__, owner.__name__))[:MAX_CLASSES]
 

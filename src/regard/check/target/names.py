@@ -31,6 +31,8 @@ _CALL = {
     "return_attention_weights return_scores average_attn_weights store_attention "
     "return_kv return_intermediates output_attention need_head_weights return_logits",
     "targets": "targets labels target_ids",
+    "token types": "token_type_ids token_types token_type type_ids segment segments segment_ids segment_label "
+    "segment_labels segment_info segment_tokens seg seg_ids",
     "layer": "layer_idx layer_id layer_number layer",
     "lengths": "lengths seq_lens seq_lengths seqlens lens valid_lens valid_len valid_lengths valid_length src_lengths "
     "src_lens key_lengths key_lens kv_lens kv_lengths num_valid n_valid context_lengths input_lengths memory_lengths "

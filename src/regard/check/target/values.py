@@ -25,7 +25,7 @@ from regard.check.target.signature import MATRICES, STREAMS, Argument
 from regard.check.target.token_ids import drawn_ids
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part
 
-__all__ = ["ABSENT", "LAYER_STATE", "STATE", "TEXT", "VECTOR", "Candidate", "candidates"]
+__all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "Candidate", "candidates"]
 
 Candidate = Callable[[Draft], Any]
 ABSENT = object()
@@ -33,6 +33,7 @@ ABSENT = object()
 STATE = "state"
 """The candidate for a query that is one vector of each sample; of all others no axis is lacking."""
 LAYER_STATE = "state of a layer"
+ONE_HEAD = "one head for all"
 """The same with an axis of layers in front."""
 VECTOR = "vector"
 """The candidate for a query that is one vector of all samples."""
@@ -90,11 +91,16 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         )
         shapes = [each for each in shapes if each != HEADS_LAST or _has_heads_last(name, source)]
         opened = {f"{form} {shape}": _mask(form, shape) for shape in shapes for form in TRIED_FORMS}
-        return {"none": _none, **opened}
+        # numpy compares None as well, with nothing
+        is_compared = re.search(rf"\b{re.escape(name)}\s*[!=]=", source) is not None
+        is_asked_for = re.search(rf"\b{re.escape(name)}\s+is\b|\b(?:if|not|and|or)\s+{re.escape(name)}\b", source)
+        return {**opened, "none": _none} if is_compared and not is_asked_for else {"none": _none, **opened}
     if role == "lengths":
         return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.keys), "none": _none}
     if role == "query lengths":
         return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.tokens), "none": _none}
+    if role == "token types":
+        return {"zeros": lambda draft: torch.zeros(draft.sizes.batch, draft.tokens, dtype=torch.long), "none": _none}
     if role == "documents":
         return {"one": _one_document, "none": _none}
     if role == "boundaries":
@@ -177,7 +183,15 @@ def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
         return {**sequence, **_of_pairs(name), TEXT: lambda draft: _sequence(draft, name, role, Layout("btd"))}
     states = {STATE: lambda draft: _state(draft, name), LAYER_STATE: lambda draft: _layer_state(draft, name)}
     alone = {VECTOR: lambda draft: draft.draw(draft.width)} if role == "q" else {}
+    if role in ("k", "v"):
+        return {**sequence, ONE_HEAD: lambda draft: _one_head(draft, name)}
     return {**sequence, **states, **alone} if role in ("q", "x") else sequence
+
+
+def _one_head(draft: Draft, name: str) -> Any:
+    """Keys or values that all heads of the queries share, without an axis of heads."""
+    draft.axes[name] = Layout("btd")
+    return draft.draw(draft.sizes.batch, draft.keys, draft.d_head)
 
 
 def _state(draft: Draft, name: str) -> Any:

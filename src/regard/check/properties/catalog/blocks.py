@@ -43,6 +43,13 @@ BLOCKS = (
         "h = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)  # not x.mul_(...): the residual is x",
     ),
     Property(
+        "norm-of-one-token",
+        "block",
+        "a norm of layers normalizes each token by itself",
+        "Every token sees all others, later ones and padding as well.",
+        "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)  # over the channels, not over the tokens",
+    ),
+    Property(
         "norm-normalizes",
         "block",
         "a norm returns the same for a vector and its multiples, and grows with no vector's mean",
@@ -55,5 +62,12 @@ BLOCKS = (
         "between the two matrices of a feed-forward network stands an activation",
         "Two matrices in a row are one: the network is wide in vain.",
         "return self.w_2(torch.relu(self.w_1(x)))",
+    ),
+    Property(
+        "layers-apart",
+        "block",
+        "each layer of a stack has parameters of its own",
+        "All layers are one and the same: the model has the parameters of one layer, whatever its depth.",
+        "self.layers = nn.ModuleList([Layer(d_model) for _ in range(num_layers)])  # not [layer] * num_layers",
     ),
 )

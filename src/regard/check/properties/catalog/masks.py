@@ -120,6 +120,13 @@ MASKS = (
         "scores = scores.masked_fill(~mask, -torch.inf)  # mask: (batch, 1, queries, keys)",
     ),
     Property(
+        "mask-shape-as-documented",
+        "masked",
+        "a mask is taken in the shape that the documentation writes",
+        "It runs only where there are as many samples as heads, and hides keys of other samples there.",
+        "scores = scores.masked_fill(mask[:, None, None, :] == 0, -torch.inf)  # mask: (batch, keys)",
+    ),
+    Property(
         "window-as-documented",
         "masked",
         "a window reaches as far as its documentation says: with the token itself, or as far ahead as back",

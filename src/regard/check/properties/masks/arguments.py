@@ -14,9 +14,10 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.documented import (
     documented_forms,
     documented_mask_findings,
+    documented_shape_findings,
     takes_causal_masks_alone,
 )
-from regard.check.properties.masks.drawn import causal_mask, drawn_mask, open_mask, spread
+from regard.check.properties.masks.drawn import causal_mask, drawn_mask, open_mask, padding_mask, spread
 from regard.check.properties.masks.masked_weights import masked_weights
 from regard.check.properties.masks.memory import mask_memory_findings
 from regard.check.properties.masks.outcome import MaskOutcome
@@ -41,7 +42,7 @@ __all__ = [
     "violated",
 ]
 
-SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh")
+SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "k")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid|present|presence|exists")
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_")
@@ -54,6 +55,8 @@ OWN_MASKS = frozenset({"causal", "causal window", FROM_FIRST_KEY})
 """Masks of the code itself that a mask of padding has to be joined with."""
 MOST_UNREAD = 12
 """Masks that change no weight of an attention, after which it is taken not to read them."""
+SIDES = ("anywhere", "end", "front")
+"""Where the keys stand that a mask blocks."""
 SAID = {
     "allowed": "True in {name} means allowed",
     "blocked": "True in {name} means blocked",
@@ -166,6 +169,23 @@ def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Findin
 
 
 def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator[MaskOutcome]:
+    """What masks do, in every form and shape that the call takes, until one hides exactly what it blocks."""
+    sides = SIDES if _is_counted(invocation, name) else ("anywhere",)
+    for side in sides:
+        for outcome in _outcomes_of(invocation, evidence, name, side):
+            yield outcome
+            if outcome.exact and next(kept(evidence, outcome, name), None) is None:
+                return
+
+
+def _is_counted(invocation: Invocation, name: str) -> bool:
+    """Whether the code asks a mask how many keys it blocks or leaves: these stand together, at one end."""
+    name = re.escape(name)
+    counted = rf"\b{name}(?:\.\w+\([^()]*\))*\.sum\(|\bsum\(\s*~?{name}\b"
+    return re.search(counted, source_of(invocation.target)) is not None
+
+
+def _outcomes_of(invocation: Invocation, evidence: Evidence, name: str, side: str) -> Iterator[MaskOutcome]:
     table = evidence.base
     samples, heads, queries, keys = table.dense(table.product).shape
     given = invocation.arguments.get(name)
@@ -175,7 +195,12 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
     for shape in _shapes(name, given, is_causal=is_causal):
         keys_last = shape.replace("k", "") + "k"
         sizes = [{"b": samples, "h": heads, "q": queries, "k": keys, "1": 1}[letter] for letter in keys_last]
-        pattern = causal_mask(sizes, keys_last) if is_causal else drawn_mask(sizes, of_queries="q" in shape)
+        if is_causal:
+            pattern = causal_mask(sizes, keys_last)
+        elif side == "anywhere":
+            pattern = drawn_mask(sizes, of_queries="q" in shape)
+        else:
+            pattern = padding_mask(sizes, side)
         whole = spread(pattern, keys_last, samples, heads, queries, keys)
         pattern = pattern.movedim(-1, shape.index("k"))
         for form in forms:
@@ -201,10 +226,7 @@ def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator
                 # With or in the place of its own mask.
                 for allowed in (told & built_in, told, *([told & built_in | itself] if bool(itself.any()) else [])):
                     seeing, own = judged & _has_a_key(evidence, allowed), bool((allowed & ~told).any())
-                    outcome = MaskOutcome(form, shape, value, free, weight, allowed, blocked, seeing, own)
-                    yield outcome
-                    if outcome.exact and next(kept(evidence, outcome, name), None) is None:
-                        return
+                    yield MaskOutcome(form, shape, value, free, weight, allowed, blocked, seeing, own)
 
 
 def _shapes(name: str, given: object, *, is_causal: bool) -> list[str]:
@@ -289,6 +311,7 @@ def _beyond_hiding(
     yield from own_mask_lost(evidence, outcome, name)
     yield from _with_flag(invocation, evidence, outcome, name)
     yield from documented_mask_findings(invocation, evidence, outcome, outcomes, name)
+    yield from documented_shape_findings(invocation, evidence, outcome, outcomes, name)
     yield from mask_memory_findings(invocation, name, open_mask(outcome.value.shape, outcome.form), outcome.value)
 
 

@@ -9,9 +9,10 @@ from regard.check.properties.documentation import comments_of, documentation_of,
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.outcome import MaskOutcome
 from regard.check.target import Invocation
+from regard.check.target.documented_shapes import documented_letters, documented_shape
 from regard.check.target.signature import source_of
 
-__all__ = ["documented_forms", "documented_mask_findings", "takes_causal_masks_alone"]
+__all__ = ["documented_forms", "documented_mask_findings", "documented_shape_findings", "takes_causal_masks_alone"]
 
 OF_ALLOWED, OF_BLOCKED = ("allowed", "keep", "keep, whole"), ("blocked", "block", "block, whole")
 """Forms in which True or 1 means one or the other."""
@@ -73,6 +74,30 @@ def documented_mask_findings(
     else:
         return
     yield Finding("violation", "mask-as-documented", "mask", message, evidence.base.instance.scores_location)
+
+
+def documented_shape_findings(
+    invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, outcomes: Sequence[MaskOutcome], name: str
+) -> Iterator[Finding]:
+    """A mask of padding, of samples and keys by its documentation, that is taken in other shapes alone.
+
+    Args:
+        invocation: the call, of more heads than samples or fewer.
+        evidence: its attention.
+        outcome: of a mask that hides what it blocks.
+        outcomes: of all masks that were tried and that the call takes.
+        name: the argument.
+    """
+    source = source_of(invocation.target)
+    samples, heads = evidence.base.dense(evidence.base.product).shape[:2]
+    if documented_letters(source, name) != "bt" or samples == heads or outcome.shape not in ("bqk", "bhqk"):
+        return
+    if any(each.shape == "bk" for each in outcomes):
+        return
+    shape = f"({', '.join(documented_shape(source, name))})"
+    message = f"{name} is {shape} by its documentation: of {samples} samples and {heads} heads such a mask does not "
+    message += "run, as its samples meet the heads; it has to have an axis of queries as well"
+    yield Finding("violation", "mask-shape-as-documented", "mask", message, evidence.base.instance.scores_location)
 
 
 def _meaning(invocation: Invocation, name: str) -> str | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.check.target.mask_values import write_mask
 
-__all__ = ["causal_mask", "drawn_mask", "open_mask", "spread"]
+__all__ = ["causal_mask", "drawn_mask", "open_mask", "padding_mask", "spread"]
 
 
 def open_mask(sizes: Sequence[int], form: str) -> Tensor:
@@ -41,6 +41,19 @@ def drawn_mask(sizes: list[int], *, of_queries: bool) -> Tensor:
     pattern[..., 1 : inner + 1] = (number.reshape([*rows, 1]) >> torch.arange(inner)) & 1 > 0
     pattern[..., 0] = True
     return pattern
+
+
+def padding_mask(sizes: list[int], side: str) -> Tensor:
+    """A mask by which another number of keys is padding in each row, all at the end or all in front.
+
+    Args:
+        sizes: of the mask, keys last.
+        side: "end" or "front".
+    """
+    *rows, keys = sizes
+    count = 1 + torch.arange(math.prod(rows)).reshape([*rows, 1]) % max(1, keys - 2)
+    places = torch.arange(keys)
+    return places < keys - count if side == "end" else places >= count
 
 
 def causal_mask(sizes: list[int], letters: str) -> Tensor:

@@ -29,20 +29,20 @@ def mask_memory_findings(invocation: Invocation, name: str, before: Any, value: 
     """
     if not modules_in(invocation.target):
         return
-    try:
-        after_other, after_same = (_second(invocation, name, first, value) for first in (before, value))
-    except Failed:
-        return  # a cache that is full, or sizes that it does not take twice
-    moved = changed = 0
-    for one, two in zip(after_other, after_same, strict=False):
-        if one.shape == two.shape:
-            moved, changed = moved + one.numel(), changed + int(differs(one, two).sum())
-    if changed:
-        message = (
-            f"{changed} of {moved} outputs of a second call hang on the {name} of the first: the object keeps what its "
-            "mask was"
-        )
-        yield Finding("violation", "mask-of-its-call", "mask", message)
+    for one, other in ((before, value), (value, before)):  # what is kept of a mask may be what it blocks
+        try:
+            after_other, after_same = (_second(invocation, name, first, other) for first in (one, other))
+        except Failed:
+            return  # a cache that is full, or sizes that it does not take twice
+        pairs = [(a, b) for a, b in zip(after_other, after_same, strict=False) if a.shape == b.shape]
+        changed, moved = sum(int(differs(a, b).sum()) for a, b in pairs), sum(a.numel() for a, _ in pairs)
+        if changed:
+            message = (
+                f"{changed} of {moved} outputs of a second call hang on the {name} of the first: the object keeps what "
+                "its mask was"
+            )
+            yield Finding("violation", "mask-of-its-call", "mask", message)
+            return
 
 
 def _second(invocation: Invocation, name: str, first: Any, value: Any) -> list[Tensor]:

@@ -1,7 +1,8 @@
-"""Norms that are written by hand: what they return hangs on no length, and is bounded."""
+"""Norms that are written by hand: what they return hangs on no other token and on no length, and is bounded."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -17,6 +18,8 @@ from regard.check.target.preparation import copied
 
 __all__ = ["norm_findings"]
 
+OF_ONE_TOKEN = re.compile(r"layer_?norm|rms_?norm|scale_?norm", re.I)
+"""In the name of a class: each token is normalized by itself. Norms of batches, groups and instances are not."""
 LENGTH = 100.0
 """What its input is multiplied by first: beside its variance a small number in a denominator is nothing then."""
 LONGER = 10.0
@@ -47,11 +50,33 @@ def norm_findings(invocation: Invocation) -> Iterator[Finding]:
     except Failed:
         return
     for name, value in given.items():
+        kind = type(live.get_submodule(name)).__name__
+        if OF_ONE_TOKEN.search(kind) and _mixes_tokens(live.get_submodule(name), value):
+            message = f"{name} ({kind}) normalizes over tokens: what it returns for one changes with another"
+            yield Finding("violation", "norm-of-one-token", "block", message)
+            return
         wrong = _wrong(live.get_submodule(name), LENGTH * value)
         if wrong:
             message = f"{name} ({type(live.get_submodule(name)).__name__}) is no norm: {wrong}"
             yield Finding("violation", "norm-normalizes", "block", message)
             return
+
+
+def _mixes_tokens(norm: nn.Module, value: Tensor) -> bool:
+    """Whether what a norm returns for one vector changes with the vector before it."""
+    if value.ndim < 3 or value.shape[-2] < 2:
+        return False
+    norm._forward_pre_hooks.clear()
+    other = value.clone()
+    other[..., 0, :] = value[..., 0, :].flip(-1) * 3 + 1
+    try:
+        with torch.no_grad(), double_precision():
+            one, two = norm(value), norm(other)
+    except Exception:  # of the user's code, which takes other inputs than these
+        return False
+    if not isinstance(one, Tensor) or one.shape != value.shape:
+        return False
+    return float((one - two)[..., 1:, :].abs().max()) > 1e-9 * float(one.abs().max())
 
 
 def _is_a_norm_by_hand(module: nn.Module) -> bool:

@@ -16,7 +16,7 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.modules.unused_parameters import unused_parameter_findings
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
-from regard.check.target.errors import Failed
+from regard.check.target.errors import Failed, error_line
 from regard.check.target.preparation import are_written, copied, is_norm, kept_tensors
 from regard.check.target.signature import STREAMS, readings
 
@@ -44,12 +44,13 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     gradients = dict[str, Tensor | None]()
     found = list(_judged(invocation, instances, live, gradients))
     yield from found
-    if not any(each.kind == "violation" for each in found):
-        unlearned = dict(live.named_parameters())
-        for name in [each for each, gradient in gradients.items() if gradient is None]:
-            if _only_chooses(unlearned[name], instances):
-                del gradients[name]
-        yield from unused_parameter_findings(invocation, gradients)
+    if any(each.kind == "violation" for each in found):
+        return
+    unlearned = dict(live.named_parameters())
+    for name in [each for each, gradient in gradients.items() if gradient is None]:
+        if _only_chooses(unlearned[name], instances):
+            del gradients[name]
+    yield from unused_parameter_findings(invocation, gradients)
 
 
 def _judged(
@@ -81,8 +82,13 @@ def _judged(
         assert isinstance(total, Tensor)
         weights = {name: next(each.parameters()) for name, each in norms.items()}
         learned = {name: each for name, each in live.named_parameters() if each.requires_grad}
-        found = torch.autograd.grad(total, [*learned.values()], allow_unused=True)
     except (Failed, RuntimeError):
+        return
+    try:
+        found = torch.autograd.grad(total, [*learned.values()], allow_unused=True)
+    except Exception as error:  # a backward pass of the code's own may raise anything
+        message = f"its backward pass raises {error_line(error)}: no gradient was exercised"
+        yield Finding("open", "gradient", "output", message)
         return
     gradients.update(zip(learned, found, strict=True))
     if len(parameters) > MAX_PARAMETERS:
@@ -113,6 +119,13 @@ def _judged(
         elif _belongs(name, invocation, instances) and (role(name) is not None or tuple(parameter.shape) in used):
             message = f"{name} has no effect: it is constructed and not used"
             yield Finding("violation", "projection-used", "projections", message)
+    if has_cache:
+        return
+    for name, parameter in learned.items():
+        is_free = parameter.ndim < 2 and gradients[name] is None and not _only_chooses(parameter, instances)
+        if is_free and _has_effect(invocation, live, parameter, before):
+            message = f"{name} changes the output and gets no gradient: what is computed is not computed with itself"
+            yield Finding("violation", "gradient", "output", message)
 
 
 def _only_chooses(parameter: Tensor, instances: Sequence[AttentionInstance]) -> bool:

@@ -19,6 +19,8 @@ _SHAPE = re.compile(r"[(\[]\s*(\w+(?:\s*(?:,|x|\u00d7)\s*\w+){1,2})\s*[)\]]")
 _COMMENT = re.compile(r"#.*")
 _BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
 _BATCH = re.compile(r"b|bs|bsz|batch(_?size)?", re.I)
+_BATCH_BESIDE_TOKENS = re.compile(r"n", re.I)
+"""As in (N, L, C): elsewhere the letter may count the tokens."""
 _TOKENS = re.compile(r"[tls]|\w*(seq|len|time|tokens)\w*", re.I)
 _OTHERS = re.compile(r"mask|pad|weights|scores|cache|state|bias", re.I)
 """Lines that tell the shape of something else."""
@@ -37,7 +39,8 @@ def documented_axes_findings(invocation: Invocation) -> list[Finding]:
     for names in _documented(invocation.target):
         if len(names) == axes and not (axes == 3 and _TOKENS.fullmatch(names[2])):
             for batch, tokens in ((0, 1), (1, 0)):
-                if _BATCH.fullmatch(names[batch]) and _TOKENS.fullmatch(names[tokens]):
+                is_batch = _BATCH.fullmatch(names[batch]) or _BATCH_BESIDE_TOKENS.fullmatch(names[batch])
+                if is_batch and _TOKENS.fullmatch(names[tokens]):
                     orders[batch] = names
     if set(orders) != {stream.token_axes[0]}:  # nothing is said, or the order that was found, or both
         return []

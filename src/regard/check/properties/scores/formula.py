@@ -53,15 +53,20 @@ class ScoreFit:
         return self.scale * self.q_factor * self.k_factor
 
 
-def fit_scores(evidence: Evidence) -> ScoreFit | None:
-    """The numbers of an attention's scores; None where too few weights are not zero."""
+def fit_scores(evidence: Evidence, *, before_softmax: bool = False) -> ScoreFit | None:
+    """The numbers of an attention's scores; None where too few weights are not zero, or none is known.
+
+    Args:
+        evidence: the attention.
+        before_softmax: whether they are read where the softmax takes them, as weights that are wrong do not show them.
+    """
     base, fresh = evidence.base, evidence.fresh
     if len(base.weight) != len(fresh.weight):
         return None
     rows = query_numbers(evidence)
     live = (base.weight > MIN_WEIGHT) & (fresh.weight > MIN_WEIGHT)
     logs = [each.weight.clamp(min=1e-300).log() for each in (base, fresh)]
-    if is_saturated(evidence):
+    if before_softmax or is_saturated(evidence):
         live = (base.masked > BLOCKED) & (fresh.masked > BLOCKED)
         logs = [each.masked for each in (base, fresh)]
     several = torch.zeros(int(rows.max()) + 1).index_add_(0, rows, live.float()) > 1

@@ -33,6 +33,8 @@ MAX_TEMPERATURE = 1 + 0.1 * math.log(64)
 """YaRN's, of queries and of keys, for texts 64 times as long: the longest that models are stretched to."""
 LEFT_TO_THE_INITIALIZATION = re.compile(r"GPTNeo(?!X)|T5")
 """Published models whose scores are not scaled, by the names of their classes."""
+DISENTANGLED = re.compile(r"disentangled|deberta", re.I)
+"""In the name of a class: scores are sums of up to three products (He et al. 2021, equation 4: 1/sqrt(3d))."""
 SWITCHES = re.compile(
     r"(use_|with_|is_)?(softmax_|attn_|attention_|qk_)?scal(e|ed|ing)(_(attn|attention|qk|scores?)\w*)?"
 )
@@ -73,6 +75,11 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
             f"stretched {extended:g} times, (0.1 ln {extended:g} + 1)^2 (YaRN)"
         )
         return Finding("design", "scale-of-length", "scale", message, line)
+    parts = round(fit.total**-2 / fit.width) if fit.total > 0 else 0
+    is_of_parts = parts in (2, 3) and abs(fit.total * (parts * fit.width) ** 0.5 - 1) < SAME_NUMBER
+    if is_of_parts and any(DISENTANGLED.search(type(each).__name__) for each in modules_in(invocation.target)):
+        message = f"1/sqrt({parts} * {fit.width}): scores are sums of {parts} products, some of positions (DeBERTa)"
+        return Finding("design", "scale-of-sums", "scale", message, line)
     made_for = None if instance.is_projected else _width_made_for(invocation, fit)
     if made_for is not None:
         name, width = made_for
