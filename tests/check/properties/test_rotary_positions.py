@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from property_cases import drawn, joined, of_q_k_v, of_x, split
+from attention_styles import heads_call
+from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
 from property_cases.position_cases import ANGLES, keys_conjugated, parts_of_keys_exchanged, rotated
 from regard.check.properties.analysis import analyze
 
@@ -148,3 +149,37 @@ def test_one_angle_for_all_tokens_is_no_position(heads: int, added: float) -> No
 
     (found,) = analyze(of_x(by_the_head)).violations
     assert found.step == "positions"
+
+
+def test_one_query_at_the_first_position_is_turned_by_nothing() -> None:
+    def by_its_table(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (rotated(q, ANGLES[:1]) @ rotated(k, ANGLES[:1]).mT / 2).softmax(-1) @ v
+
+    call = heads_call(by_its_table, drawn(2, 2, 1, 4, seed=0), *(drawn(2, 2, 3, 4, seed=seed) for seed in (1, 2)))
+    assert not analyze(call).violations
+
+
+class ScaledAfterwards(nn.Module):
+    """HunYuan: rotated queries and keys are normalized, each channel times a learned weight."""
+
+    def __init__(self, scale_of_positions: float = 0.0) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+        self.norm, self.stretch = nn.RMSNorm(4), scale_of_positions
+
+    def forward(self, x: Tensor) -> Tensor:
+        angles = torch.arange(x.shape[1])[:, None] * torch.tensor([1.0, 0.1]).repeat(2)
+        q, k = (rotated(split(each(x)), angles) * (1 + self.stretch * angles) for each in (self.q, self.k))
+        q, k = (self.norm(q), self.norm(k)) if not self.stretch else (q * self.norm.weight, k * self.norm.weight)
+        return joined((q @ k.mT / 2).softmax(-1) @ split(self.v(x)))
+
+
+def test_learned_weights_of_a_norm_may_come_after_the_rotation() -> None:
+    found = analyze(of_module(ScaledAfterwards))
+    assert {"scaled-after-positions", "rotary"} <= {each.property for each in found.designs}
+    assert not found.violations
+
+
+def test_what_stretches_by_the_position_is_no_scale_of_a_norm() -> None:
+    found = analyze(of_module(lambda: ScaledAfterwards(0.5)))
+    assert {each.step for each in found.violations} == {"positions"}

@@ -59,7 +59,7 @@ from regard.check.trace.operation import Trace, axis_of
 
 __all__ = ["Analysis", "analyze"]
 
-OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear"}) | BY_HAND
+OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear", "heads-unknown"}) | BY_HAND
 """Notes that leave open whether it is attention."""
 MIXED_TOKENS = frozenset({"key-of-one-token", "keys-from-their-input", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
@@ -71,7 +71,16 @@ OF_MASKS = frozenset({"mask", "padding", "lengths"})
 MOST_SHARING = 2
 """Attentions that a mask is tried on where it may be of any of them: those of a decoder's layer."""
 UNLIKE_UNMASKED = frozenset(
-    {"sparse-by-content", "talking-heads", "differential", "weights-divided-later", "weights-sum-later", GATED, MIXED}
+    {
+        "sparse-by-content",
+        "talking-heads",
+        "differential",
+        "weights-divided-later",
+        "weights-sum-later",
+        "heads-unknown",
+        GATED,
+        MIXED,
+    }
 )
 """Designs whose weights of allowed keys a mask changes among themselves, as they are seen here."""
 

@@ -372,8 +372,13 @@ def _without_effect(evidence: Evidence, line: object) -> Iterator[Finding]:
 
 
 def _times_zeros(evidence: Evidence, left: bool) -> CodeLocation | None:
-    """Where the left or right factors of scores are multiplied by a tensor of zeros that is made of no token."""
-    instance = evidence.base.instance
+    """Where the left or right factors of scores are multiplied by a tensor of zeros that is made of no token.
+
+    Not of one query or one key: the first one's angle is 0, and a table of its position alone may turn all others.
+    """
+    base, instance = evidence.base, evidence.base.instance
+    if min(len(torch.unique(each.token)) for each in (base.query, base.key)) < 2:
+        return None
     run = instance.run
     places = [each.left_place if left else each.right_place for each in instance.scores]
     own = torch.cat([run.tags.inputs[index][number].flatten() for index, number in places])

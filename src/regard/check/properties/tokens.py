@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.roles.influence import is_chosen
 from regard.check.roles.instances import NONE, SEVERAL
 from regard.check.roles.table import AttentionTable
 from regard.check.target.names import call_meaning
@@ -102,7 +103,12 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
         message = "a value is of two tokens, its key's and the query's: a relation of the two (relational attention)"
         yield Finding("design", "values-of-pairs", "projections", message, sums_line)
     wrong = both & (values.token >= 0) & (values.token != key_token)
-    if bool(wrong.any()) and not values.of_pairs:
+    if bool(wrong.any()) and _is_part_delayed(evidence, wrong, both, key_token - values.token):
+        message = (
+            "a part of each value is projected from the token before its key's, the rest from its key's (token shift)"
+        )
+        yield Finding("design", "delayed-values", "projections", message, sums_line)
+    elif bool(wrong.any()) and not values.of_pairs:
         row, term = (int(each) for each in wrong.nonzero()[0])
         yield Finding(
             "violation",
@@ -129,6 +135,23 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
         return
     if table.whole and table.num_heads > 2 and not values.of_pairs:
         yield from _groups(evidence)
+
+
+def _is_part_delayed(evidence: Evidence, wrong: Tensor, used: Tensor, delay: Tensor) -> bool:
+    """Whether the values of one projection are all of the token before the key's, and those of another of the key's.
+
+    Args:
+        evidence: of the rows of projections, where what was mixed before tells them apart.
+        wrong: (sums, terms): whether a value is not of the token of its key.
+        used: whether it has a weight.
+        delay: how many tokens it stands before its key.
+    """
+    stream = evidence.base.values.stream
+    if evidence.base.streams == tuple(evidence.roles) or bool((delay[wrong] != 1).any()):
+        return False
+    own = used & (delay == 0) & ~wrong
+    delayed, kept = set(stream[wrong].tolist()), set(stream[own].tolist())
+    return bool(kept) and min(delayed) >= 0 and not delayed & kept
 
 
 def _samples(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
@@ -303,6 +326,14 @@ def _one_query(evidence: Evidence, used: Tensor) -> Iterator[Finding]:
         top = torch.where(used, owner, -9).amax(-1)
         low = torch.where(used, owner, 1 << 30).amin(-1)
         if bool(((top != low) & used.any(-1)).any()):
+            if name == "heads" and any(
+                is_chosen(table.instance.run.trace, each.operation.index, 0) for each in table.instance.scores
+            ):
+                message = (
+                    "keys are looked up by their numbers, some of them twice for one query: heads are not told apart"
+                )
+                yield Finding("open", "heads-unknown", "heads", message, table.instance.scores_location)
+                return
             yield Finding(
                 "violation",
                 f"sum-of-one-of-{name}",

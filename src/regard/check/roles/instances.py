@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -98,14 +98,24 @@ class TaggedRun:
 
     def owner_of(self, tags: Tensor) -> set[int]:
         """The indices of the operations that some tags are of."""
-        starts = sorted(self.first_tag.values())
-        indices = {start: index for index, start in self.first_tag.items()}
-        end = min((int(each.min()) for each in self.given.values() if each.numel()), default=self.num_tags)
+        starts, indices, end = self._starts
         found = tags[(tags > 0) & (tags < end)]
         if not len(found) or not len(starts):
             return set()
-        places = torch.searchsorted(torch.tensor(starts), found, right=True) - 1
-        return {indices[starts[place]] for place in set(places.tolist())}
+        places = torch.searchsorted(starts, found, right=True) - 1
+        return {indices[place] for place in torch.unique(places).tolist()}
+
+    @cached_property
+    def _starts(self) -> tuple[Tensor, list[int], int]:
+        """The first tags of the operations in their order, these, and the first tag of what was given."""
+        ordered = sorted(self.first_tag, key=self.first_tag.__getitem__)
+        end = min((int(each.min()) for each in self.given.values() if each.numel()), default=self.num_tags)
+        return torch.tensor([self.first_tag[each] for each in ordered]), ordered, end
+
+    @cached_property
+    def taken(self) -> list[set[int]]:
+        """For each operation, the indices of those whose elements it takes."""
+        return [set().union(*map(self.owner_of, each)) for each in self.tags.inputs]
 
 
 def tagged_run(influence: Influence, inputs: Sequence[str] = (), *, additive: bool = False) -> TaggedRun:
@@ -282,10 +292,19 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
         instance.sums.append(product)
         known = {each.operation.index for each in instance.scores}
         instance.scores += [bilinear[index] for index in sorted(made_of - known)]
-    result = [each for each in grouped.values() if not _only_chooses(run.trace, each)] or list(grouped.values())
+    result = [
+        each
+        for each in grouped.values()
+        if not run.trace.only_chooses(_results(each), after=each.sums[0].operation.index)
+    ] or list(grouped.values())
     for instance in result:
         _complete(instance, bilinear)
     return result
+
+
+def _results(instance: AttentionInstance) -> set[int]:
+    """Where its weighted sums lie."""
+    return {record.storage for each in instance.sums for record in each.operation.outputs}
 
 
 def _connected(several: Sequence[frozenset[str]]) -> list[int]:
@@ -295,22 +314,6 @@ def _connected(several: Sequence[frozenset[str]]) -> list[int]:
         joined = [group for group in groups if group & each]
         groups = [group for group in groups if group not in joined] + [each.union(*joined)]
     return [next((number for number, group in enumerate(groups) if group >= each), 0) for each in several]
-
-
-def _only_chooses(trace: Trace, instance: AttentionInstance) -> bool:
-    """Whether what it gives is of use for its places alone.
-
-    An indexer (DeepSeek-V3.2, arXiv:2512.02556) scores keys with a product of weights and ReLU scores, and the places
-    of the largest say which keys the attention beside it may see.
-    """
-    made = {record.storage for each in instance.sums for record in each.operation.outputs}
-    chooses = False
-    for operation in trace.operations[min(each.operation.index for each in instance.sums) + 1 :]:
-        if any(one.storage in made for one in operation.inputs):
-            chooses = chooses or operation.name in CHOICES
-            results = () if operation.name in CHOICES else (*operation.outputs, *operation.written)
-            made.update(one.storage for one in results if one.data.is_floating_point())
-    return chooses and not any(one.storage in made for one in trace.outputs)
 
 
 _Place = tuple[str, tuple[str, int] | None, bool]
@@ -397,8 +400,7 @@ def _complete(instance: AttentionInstance, bilinear: dict[int, Contraction]) -> 
     run = instance.run
     own = {each.operation.index for each in instance.scores}
     for operation in run.trace:
-        taken = [tags for tags in run.tags.inputs[operation.index] if bool(tags.any())]
-        if any(run.owner_of(tags) & own for tags in taken):
+        if run.taken[operation.index] & own:
             instance.steps.add(operation.name)
             if operation.name in SOFTMAXES:
                 instance.softmaxes.append(operation)

@@ -76,14 +76,16 @@ def local_influence(
         return None
     # What a projection makes of another one's rows is of its own: keys that a convolution makes of projected tokens.
     held = {**frozen, **{each.index: each.outputs[0].data for each in projections}}
+    rows = [_rows(each, influence) for each in projections]
+    if sum(int(labels.max()) + 1 for each in rows for labels in each or ()) > MAX_RUNS:
+        return None
     ids = {each.argument for each in invocation.streams if each.role == "ids"} & _given(instance, influence)
     found = influence_of(invocation, base, frozen=held, keep=lambda source: source.stream in ids)
     names = []
-    for operation in projections:
-        rows = _rows(operation, influence)
-        if rows is None:
+    for operation, each in zip(projections, rows, strict=True):
+        if each is None:
             return None
-        tokens, samples = rows
+        tokens, samples = each
         name = f"projection {operation.index}"
         names.append(name)
         output = operation.outputs[0].data

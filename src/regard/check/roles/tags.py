@@ -223,10 +223,21 @@ def _elementwise(
             both = (tags > 0) & (spread > 0) & _is_added(record, shape)
             if bool(both.any()):
                 kept, lost = tags[both], spread[both]
-                earlier = [other for before, other in sums if torch.equal(before, lost)]  # lost is a sum itself
-                sums += [(kept, each) for each in (lost, *earlier)]
+                several = _distinct([lost, *_summed_with(lost, sums)])  # lost may be a sum itself
+                known = _distinct(_summed_with(kept, sums))  # a recurrence adds the same again in every step
+                sums += [(kept, each) for key, each in several.items() if key not in known]
         tags = torch.where(tags > 0, tags, spread)
     return tags
+
+
+def _summed_with(tags: Tensor, sums: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    """What some tags were summed with."""
+    return [other for before, other in sums if torch.equal(before, tags)]
+
+
+def _distinct(several: list[Tensor]) -> dict[bytes, Tensor]:
+    """Those that differ, by their numbers."""
+    return {each.numpy().tobytes(): each for each in several}
 
 
 def _is_added(record: TensorRecord, shape: tuple[int, ...]) -> Tensor:

@@ -311,7 +311,7 @@ def _with_turning_tables(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
     """
     if "rope" not in plan.choices:
         return plan
-    for pairs in ("", "halves", "neighbours"):
+    for pairs in ("", "halves", "neighbours", "halves of two parts"):
         tried = replace(plan, choices={**plan.choices, "pairs": pairs})
         later = replace(plan, choices={**tried.choices, "first": "3"})
         try:

@@ -40,7 +40,8 @@ class Draft:
     rope: tuple[str, int] = ("1td", 0)
     """The axes of the tables of rotary positions, and their width."""
     pairs: str = ""
-    """Which channels such a table turns together: "neighbours", "halves", or "" for what the text says."""
+    """Which channels such a table turns together: "neighbours", "halves", "halves of two parts", one for rows and one
+    for columns; or "" for what the text says."""
     first: int = 0
     """The position of the first token in such a table."""
     grouped: bool = False
@@ -172,6 +173,9 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
             if isinstance(window, int):
                 found["tokens of its window"] = window**2
                 found = {name: count for name, count in found.items() if count <= MAX_TOKENS}
+            for name, buffer in each.named_buffers(recurse=False):
+                if buffer.dtype == torch.long and buffer.ndim == 2 and 1 < buffer.shape[-1] <= MAX_TOKENS:
+                    found.setdefault(f"columns of its {name}", buffer.shape[-1])  # as of the distances of all tokens
             for name in ("seq_len", "num_patches", "block_size", "n_tokens", "num_tokens", "max_len"):
                 value = getattr(each, name, None)
                 if isinstance(value, int) and 1 < value <= MAX_TOKENS:

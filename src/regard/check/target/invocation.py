@@ -26,6 +26,7 @@ from regard.check.target.signature import STREAMS, Argument, readings, source_of
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, SQUARE_SIZES, Sizes
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import STATE
+from regard.check.time_limit import is_over
 from regard.errors import InputError
 
 __all__ = ["Invocation", "NotCallable", "Stream", "from_factory", "invocations"]
@@ -110,7 +111,8 @@ def invocations(
         call = next(_targets(implementation, args, settings, [])).call
         name = getattr(implementation, "__name__", type(implementation).__name__)
         unknown = unknown_arguments(implementation, args) if inspect.isclass(implementation) else []
-        raise NotCallable(refusal(call, name, given.names, last, unknown))
+        late = "; not every guess was tried: they took long" if is_over() else ""
+        raise NotCallable(refusal(call, name, given.names, last, unknown) + late)
     found.sort(key=lambda each: -each.clear)
     for each in found:
         if not given.names:

@@ -51,16 +51,21 @@ _CALL = {
     "grid": "grid_size hw_size spatial_shape hw shape",
 }
 _CONSTRUCTOR = {
-    "d_model": "attention_hidden_size",
+    "d_model": "attention_hidden_size in_size",
+    "d_out": "out_size",
+    "heads": "index_n_heads index_num_heads",
+    "d_head": "v_head_dim qk_nope_head_dim nope_head_dim index_head_dim d_kv",
+    "rank": "q_lora_rank kv_lora_rank o_lora_rank lora_rank",
     "kv_heads": "n_query_groups num_query_groups num_key_value n_kv num_kv kv_head num_key_value_groups_ "
     "group_num num_group n_group kv_head_num kv_group_num kv_group_count",
-    "length": "padded_length max_source_positions max_target_positions max_position max_sequence_length n_tokens "
+    "length": "segment_means_seq_len padded_length max_source_positions "
+    "max_target_positions max_position max_sequence_length n_tokens "
     "num_patches tokens max_num_tokens max_seqlen maxlen max_sequence_len max_context max_seq ctx_size context_size "
     "context_len max_context_length sequence_len num_tokens max_seq_len_cached context_window max_pos_emb "
     "num_nodes n_nodes node_num nodes_num num_vertices n_vertices num_token number_of_tokens",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
-    "image": "image_size img_size resolution image_height image_width feature_size fmap_size img image "
-    "im_size img_dim image_dim",
+    "image": "image_size img_size resolution resolution_in resolution_out image_height image_width feature_size "
+    "fmap_size img image im_size img_dim image_dim",
     "patch": "patch_size patch patch_height patch_width",
     "grid": "input_resolution grid_size",
     "classes": "num_classes n_classes num_labels",
@@ -74,9 +79,11 @@ _CONSTRUCTOR = {
     "batch": "max_batch_size batch_size",
     "d_context": "d_encoder cross_attention_dim context_size dim_kv kv_input_dim y_dim memory_dim kv_in_dim "
     "cross_attention_hidden_size d_cond cond_dim dim_cond",
+    "landmarks": "num_landmarks n_landmarks landmarks",
     "buckets": "relative_attention_num_buckets num_buckets",
     "distance": "relative_attention_max_distance max_distance",
     "kernel": "kernel_size",
+    "stride": "stride",
     "off": "verbose debug use_cache return_attention output_attentions use_rope flash use_flash use_flash_attn "
     "flash_attention checkpoint training train is_training is_train",
     "edges": "adj adjacency adj_mat adj_matrix adjacency_matrix",
@@ -109,11 +116,18 @@ _PADDING = re.compile(
 """Which tokens of some sequence are padding, as in src_pad."""
 _WIDTH = re.compile(r"(?:\w+_)?(?:hidden|embed|embedding|lstm|gru|rnn)_(?:layer_|state_)?(?:size|dim|width|units)")
 """Of the vectors between layers, as in hidden_layer_size or lstm_units."""
+_ADDED = re.compile(
+    r"object_queries|(?:query|queries|keys?|object|spatial|encoder|decoder|src|source|tgt|target|memory|mem)_"
+    r"(?:sine|pos|point|level)(?!\w*(?:_ids|bias|mask))\w*"
+)
+"""Vectors of positions that are added to the tokens of some sequence, as query_pos or key_position_embeddings."""
+_ROPE = re.compile(r"(?:rope|rotary)_(?:pos|emb|freq)\w*")
 _COS = re.compile(r"(?!.*sin)(?:\w+_)?cos(?:_\w+)?")
 _SIN = re.compile(r"(?!.*cos)(?:\w+_)?sin(?:_\w+)?")
 """One of several tables of rotary positions, as in cos_local."""
 _PREFIX = re.compile(
-    r"^(?:(?:encoder|decoder|enc|dec|attn|attention|text|speech|audio|vision|model|default|self|block|transformer)_)+"
+    r"^(?:(?:encoder|decoder|enc|dec|attn|attention|text|speech|audio|vision|model|default|self|block|transformer"
+    r"|cross|swa|memory_attention)_)+"
 )
 
 
@@ -125,6 +139,7 @@ def call_meaning(name: str) -> str | None:
     if found is not None:
         return found
     patterns = {"mask": _MASK, "padding": _PADDING, "context": _CONTEXT, "lengths": _LENGTHS, "cos": _COS, "sin": _SIN}
+    patterns |= {"rope": _ROPE, "added": _ADDED}
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 
 

@@ -28,7 +28,7 @@ OVER_TOKENS = r"(?:,\s*(?:dim\s*=\s*)?(?:0|1|-2)\s*)?\)"
 
 FEW_TOKENS = 2
 """In a part of a sequence: so few that there are several parts."""
-PARTS = re.compile(r"^(?!num_|n_|max_)(?:.*_)?(?:block|chunk|segment|tile|bucket)(?:_|s?$)")
+PARTS = re.compile(r"^(?!num_|n_|max_|.*seq_len)(?:.*_)?(?:block|chunk|segment|tile|bucket)(?:_|s?$)")
 """Names of a number of tokens."""
 COPIES = ("deepcopy", "copy")
 """Functions whose result is what they are given."""
@@ -63,11 +63,19 @@ def is_called(source: str, name: str) -> int | None:
 
 
 def is_demanded(source: str, name: str) -> bool:
-    """Whether a call refuses to go on without an argument that it could do without by its signature."""
+    """Whether a call does not go on without an argument that it could do without by its signature.
+
+    It says so, or reads the argument's shape and never asks whether it is None.
+    """
     named = re.escape(name)
     asserts = rf"^\s*assert\s+{named}\s+is\s+not\s+None\b"
     raises = rf"^\s*if\s+{named}\s+is\s+None\s*:\s*raise\b"
-    return re.search(f"{asserts}|{raises}", source, re.M) is not None
+    if re.search(f"{asserts}|{raises}", source, re.M) is not None:
+        return True
+    is_asked = (
+        re.search(rf"\b{named}\s+(?:is|or|and)\b|\b(?:if|not|and|or|bool)\b[ (]*{named}\b(?!\.)", source) is not None
+    )
+    return not is_asked and re.search(rf"(?<![\w.]){named}\.(?:shape|ndim|dtype|size\(|dim\()", source) is not None
 
 
 def is_two_sides(source: str, name: str) -> bool:

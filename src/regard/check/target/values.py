@@ -41,6 +41,8 @@ TEXT = "text"
 """The candidate for a context that is a sequence of tokens beside a picture."""
 PAIRS = re.compile("edge|pair|relation")
 """Names of what two tokens have in common, as the edge between two nodes."""
+OF_QUERIES = ("quer", "dec", "tgt", "target")
+"""How the names of what is added to the sequence that asks begin."""
 _IDS = Layout("bt")
 
 
@@ -66,6 +68,8 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
         return objects or found or _unknown(argument)
     if role in STREAMS or role in ("rope", "cos", "sin", "positions", "vector") or role in MATRICES:
         return {"absent": _absent, **{name: make for name, make in found.items() if name != "none"}}
+    if role == "added" and argument.default is None:
+        return {"absent": _absent, **found}
     if role == "off" and argument.default is True and "weights" not in argument.name:
         return {"absent": _absent, **found}
     if role == "causal" and argument.default is True:
@@ -111,6 +115,10 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return dict(position_candidates())
     if role.startswith("w_"):
         return {"weights": lambda draft: _matrix(draft, role)}
+    if role == "added":
+        sides = {"x": "of the queries", "k": "of the keys"}
+        sides = sides if name.lower().startswith(OF_QUERIES) else dict(reversed(sides.items()))
+        return {said: partial(_added, side=side) for side, said in sides.items()} | {"none": _none}
     if role == "vector":
         return {"vector": lambda draft: draft.draw(draft.width) * 0.3, "none": _none}
     if role.startswith("size "):
@@ -202,6 +210,11 @@ def _sequence(draft: Draft, name: str, role: str, layout: Layout | None = None) 
     layout = layout or draft.layout
     draft.axes[name] = layout
     return draft.draw(*draft.shape(role, layout))
+
+
+def _added(draft: Draft, side: str) -> Any:
+    """A vector for each token of the queries or keys, which is added to it."""
+    return draft.draw(*draft.shape(side, draft.layout))
 
 
 def _of_pairs(name: str) -> dict[str, Candidate]:

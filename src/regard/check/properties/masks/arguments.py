@@ -23,7 +23,7 @@ from regard.check.properties.masks.memory import mask_memory_findings
 from regard.check.properties.masks.outcome import MaskOutcome
 from regard.check.properties.masks.patterns import FROM_FIRST_KEY, allowed_of, built_in_pattern, square
 from regard.check.properties.masks.settings import not_chosen, switched_off
-from regard.check.properties.saturation import ZERO_WEIGHT
+from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
 from regard.check.properties.weights.softmax import SUM_TOLERANCE
 from regard.check.roles.influence import record_invocation
@@ -218,6 +218,9 @@ def _outcomes_of(invocation: Invocation, evidence: Evidence, name: str, side: st
             row = (table.query.sample.clamp(min=0), table.head, table.query.token)
             built_in = allowed_of(evidence)[*row, table.key.token] if axes is None else free > ZERO_WEIGHT
             judged = _of_real_queries(evidence, whole, shape)
+            judged &= ~_has_a_zero(evidence, free)
+            if not bool(judged.any()):
+                continue
             itself = (table.query.token == table.key.token) & ("q" in shape and _are_of_one_sequence(table))
             for told in [whole[*row, column] for column in _columns(table)]:
                 # With or in the place of its own mask.
@@ -251,6 +254,13 @@ def _has_a_key(evidence: Evidence, allowed: Tensor) -> Tensor:
     rows = query_numbers(evidence)
     count = torch.zeros(int(rows.max()) + 1, dtype=torch.long).index_add_(0, rows, allowed.long())
     return count[rows] > 0
+
+
+def _has_a_zero(evidence: Evidence, free: Tensor) -> Tensor:
+    """(scores): whether its query has weights that are 0 by their scores alone, whatever hides their keys."""
+    rows = query_numbers(evidence)
+    is_zero = (free.abs() <= ZERO_WEIGHT) & (evidence.base.masked > BLOCKED)
+    return torch.isin(rows, rows[is_zero])
 
 
 def _of_real_queries(evidence: Evidence, whole: Tensor, shape: str) -> Tensor:
