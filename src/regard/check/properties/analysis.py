@@ -63,6 +63,8 @@ OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear", "heads-unknown"})
 """Notes that leave open whether it is attention."""
 MIXED_TOKENS = frozenset({"key-of-one-token", "keys-from-their-input", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
+OF_ONE_SAMPLE = frozenset({"samples-apart", "output-of-the-token"})
+"""What no attention promises beside one in which samples are tokens."""
 OF_OTHER_TOKENS = MIXED_TOKENS | {"query-of-one-token", "later-tokens-hidden"}
 """Violations that a norm over the tokens may be the cause of."""
 OF_SCORES = frozenset({"additive-scores", "scores-of-two-tokens", "weights-alone"})
@@ -78,6 +80,7 @@ UNLIKE_UNMASKED = frozenset(
         "weights-divided-later",
         "weights-sum-later",
         "heads-unknown",
+        "samples-attend",
         GATED,
         MIXED,
     }
@@ -191,7 +194,9 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     added = run
     if not any(each in run.bilinear for instance in instances for each in instance.scores):
         added = tagged_run(first, given, additive=True)
-        instances = _among(added, attentions_of(added)) or instances
+        unsummed = tagged_run(first, given, unsummed=True)
+        found = (_among(each, attentions_of(each)) for each in (added, unsummed))
+        instances = next((each for each in found if each), instances)
     kind = kind_of(instances, invocation, base)
     if kind is not None:
         analysis.num_attentions = len(instances)
@@ -213,6 +218,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += residual_findings(run, instances, name_and_documentation(invocation.target))
         analysis.findings += feed_forward_findings(run)
         _judge_once(analysis, instances)
+        if any(each.property == "samples-attend" for each in analysis.findings):
+            analysis.findings = [each for each in analysis.findings if each.property not in OF_ONE_SAMPLE]
     return analysis
 
 
@@ -243,7 +250,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             local = None
             is_mixed = are_tokens_mixed(instance, influence, streams)
             if is_mixed and not are_tokens_summed(instance, influence, streams):
-                local = local_influence(invocation, instance, influence, frozen)
+                local = local_influence(invocation, instance, influence, frozen, samples)
             if local is None:
                 evidence = evidence_of(instance, influence, streams, fresh, equal, invocation)
             else:
@@ -326,7 +333,8 @@ def _summary(evidence: Evidence, influence: Influence, streams: list[str]) -> Fi
     if not influence.sources("token"):
         return None
     table = table_of(evidence.base.instance, influence, streams)
-    is_one = torch.equal(table.query.stream, table.key.stream)  # else the keys may be another model's tokens
+    # Else the keys may be another model's tokens, and as many as these.
+    is_one = torch.equal(table.query.stream, table.key.stream) and not table.of_no_token
     return summarized_keys(table) if is_one else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from regard.check.properties.designs import averaged_heads, differential, subtracted_scores
-from regard.check.properties.documentation import documentation_of, name_and_documentation
+from regard.check.properties.documentation import documentation_of, lets_samples_attend, name_and_documentation
 from regard.check.properties.evidence import with_fresh_tokens, with_plain_scales
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.chosen_keys import chosen_key_findings
@@ -24,7 +24,8 @@ from regard.check.properties.scores.learned_tables import (
 from regard.check.properties.scores.norm_axes import norm_axis_findings
 from regard.check.properties.scores.relative_logits import relative_logit_findings
 from regard.check.properties.scores.scales import scale_design
-from regard.check.properties.tokens import token_findings
+from regard.check.properties.scores.unsummed_products import unsummed_products
+from regard.check.properties.tokens import samples_attend, token_findings, with_samples_as_tokens
 from regard.check.properties.weights.mixed_weights import GATED, mixed_weights, of_the_softmax
 from regard.check.properties.weights.softmax import weight_findings
 from regard.check.target import Invocation
@@ -52,6 +53,10 @@ def attention_findings(
         frozen: the weighted sums of all of them, by the index of their operation.
         is_only: whether there are no others.
     """
+    if samples_attend(evidence.base) and lets_samples_attend(invocation.target):
+        message = "the samples of a batch attend to each other, as it says (intersample attention)"
+        yield Finding("design", "samples-attend", "scores", message, evidence.base.instance.scores_location)
+        evidence = with_samples_as_tokens(evidence)
     found = list(token_findings(evidence))
     yield from found
     is_unclear = any(
@@ -73,10 +78,10 @@ def attention_findings(
     if found:
         return
     mixed = mixed_weights(invocation, evidence)
-    found = list(weight_findings(evidence)) if mixed is None else [mixed]
-    numbers = evidence
+    found, numbers = list(weight_findings(evidence)), evidence
     if mixed is not None:
         numbers = of_the_softmax(evidence)
+        found = [mixed, *(each for each in weight_findings(numbers) if each.kind == "violation")]
     elif is_only:
         found, numbers = confirmed(invocation, evidence, found, with_fresh_tokens(invocation))
     yield from found
@@ -89,7 +94,10 @@ def attention_findings(
     if any(each.property == "sparse-by-content" for each in masked):
         yield from chosen_key_findings(invocation, numbers)
     yield from _mixed_heads(evidence)
-    if evidence.base.instance.run.additive:
+    unsummed = unsummed_products(invocation, evidence)
+    if unsummed is not None:
+        yield unsummed
+    elif evidence.base.instance.run.additive:
         message = "w . f(q + k): queries and keys are added, not multiplied (additive attention)"
         if evidence.base.width == 1:
             message = "a number of the query and one of the key are added, not multiplied (graph attention)"

@@ -19,6 +19,7 @@ __all__ = [
     "is_inclusive",
     "is_of_each_side",
     "is_two_sided",
+    "lets_samples_attend",
     "mask_meaning",
     "name_and_documentation",
     "promises_causality",
@@ -88,6 +89,13 @@ _OF_QUERIES_AND_KEYS = re.compile(
 """Published models in which these two are rotated, and values are not; phi is the name of an angle as well."""
 _VALUES = re.compile(r"\b(?:values?|v)\b", re.I)
 
+_AMONG_SAMPLES = re.compile(
+    r"inter[\s_-]?(?:sample|instance|batch)"
+    r"|\b(?:attend\w*|attention|interact\w*)(?:\s+to\s+(?:each|one another|one)(?:\s+other)?)?"
+    r"\s+(?:across|between|among)\s+(?:the |all |different )*(?:batch|samples|data\s?points|instances)\b",
+    re.I,
+)
+_SAMPLES_AS_TOKENS = re.compile(r"['\"]\s*(b\w*) [^'\"]*->\s*(?:1|\(\s*\)) \1 (?:\w+|\([\w ]+\))\s*['\"]")
 _SEEN_BY_ALL = re.compile(r"\b(?:prefix|prompt|global|registers?\b|memory|memories)", re.I)
 _CAUSAL = re.compile(r"(?<!non-)(?<!non )(?<!not )\b(?:causal(?:ly)?|auto-?regressive(?:ly)?)\b(?!\s*[=:])", re.I)
 _QUALIFIED = re.compile(
@@ -155,6 +163,16 @@ def _meanings(sentence: str) -> Iterator[tuple[int, str]]:
         if blocked != allowed:
             is_one = value[1].lower()[0] in "1t"
             yield int(is_one), "blocked" if blocked == is_one else "allowed"
+
+
+def lets_samples_attend(target: Any) -> bool:
+    """Whether it says that the samples of a batch attend to each other: in words, or by a pattern of einops.
+
+    As in "intersample attention" and in "b n d -> 1 b (n d)", in which the samples stand where tokens are.
+    """
+    text = f"{name_and_documentation(target)}\n\n{source_of(target)}"
+    told = (each for each in _SENTENCES.split(text) if _AMONG_SAMPLES.search(each))
+    return _SAMPLES_AS_TOKENS.search(text) is not None or any(not _NEGATED.search(each) for each in told)
 
 
 def promises_causality(text: str) -> bool:

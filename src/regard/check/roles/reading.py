@@ -193,6 +193,7 @@ def _table(run: TaggedRun, weights: Tensor, q: Tensor, k: Tensor) -> AttentionTa
         k_rows,
         q_rows.shape[-1],
         (q_rows * k_rows).sum(-1),
+        torch.zeros(len(grid), 0, dtype=torch.float64),
         unknown,
         unknown,
         weights.flatten().double(),

@@ -75,6 +75,8 @@ class AttentionTable:
     """Of a head: the numbers of a query that are multiplied."""
     product: Tensor
     """q . k, and the products that are added to it."""
+    parts: Tensor
+    """(scores, lines): those that are added, by the line that computes them."""
     masked: Tensor
     """What the softmax takes, or the exponentials of one that is written by hand; NaN where there is neither."""
     softmax: Tensor
@@ -190,7 +192,9 @@ def table_of(instance: AttentionInstance, influence: Influence, streams: Sequenc
     kept[used] = torch.arange(int(used.sum()))
     values = replace(values, score=torch.where(values.score >= 0, kept[values.score.clamp(min=0)], -1))
     values = replace(values, of_pairs=_are_of_pairs(instance, influence, values, query, key))
-    key, values = _numbered_keys(key, values)
+    query = replace(query, token=_numbered(query, query.token, query.stream)[0])
+    key_tokens, value_tokens = _numbered(key, values.token, values.stream)
+    key, values = replace(key, token=key_tokens), replace(values, token=value_tokens)
     layout = ScoreLayout(instance, row_of, used, queries_left)
     heads = _heads(query, key) if all_heads is None else all_heads[used]
     numbers = _numbers(layout, run.trace, values)
@@ -202,7 +206,7 @@ def _numbers(layout: ScoreLayout, trace: Trace, values: ValueTable) -> dict[str,
     instance, used = layout.instance, layout.used
     count = len(used)
     masked, softmax, group, with_sink = _softmax(layout, trace, count)
-    added, width = _added(layout, trace, count)
+    parts, width = _added(layout, trace, count)
     sides = (True, False) if layout.queries_left else (False, True)
     q, k = (_factors(instance, side, trace) for side in sides)
     product = (q * k).sum(-1).double()  # not what the operation returned: it may scale it, or add to it
@@ -220,7 +224,8 @@ def _numbers(layout: ScoreLayout, trace: Trace, values: ValueTable) -> dict[str,
         "q_source": q_source,
         "k_source": k_source,
         "width": q.shape[-1] + width,
-        "product": (product + added)[used],
+        "product": (product + parts.sum(-1))[used],
+        "parts": parts[used],
         "masked": masked[used],
         "softmax": softmax[used],
         "weight": weight,
@@ -398,35 +403,35 @@ def _softmax(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, Ten
 
 
 def _added(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, int]:
-    """The sum of the products that are added to each score, and the widths of those of queries and keys together."""
-    total, instance = torch.zeros(count, dtype=torch.float64), layout.instance
-    if not instance.added:
-        return total, 0
+    """The products that are added to each score, a column each line, and the widths of those of queries and keys."""
+    instance = layout.instance
     run, widths = instance.run, {}
-    for kept, lost in run.tags.sums:
+    lines = {each.operation.index: each.operation.location for each in instance.added}
+    columns = {line: number for number, line in enumerate(dict.fromkeys(lines.values()))}
+    parts = torch.zeros(count, len(columns), dtype=torch.float64)
+    for kept, lost in run.tags.sums if instance.added else ():
         rows = layout.row_of[kept]
         for each in instance.added:
             first = run.first_tag[each.operation.index]
             numbers = _data(trace, each.operation.index, None).flatten().double()
             mine = (lost >= first) & (lost < first + len(numbers)) & (rows >= 0)
             if bool(mine.any()):
-                total[rows[mine]] += numbers[lost[mine] - first]
+                line = each.operation.location
+                parts[rows[mine], columns[line]] += numbers[lost[mine] - first]
                 if run.depends >= {each.left_place, each.right_place}:
-                    line = each.operation.location
                     widths[line and line.line] = each.left_terms.shape[-1]
-    return total, sum(widths.values())
+    return parts, sum(widths.values())
 
 
-def _numbered_keys(key: Owners, values: ValueTable) -> tuple[Owners, ValueTable]:
-    """Keys of several sequences that are attended to together are numbered one sequence after the other."""
-    streams = sorted(set(key.stream[key.stream >= 0].tolist()))
-    start = 0
-    tokens, of_values = key.token.clone(), values.token.clone()
-    for stream in streams:
-        tokens = torch.where((key.stream == stream) & (key.token >= 0), key.token + start, tokens)
-        of_values = torch.where((values.stream == stream) & (values.token >= 0), values.token + start, of_values)
-        start = max(start, int(tokens[key.stream == stream].max()) + 1)
-    return replace(key, token=tokens), replace(values, token=of_values)
+def _numbered(owner: Owners, others: Tensor, other_streams: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens of several sequences, numbered one sequence after the other; others, of values, as these."""
+    tokens, numbered, start = owner.token.clone(), others.clone(), 0
+    for stream in sorted(set(owner.stream[owner.stream >= 0].tolist())):
+        mine = owner.stream == stream
+        tokens = torch.where(mine & (owner.token >= 0), owner.token + start, tokens)
+        numbered = torch.where((other_streams == stream) & (others >= 0), others + start, numbered)
+        start = max(start, int(tokens[mine].max()) + 1)
+    return tokens, numbered
 
 
 def _hidden_copies(layout: ScoreLayout, query: Owners, key: Owners) -> Tensor:

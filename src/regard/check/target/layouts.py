@@ -10,6 +10,7 @@ from torch import nn
 
 from regard.check.target.preparation import modules_in
 from regard.check.target.signature import MATRICES, Argument, source_of
+from regard.check.target.usage import squared
 
 __all__ = ["Layout", "layouts"]
 
@@ -71,10 +72,15 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
             letters = ("btf", *(each for each in letters if each != "btf"))
     elif inner or "x" in roles:
         letters = MODULES
-        if any(isinstance(each, nn.Conv2d | nn.BatchNorm2d) for each in inner) or _IMAGE.search(source_of(target)):
+        if any(isinstance(each, nn.Conv2d | nn.BatchNorm2d) for each in inner) or _is_map(source_of(target)):
             letters = ("bdyx", *(each for each in letters if each != "bdyx"))
         elif any(isinstance(each, nn.Conv1d | nn.BatchNorm1d) for each in inner):
             letters = ("btd", "bdt", *(each for each in letters if each not in ("btd", "bdt")))
     else:
         letters = FUNCTIONS
     return [Layout(each) for each in letters]
+
+
+def _is_map(source: str) -> bool:
+    """Whether the text names the sides of a map of features, or lays its places out by the square of one."""
+    return _IMAGE.search(source) is not None or bool(squared(source))

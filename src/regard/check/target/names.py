@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterable
 
 from regard.check.names import INPUTS, SIZES, inverted, meaning
 
-__all__ = ["call_meaning", "constructor_meaning"]
+__all__ = ["call_meaning", "constructor_meaning", "side_names"]
 
 _CALL = {
     "x": "latents queries_input features trg target_sequence queries_in sequences xs_in "
@@ -125,6 +127,7 @@ _ROPE = re.compile(r"(?:rope|rotary)_(?:pos|emb|freq)\w*")
 _COS = re.compile(r"(?!.*sin)(?:\w+_)?cos(?:_\w+)?")
 _SIN = re.compile(r"(?!.*cos)(?:\w+_)?sin(?:_\w+)?")
 """One of several tables of rotary positions, as in cos_local."""
+_SIDE = re.compile(r"(?P<before>(?:\w+_)?)(?P<side>height|width|h|w)", re.I)
 _PREFIX = re.compile(
     r"^(?:(?:encoder|decoder|enc|dec|attn|attention|text|speech|audio|vision|model|default|self|block|transformer"
     r"|cross|swa|memory_attention)_)+"
@@ -149,3 +152,17 @@ def constructor_meaning(name: str) -> str | None:
     if found is None and (short := _PREFIX.sub("", name)) != name:
         found = meaning(short, _CONSTRUCTOR_NAMES)
     return "d_model" if found is None and _WIDTH.fullmatch(name.lower()) else found
+
+
+def side_names(names: Iterable[str]) -> tuple[str, ...]:
+    """The names of the height and the width of a map of features, in the order in which they stand; none of others.
+
+    Neither is told by itself: h may count heads, and width be that of the tokens.
+    """
+    several = list(names)
+    found = [(name, match["before"], match["side"].lower()) for name in several if (match := _SIDE.fullmatch(name))]
+    for (one, before, side), (other, after, last) in itertools.pairwise(found):
+        is_pair = {side[0], last[0]} == {"h", "w"} and (len(side) > 1) == (len(last) > 1) and before == after
+        if is_pair and abs(several.index(one) - several.index(other)) == 1:
+            return (one, other)
+    return ()

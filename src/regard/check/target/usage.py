@@ -21,6 +21,7 @@ __all__ = [
     "is_tested",
     "is_two_sides",
     "parts_of",
+    "squared",
 ]
 
 OVER_TOKENS = r"(?:,\s*(?:dim\s*=\s*)?(?:0|1|-2)\s*)?\)"
@@ -82,6 +83,13 @@ def is_two_sides(source: str, name: str) -> bool:
     """Whether it is the height and the width of a map of features, as by H, W = feat_size."""
     sides = r"\(?\s*[hH]\w*\s*,\s*[wW]\w*\s*\)?"
     return re.search(rf"^\s*{sides}\s*=\s*{re.escape(name)}\s*(?:#.*)?$", source, re.M) is not None
+
+
+def squared(source: str) -> list[str]:
+    """What a view has the square of as an axis, as size in x.view(-1, channels, self.size * self.size): a side."""
+    views = re.findall(r"\.(?:view|reshape)\(((?:[^()]|\([^()]*\))*)\)", source)
+    square = re.compile(r"(?:self\.)?\b(\w+)\s*(?:\*\s*(?:self\.)?\1\b|\*\*\s*2\b)")
+    return list(dict.fromkeys(name for view in views for name in square.findall(view)))
 
 
 def parts_of(source: str, name: str) -> list[str]:

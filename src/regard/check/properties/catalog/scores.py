@@ -29,6 +29,13 @@ SCORES = (
         "scores = q @ k.transpose(-2, -1)  # with the batch as an axis of its own in front",
     ),
     Property(
+        "products-summed",
+        "scores",
+        "a score is the sum of the products of all channels of a query and a key",
+        "Each channel has a softmax of its own: what a query asks for in one does not tell where it reads another.",
+        "scores = (q * k).sum(-1) / math.sqrt(q.size(-1))",
+    ),
+    Property(
         "axes-as-documented",
         "scores",
         "attention runs over the axis that the documentation calls the sequence",

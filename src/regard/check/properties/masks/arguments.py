@@ -217,7 +217,7 @@ def _outcomes_of(invocation: Invocation, evidence: Evidence, name: str, side: st
             blocked = ~(weight.abs() > ZERO_WEIGHT)
             row = (table.query.sample.clamp(min=0), table.head, table.query.token)
             built_in = allowed_of(evidence)[*row, table.key.token] if axes is None else free > ZERO_WEIGHT
-            judged = _of_real_queries(evidence, whole, shape)
+            judged = _of_real_queries(evidence, whole, shape) & ~_without_any_key(invocation, evidence, name, free)
             judged &= ~_has_a_zero(evidence, free)
             if not bool(judged.any()):
                 continue
@@ -270,6 +270,17 @@ def _of_real_queries(evidence: Evidence, whole: Tensor, shape: str) -> Tensor:
         return torch.ones(len(table.weight), dtype=torch.bool)
     real = pad(whole, (0, max(0, whole.shape[-2] - whole.shape[-1])))  # a token that no query sees is not judged
     return real[table.query.sample.clamp(min=0), table.head, 0, table.query.token]
+
+
+def _without_any_key(invocation: Invocation, evidence: Evidence, name: str, free: Tensor) -> Tensor:
+    """(scores): whether another mask hides all keys of its query, so that each has the same weight."""
+    others = [invocation.arguments.get(each) for each in invocation.masks if each != name]
+    if not any(isinstance(each, Tensor) and bool((each != each.flatten()[0]).any()) for each in others):
+        return torch.zeros(len(free), dtype=torch.bool)
+    rows = query_numbers(evidence)
+    mean = torch.zeros(int(rows.max()) + 1, dtype=free.dtype).index_add_(0, rows, free) / rows.bincount()
+    is_other = ((free - mean[rows]).abs() > SUM_TOLERANCE).long()
+    return torch.zeros(len(mean), dtype=torch.long).index_add_(0, rows, is_other)[rows] == 0
 
 
 def _are_of_one_sequence(table: AttentionTable) -> bool:
