@@ -96,8 +96,12 @@ class CallPlan:
                 left_out |= set() if "y" in self.layout.letters else {TEXT}
                 left_out |= {VECTOR} if {one.role for one in self.arguments} & {"k", "v", "context"} else set()
                 if self._may_have_a_state and each.role == "mask":  # of a state's keys, which have no axis of queries
-                    several.sort(key=lambda one: one.endswith(" bk"), reverse=True)
+                    likeliest = " kb" if self.layout.letters == "tbd" else " bk"
+                    several.sort(key=lambda one: not one.endswith(likeliest))
                     several.sort(key=lambda one: one != "none")
+                if STATE in several:
+                    written = self._written_state(each.name)
+                    several.sort(key=lambda one: one != written)
                 found[f"argument {each.name}"] = [one for one in several if one not in left_out]
                 if STATE in several and self._may_have_a_state and call_meaning(each.name) is None:
                     # A sequence of as many tokens as there are keys runs by accident where a state is meant.
@@ -112,6 +116,13 @@ class CallPlan:
         told = {each.role: documented_letters(self.source, each.name) for each in self.arguments if each.required}
         is_asked = is_asked or (told.get("q") == "bd" and len(told.get("k", "")) == len("btd"))
         return self.layout.letters in ("btd", "tbd") and is_asked
+
+    def _written_state(self, name: str) -> str:
+        """Which vector of each sample the documentation writes, or the code takes the last layer's of; or none."""
+        told = documented_letters(self.source, name)
+        if told == "bd":
+            return STATE
+        return LAYER_STATE if told in ("dbd", "1bd") or f"{name}[-1]" in self.source else ""
 
     @property
     def has_wide_mask(self) -> bool:

@@ -49,7 +49,7 @@ _CALL = {
     "grid": "grid_size hw_size spatial_shape hw shape",
 }
 _CONSTRUCTOR = {
-    "d_model": "attention_hidden_size",
+    "d_model": "attention_hidden_size hid",
     "kv_heads": "n_query_groups num_query_groups num_key_value n_kv num_kv kv_head num_key_value_groups_ "
     "group_num num_group n_group kv_head_num kv_group_num kv_group_count",
     "length": "padded_length max_source_positions max_target_positions max_position max_sequence_length n_tokens "
@@ -98,6 +98,11 @@ _CONTEXT = re.compile(
     r"|inputs?|seqs?|sequences?|tokens?|data|vectors?|representations?)"
 )
 """What another module made, as in enc_src or encoder_features."""
+_STATE = re.compile(
+    r"(?:(?:dec(?:oder)?|prev(?:ious)?|last|current|query)_)+(?:h|s|hidden|(?:hidden_|cell_)?states?|hiddens|outs?"
+    r"|outputs?|inputs?|vectors?)|s_(?:prev|t_?(?:minus_?1|m1|1)?)|h_t"
+)
+"""What a decoder asks with, as decoder_hidden or prev_state."""
 _LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")
 """How many tokens each sample of some sequence has, as in mem_lengths; a number of tokens is none of these."""
 _PADDING = re.compile(
@@ -122,7 +127,15 @@ def call_meaning(name: str) -> str | None:
         return f"size {size}"
     if found is not None:
         return found
-    patterns = {"mask": _MASK, "padding": _PADDING, "context": _CONTEXT, "lengths": _LENGTHS, "cos": _COS, "sin": _SIN}
+    patterns = {
+        "mask": _MASK,
+        "padding": _PADDING,
+        "context": _CONTEXT,
+        "x": _STATE,
+        "lengths": _LENGTHS,
+        "cos": _COS,
+        "sin": _SIN,
+    }
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 
 
