@@ -1,4 +1,4 @@
-"""Calls of one step of a decoder, and of poolings: what asks is one vector of each sample, or nothing."""
+"""Calls of decoders, of their steps and of poolings: what asks is one vector of each sample, or nothing."""
 
 from __future__ import annotations
 
@@ -97,3 +97,51 @@ def test_axes_that_are_documented_are_those_of_a_call_that_mixes_samples() -> No
     assert axes(first(PoolingOverSamples)) == [("x", 0, (1,), None)]
     assert check(Pooling).verdict in RIGHT
     assert "samples-apart" in {each.id for each in check(PoolingOverSamples).causes}
+
+
+class WithPositions(nn.Module):
+    """tgt (queries, batch, width), memory (places, batch, width); positions have to be handed over."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.attn = nn.MultiheadAttention(d_model, 1)
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, pos: Tensor | None = None, query_pos: Tensor | None = None
+    ) -> Tensor:
+        return tgt + self.attn(tgt + query_pos, memory + pos, memory)[0]
+
+
+class WithPositionsOrNone(WithPositions):
+    """The same for who has none."""
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, pos: Tensor | None = None, query_pos: Tensor | None = None
+    ) -> Tensor:
+        query = tgt if query_pos is None else tgt + query_pos
+        return tgt + self.attn(query, memory if pos is None else memory + pos, memory)[0]
+
+
+def test_positions_that_are_added_to_a_sequence_have_its_shape() -> None:
+    given = first(WithPositions).arguments
+    assert given["pos"].shape == given["memory"].shape
+    assert given["query_pos"].shape == given["tgt"].shape
+    assert {"pos", "query_pos"}.isdisjoint(first(WithPositionsOrNone).arguments)
+    assert check(WithPositions).verdict in RIGHT
+
+
+class OfAPrefix(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(width, 3 * width)
+
+    def forward(self, x: Tensor, prefix_len: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        places = torch.arange(x.shape[1])
+        visible = (places[:, None] >= places) | (places < prefix_len[:, None, None])
+        return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~visible, -torch.inf).softmax(-1) @ v
+
+
+def test_each_sample_has_a_prefix() -> None:
+    assert first(OfAPrefix).arguments["prefix_len"].tolist() == [2, 2]
+    assert check(OfAPrefix).verdict in RIGHT

@@ -27,6 +27,7 @@ from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
+from regard.check.properties.modules.normed_alone import normed_alone_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
@@ -197,6 +198,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         _judge_attentions(analysis, base, instances, first)
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         analysis.findings += residual_findings(run, instances, name_and_documentation(invocation.target))
+        analysis.findings += normed_alone_findings(invocation.target, run, instances)
         analysis.findings += feed_forward_findings(run)
         _judge_once(analysis, instances)
     return analysis
@@ -409,7 +411,7 @@ def _judge_with_values(analysis: Analysis, run: TaggedRun) -> None:
 def _unasked(invocation: Invocation, *, are_tried: bool, others: Collection[str] = ()) -> Iterator[Finding]:
     """Masks that were not tried, but for others, which were."""
     names = [*invocation.masks, *invocation.causal_flags, *invocation.lengths, *invocation.documents]
-    names += invocation.boundaries
+    names += [*invocation.boundaries, *invocation.prefixes]
     none = [each for each, value in invocation.arguments.items() if value is None and call_meaning(each) in OF_MASKS]
     if none:
         yield Finding("open", "mask-open", "mask", f"{', '.join(none)}: given as None, not exercised")

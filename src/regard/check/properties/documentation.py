@@ -19,6 +19,7 @@ __all__ = [
     "is_inclusive",
     "is_of_each_side",
     "is_two_sided",
+    "keeps_positions_from_values",
     "mask_meaning",
     "name_and_documentation",
     "promises_causality",
@@ -86,6 +87,14 @@ _OF_QUERIES_AND_KEYS = re.compile(
     r"\b(?:RoFormer|Llama|GPT-?NeoX|GPT-?J|Mistral|Qwen|Gemma|PaLM)(?:[-\s]?\d\S*)?\b", re.I
 )
 """Published models in which these two are rotated, and values are not; phi is the name of an angle as well."""
+_POSITIONS = re.compile(r"\w*pos(?:\b|_|ition)", re.I)
+_NOT_TO_VALUES = re.compile(
+    r"\b(?:not|never)\s+(?:\w+\s+){0,2}(?:to|in|into|on)\s+(?:the\s+)?(?:values?|v)\b"
+    r"|\b(?:to|in|into|on)\s+(?:the\s+)?(?:quer(?:y|ies)|keys?|q|k)\s*(?:and|,|/)\s*(?:keys?|quer(?:y|ies)|q|k)\s+"
+    r"(?:only|alone)\b|\bonly\s+(?:added\s+)?(?:to|in|into|on)\s+(?:the\s+)?(?:queries|keys|q|k)\s*(?:and|,|/)\s*"
+    r"(?:keys|queries|q|k)\b|\bvalues?\s+(?:have|has|hold|holds|get|gets)\s+no\s+positions?\b",
+    re.I,
+)
 _VALUES = re.compile(r"\b(?:values?|v)\b", re.I)
 
 _SEEN_BY_ALL = re.compile(r"\b(?:prefix|prompt|global|registers?\b|memory|memories)", re.I)
@@ -197,6 +206,11 @@ def rotates_queries_and_keys(text: str) -> bool:
         and not _VALUES.search(each)
         for each in _SENTENCES.split(text)
     )
+
+
+def keeps_positions_from_values(text: str) -> bool:
+    """Whether it says that positions are added to queries and keys, and not to values."""
+    return any(_POSITIONS.search(each) and _NOT_TO_VALUES.search(each) for each in _SENTENCES.split(text))
 
 
 def index_direction(text: str) -> int:

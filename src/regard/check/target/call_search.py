@@ -173,6 +173,7 @@ class CallPlan:
         invocation.causal_flags = [name for name, role in roles.items() if role == "causal"]
         invocation.lengths = [name for name, role in roles.items() if role == "lengths"]
         invocation.documents = [name for name, role in roles.items() if role == "documents"]
+        invocation.prefixes = [name for name, role in roles.items() if role == "prefix"]
         invocation.boundaries = [name for name, role in roles.items() if role == "boundaries"]
         invocation.guessed = [
             each.name

@@ -53,6 +53,8 @@ class Draft:
     """Height and width of a map of features."""
     axes: dict[str, Layout] = field(default_factory=dict)
     """Of each sequence that was made."""
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of each sequence that was made."""
     drawn: int = 0
 
     def draw(self, *shape: int) -> Tensor:

@@ -36,6 +36,7 @@ _CALL = {
     "src_lens key_lengths key_lens kv_lens kv_lengths num_valid n_valid context_lengths input_lengths memory_lengths "
     "enc_lens enc_valid_lens sequence_lengths pad_idxs pad_starts pad_start",
     "documents": "doc docs doc_ids doc_id document_ids document_id documents",
+    "prefix": "prefix_len prefix_lens prefix_length prefix_lengths prefix_size prefix_sizes n_prefix num_prefix",
     "boundaries": "cu_seqlens cu_seqlens_q cu_seqlens_k cu_seqlens_kv cu_seqlen cu_seq_lens cu_lens cu_lengths",
     "size length": "max_seqlen max_seqlen_q max_seqlen_k max_seqlen_kv",
     "scale": "scale scaling softmax_scale sm_scale scale_factor attn_scale scaling_factor",

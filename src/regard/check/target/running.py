@@ -64,6 +64,8 @@ class Invocation:
     """Arguments that say of each sample how many of its keys are no padding."""
     documents: list[str] = field(default_factory=list)
     """Arguments that say of each token which of several texts in one row it is of."""
+    prefixes: list[str] = field(default_factory=list)
+    """Arguments that say how many tokens of a row, or of each, are a prefix that is not masked causally."""
     boundaries: list[str] = field(default_factory=list)
     """Arguments that say where each of the sequences begins that are packed one after the other."""
     guessed: list[str] = field(default_factory=list)

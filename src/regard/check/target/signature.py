@@ -14,15 +14,17 @@ from torch import Tensor, nn
 from regard.check.target.classes import parameters_of
 from regard.check.target.names import call_meaning, constructor_meaning
 from regard.check.target.preparation import embeds
-from regard.check.target.usage import is_demanded, is_two_sides, parts_of
+from regard.check.target.usage import added_to, is_demanded, is_two_sides, parts_of
 
-__all__ = ["MATRICES", "PLAIN", "STREAMS", "Argument", "readings", "source_of"]
+__all__ = ["ADDED", "MATRICES", "PLAIN", "STREAMS", "Argument", "readings", "source_of"]
 
 STREAMS = ("x", "q", "k", "v", "context", "ids", "image")
 """The roles of arguments that hold sequences."""
 WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
 MATRICES = frozenset({*WEIGHTS, "w_qkv"})
 """The roles of matrices that tokens are multiplied by."""
+ADDED = "added to "
+"""How the role of vectors begins that are added to those of a sequence; then comes its name."""
 PLAIN = ("int", "bool", "float", "str")
 """Annotations of what is no sequence."""
 _OF_AN_ENCODER = re.compile(r"enc|mem|src|source|context|ctx|cond")
@@ -65,6 +67,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     if named is None:
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
     named = [_by_use(each, source_of(target)) for each in named]
+    named = [_added(each, named, source_of(target)) for each in named]
     named = _with_ids_of_padding(target, [_in_the_place_of_another(target, each, named) for each in named])
     if not any(each.role in STREAMS for each in named) or any(each.required and each.role is None for each in named):
         named = [replace(each, role=None) if _is_bare(each) else each for each in named]
@@ -77,9 +80,18 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
 
 def _by_use(argument: Argument, source: str) -> Argument:
     """The argument, where the code says more of it than its signature."""
-    if not argument.required and is_demanded(source, argument.name):
+    if not argument.required and argument.default is None and is_demanded(source, argument.name):
         return replace(argument, required=True)
     return replace(argument, role="grid") if argument.role is None and is_two_sides(source, argument.name) else argument
+
+
+def _added(argument: Argument, named: list[Argument], source: str) -> Argument:
+    """The argument, or what is added to a sequence that is another one, as positions are to tokens."""
+    if not argument.required or argument.role not in (None, "positions", "rope"):
+        return argument
+    other = added_to(source, argument.name)
+    is_sequence = any(each.name == other and each.role in STREAMS for each in named)
+    return replace(argument, role=f"{ADDED}{other}") if is_sequence else argument
 
 
 def _parts(argument: Argument, source: str) -> list[Argument]:

@@ -9,6 +9,7 @@ import textwrap
 __all__ = [
     "FEW_TOKENS",
     "PARTS",
+    "added_to",
     "called_with",
     "compared_with",
     "divides",
@@ -67,7 +68,32 @@ def is_demanded(source: str, name: str) -> bool:
     named = re.escape(name)
     asserts = rf"^\s*assert\s+{named}\s+is\s+not\s+None\b"
     raises = rf"^\s*if\s+{named}\s+is\s+None\s*:\s*raise\b"
-    return re.search(f"{asserts}|{raises}", source, re.M) is not None
+    if re.search(f"{asserts}|{raises}", source, re.M) is not None:
+        return True
+    return bool(_summands(source, name)) and not is_tested(source, name) and not _is_set(source, name)
+
+
+def added_to(source: str, name: str) -> str | None:
+    """The name of what it is added to, as tokens to which positions are; None of what is added to nothing of a name."""
+    return next(iter(_summands(source, name)), None)
+
+
+def _summands(source: str, name: str) -> list[str]:
+    """The names that stand beside it in sums."""
+    found = list[str]()
+    for each in ast.walk(_tree(source)):
+        if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Add):
+            sides = [side.id if isinstance(side, ast.Name) else "" for side in (each.left, each.right)]
+            found += [other for one, other in (sides, sides[::-1]) if one == name and other]
+    return found
+
+
+def _is_set(source: str, name: str) -> bool:
+    """Whether the code gives it another value, or compares it, as with None."""
+    tree = list(ast.walk(_tree(source)))
+    compared = [side for each in tree if isinstance(each, ast.Compare) for side in (each.left, *each.comparators)]
+    stored = [each for each in tree if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+    return any(isinstance(each, ast.Name) and each.id == name for each in (*compared, *stored))
 
 
 def is_two_sides(source: str, name: str) -> bool:

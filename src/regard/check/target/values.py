@@ -21,7 +21,7 @@ from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in, prepare
-from regard.check.target.signature import MATRICES, STREAMS, Argument
+from regard.check.target.signature import ADDED, MATRICES, STREAMS, Argument
 from regard.check.target.token_ids import drawn_ids
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part
 
@@ -96,6 +96,10 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.tokens), "none": _none}
     if role == "documents":
         return {"one": _one_document, "none": _none}
+    if role == "prefix":
+        number = {"number": _constant(FEW_TOKENS)}
+        each = {"of each sample": lambda draft: torch.full((draft.sizes.batch,), FEW_TOKENS)}
+        return {**number, **each} if "int" in argument.annotation else {**each, **number}
     if role == "boundaries":
         return {"one sequence": lambda draft: torch.tensor([0, draft.tokens]), "none": _none}
     if role == "bias":
@@ -106,6 +110,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return dict(rope_candidates(role, name, source))
     if role == "positions":
         return dict(position_candidates())
+    if role.startswith(ADDED):
+        return {"beside each token": lambda draft: _beside(draft, role.removeprefix(ADDED))}
     if role.startswith("w_"):
         return {"weights": lambda draft: _matrix(draft, role)}
     if role == "vector":
@@ -190,7 +196,16 @@ def _layer_state(draft: Draft, name: str) -> Any:
 def _sequence(draft: Draft, name: str, role: str, layout: Layout | None = None) -> Any:
     layout = layout or draft.layout
     draft.axes[name] = layout
-    return draft.draw(*draft.shape(role, layout))
+    draft.shapes[name] = draft.shape(role, layout)
+    return draft.draw(*draft.shapes[name])
+
+
+def _beside(draft: Draft, name: str) -> Any:
+    """A vector beside each of a sequence, the same for all samples."""
+    shape = draft.shapes.get(name, draft.shape("x", draft.layout))
+    axis = draft.layout.batch_axis
+    one = draft.draw(*(1 if number == axis else size for number, size in enumerate(shape)))
+    return one.expand(shape).clone()
 
 
 def _of_pairs(name: str) -> dict[str, Candidate]:
