@@ -39,7 +39,7 @@ IN_PLACE = re.compile(r"modified in-?place|leaf Variable that requires grad .*in
 """What PyTorch says of writing in place where it keeps track of gradients, and only there."""
 FAR = 1 << 30
 """The progress of a call that runs to its end."""
-ROLES = {"image": "x"}
+ROLES = {"image": "x", "qkv": "x"}
 """The role of a stream in a report, where it is another."""
 
 
@@ -257,6 +257,9 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
             raise Failed("it returned a tensor with the axes of the mask")
         letters, shape = plan.layout.letters, outputs[0].shape
         is_one = choices["lengths"] == ONE_QUERY and len(shape) == len(letters) and 1 not in shape
+        tokens = tried._draft(target, sizes).tokens
+        if "p" in letters and not (len(shape) == len(letters) and shape[letters.index("t")] == tokens):
+            raise Failed("it returned another number of tokens: what was taken for tokens are the channels", FAR - 1)
         if len(shape) > len(letters) + 1 or is_one:  # an axis more may be of heads
             broken.append(tried)
             raise Failed("it returned a tensor of other axes than its sequences: it runs by broadcasting")

@@ -36,9 +36,9 @@ def documented_shape(source: str, name: str) -> tuple[str, ...]:
 
 
 def documented_letters(source: str, name: str) -> str:
-    """The same with one letter an axis: b for samples, t for tokens, 1 for one, d for any other."""
+    """The same with one letter an axis: b for samples, t for tokens, a digit for itself, d for any other."""
     return "".join(
-        "1" if each == "1" else "b" if _BATCH.fullmatch(each) else "t" if _TOKENS.fullmatch(each) else "d"
+        each if each in ("1", "2", "3") else "b" if _BATCH.fullmatch(each) else "t" if _TOKENS.fullmatch(each) else "d"
         for each in documented_shape(source, name)
     )
 

@@ -75,6 +75,9 @@ class Draft:
             "t": self.keys if keys else self.tokens,
             "d": self.d_head if heads else width,
             "f": self.sizes.heads * self.d_head,
+            "2": 2,
+            "3": 3,
+            "p": 3 * self.sizes.heads * self.d_head,
             "y": image or self.grid[0],
             "x": image or self.grid[1],
         }

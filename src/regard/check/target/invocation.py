@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -299,8 +300,10 @@ def _calls(
     source = source_of(target.call)
     for arguments in readings(target.call, given.of(target.sizes)):
         possible = layouts(target.call, arguments)
-        if most is not None:
-            possible = sorted(possible, key=lambda each: not _is_documented(each, arguments, source))[:most]
+        documented = [each for each in possible if _is_documented(each, arguments, source)]
+        if most is None:  # one sequence alone may be meant beside a batch of them
+            documented = [each for each in documented if each.batch_axis is not None]
+        possible = [*documented, *(each for each in possible if each not in documented)][:most]
         if {each.name for each in arguments if each.required and each.role in STREAMS} <= given.names:
             possible = possible[:1]  # nothing is left to be laid out
         for layout in possible:
@@ -315,7 +318,8 @@ def _calls(
 
 def _is_documented(layout: Layout, arguments: Sequence[Argument], source: str) -> bool:
     """Whether the documentation writes the axes of a sequence in the order of a layout."""
-    return any(documented_letters(source, each.name) == layout.letters for each in arguments if each.role in STREAMS)
+    letters = re.sub(r"[^bt123]", "d", layout.letters)
+    return any(documented_letters(source, each.name) == letters for each in arguments if each.role in STREAMS)
 
 
 def _found(target: Target, plan: CallPlan) -> _Found:

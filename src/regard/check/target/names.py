@@ -43,6 +43,7 @@ _CALL = {
     "temperature": "temperature temp tau",
     "dropout": "dropout dropout_p p_drop attn_dropout",
     "context": "annotations cond",
+    "qkv": "qkv packed_qkv qkv_packed mixed_qkv fused_qkv qkvs",
     "w_qkv": "w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
     "height": "height hh",

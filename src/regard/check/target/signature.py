@@ -18,7 +18,7 @@ from regard.check.target.usage import added_to, is_demanded, is_two_sides, parts
 
 __all__ = ["ADDED", "MATRICES", "PLAIN", "STREAMS", "Argument", "readings", "source_of"]
 
-STREAMS = ("x", "q", "k", "v", "context", "ids", "image")
+STREAMS = ("x", "q", "k", "v", "context", "ids", "image", "qkv")
 """The roles of arguments that hold sequences."""
 WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
 MATRICES = frozenset({*WEIGHTS, "w_qkv"})

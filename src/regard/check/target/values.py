@@ -175,7 +175,12 @@ def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
     if role in ("x", "context") and embeds(target):
         return {**sequence, **ids}
     if role == "context":
-        return {**sequence, **_of_pairs(name), TEXT: lambda draft: _sequence(draft, name, role, Layout("btd"))}
+        return {
+            **sequence,
+            **_of_pairs(name),
+            **_packed(name, role),
+            TEXT: lambda draft: _sequence(draft, name, role, Layout("btd")),
+        }
     states = {STATE: lambda draft: _state(draft, name), LAYER_STATE: lambda draft: _layer_state(draft, name)}
     alone = {VECTOR: lambda draft: draft.draw(draft.width)} if role == "q" else {}
     return {**sequence, **states, **alone} if role in ("q", "x") else sequence
@@ -206,6 +211,15 @@ def _beside(draft: Draft, name: str) -> Any:
     axis = draft.layout.batch_axis
     one = draft.draw(*(1 if number == axis else size for number, size in enumerate(shape)))
     return one.expand(shape).clone()
+
+
+def _packed(name: str, role: str) -> dict[str, Candidate]:
+    """Keys and values in one tensor, where the name says that it is both."""
+
+    def packed(draft: Draft) -> Any:
+        return _sequence(draft, name, role, Layout(draft.layout.letters.replace("h", "2h")))
+
+    return {"keys and values": packed} if re.search("kv", name.lower()) else {}
 
 
 def _of_pairs(name: str) -> dict[str, Candidate]:
