@@ -29,6 +29,7 @@ from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.normed_alone import normed_alone_findings
 from regard.check.properties.modules.norms import norm_findings
+from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS, residual_findings
@@ -276,6 +277,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += output_axis_findings(invocation, several, frozen)
     if not analysis.violations:
         analysis.findings += value_residual_findings(several)
+        analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += crossed_mask_findings(invocation, samples, several)
         analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += token_padding_findings(invocation, several)

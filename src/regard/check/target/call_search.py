@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -266,7 +267,16 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
         return tried
 
     broken: list[CallPlan] = []
-    search = best_first({name: len(names) for name, names in options.items()}, attempt, budget.granted(max_tries))
+
+    def of_arrays(indices: dict[str, int]) -> CallPlan:
+        """The same; functions of numpy take tensors as well, and what they make of them is not seen."""
+        found = attempt(indices)
+        if "arrays" in options["numbers"] and found.choices["numbers"] == "tensors":
+            with suppress(Failed):
+                return attempt({**indices, "numbers": 0})
+        return found
+
+    search = best_first({name: len(names) for name, names in options.items()}, of_arrays, budget.granted(max_tries))
     found = False
     for each in search.results():
         found = True

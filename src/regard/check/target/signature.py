@@ -11,10 +11,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from regard.check.names import role as weight_role
 from regard.check.target.classes import parameters_of
 from regard.check.target.names import call_meaning, constructor_meaning
 from regard.check.target.preparation import embeds
-from regard.check.target.usage import added_to, is_demanded, is_two_sides, parts_of
+from regard.check.target.usage import added_to, fields_of, is_demanded, is_two_sides, parts_of
 
 __all__ = ["ADDED", "MATRICES", "PLAIN", "STREAMS", "Argument", "readings", "source_of"]
 
@@ -29,7 +30,10 @@ PLAIN = ("int", "bool", "float", "str")
 """Annotations of what is no sequence."""
 _OF_AN_ENCODER = re.compile(r"enc|mem|src|source|context|ctx|cond")
 _OF_QUERIES = re.compile(r"(?:tgt|trg|target|dec|decoder|query|q)_")
-_VECTOR = re.compile(r"b_?([qkvo])|([qkvo])_bias|bias_([qkvo])")
+_VECTOR = re.compile(
+    r"b_?([qkvo])|([qkvo])_bias|bias_([qkvo])|b_out|(?:out|output|[qkvo]|c)_?(?:proj)?_b(?:ias)?"
+    r"|(?P<packed>(?:in|qkv|in_?proj|qkv_proj|c_attn)_b(?:ias)?|b_?(?:qkv|attn)|bias_qkv)"
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     """
     named = _arguments(target)
     if named is not None and not inputs:
-        named = [part for each in named for part in _parts(each, source_of(target))]
+        named = [part for each in named for part in _parts(each, source_of(target), named)]
     if named is not None and inputs:
         named = _with_inputs(named, inputs)
     if named is None and inputs:
@@ -94,11 +98,28 @@ def _added(argument: Argument, named: list[Argument], source: str) -> Argument:
     return replace(argument, role=f"{ADDED}{other}") if is_sequence else argument
 
 
-def _parts(argument: Argument, source: str) -> list[Argument]:
-    """The argument, or what it is made of where the code takes it apart into a sequence and its mask."""
+def _parts(argument: Argument, source: str, named: list[Argument]) -> list[Argument]:
+    """The argument, or what it is made of where the code takes it apart into a sequence and its mask, or by names."""
+    fields = fields_of(source, argument.name) if argument.required else []
+    if fields:
+        is_beside = any(each.role in STREAMS for each in named if each is not argument)
+        found = [
+            Argument(f"{argument.name}.{each}", _of_field(each, is_beside=is_beside), True, within=argument.name)
+            for each in fields
+        ]
+        return found if all(each.role for each in found) else [argument]
     names = parts_of(source, argument.name) if argument.required and argument.role in (None, "x") else []
     parts = [Argument(each, call_meaning(each), True, within=argument.name) for each in names]
     return parts if any(each.role in ("mask", "padding") for each in parts) else [argument]
+
+
+def _of_field(name: str, *, is_beside: bool) -> str | None:
+    """The role of a part of a dict; beside a sequence it is a matrix."""
+    matrix = {"q": "w_q", "k": "w_k", "v": "w_v", "out": "w_o", "qkv": "w_qkv"}.get(weight_role(name) or "")
+    vector = _VECTOR.fullmatch(name.lower())
+    if vector is not None:
+        return "packed vector" if vector["packed"] else "vector"
+    return (matrix if is_beside else None) or call_meaning(name) or matrix
 
 
 def _with_ids_of_padding(target: Any, named: list[Argument]) -> list[Argument]:
@@ -313,8 +334,8 @@ def _arguments(target: Callable[..., Any]) -> list[Argument] | None:
 
 def _role(parameter: inspect.Parameter) -> str | None:
     name = parameter.name.lower()
-    if _VECTOR.fullmatch(name):
-        return "vector"
+    if (vector := _VECTOR.fullmatch(name)) is not None:
+        return "packed vector" if vector["packed"] else "vector"
     role = call_meaning(parameter.name)
     is_number = type(parameter.default) in (int, float) or parameter.annotation in (int, float, "int", "float")
     if role in ("mask", "padding") and is_number:  # as pad, the id of padding

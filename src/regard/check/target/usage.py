@@ -13,6 +13,7 @@ __all__ = [
     "called_with",
     "compared_with",
     "divides",
+    "fields_of",
     "has_fields",
     "is_called",
     "is_demanded",
@@ -38,6 +39,19 @@ COPIES = ("deepcopy", "copy")
 def has_fields(source: str, name: str) -> bool:
     """Whether fields are read from it by their names, as from a dict: it is a config, whatever its name says."""
     return re.search(rf"\b{re.escape(name)}(?:\s*\[\s*[\"']|\.get\(\s*[\"'])", source) is not None
+
+
+def fields_of(source: str, name: str) -> list[str]:
+    """The names by which something is read from it, as from a dict of weights; none where it is read otherwise."""
+    tree = list(ast.walk(_tree(source)))
+    found = [
+        (each.lineno, each.col_offset, each.slice.value)
+        for each in tree
+        if isinstance(each, ast.Subscript) and isinstance(each.value, ast.Name) and each.value.id == name
+        if isinstance(each.slice, ast.Constant) and isinstance(each.slice.value, str)
+    ]
+    reads = sum(isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load) for each in tree)
+    return list(dict.fromkeys(field for *_, field in sorted(found))) if len(found) == reads else []
 
 
 def divides(source: str, name: str) -> bool:

@@ -63,7 +63,7 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
         called = is_called(source, argument.name) if role in (None, "rope") else None
         objects = {} if called is None else _called(argument.name, target, called)
         return objects or found or _unknown(argument)
-    if role in STREAMS or role in ("rope", "cos", "sin", "positions", "vector") or role in MATRICES:
+    if role in STREAMS or role in ("rope", "cos", "sin", "positions", "vector", "packed vector") or role in MATRICES:
         return {"absent": _absent, **{name: make for name, make in found.items() if name != "none"}}
     if role == "off" and argument.default is True and "weights" not in argument.name:
         return {"absent": _absent, **found}
@@ -116,6 +116,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {"weights": lambda draft: _matrix(draft, role)}
     if role == "vector":
         return {"vector": lambda draft: draft.draw(draft.width) * 0.3, "none": _none}
+    if role == "packed vector":
+        return {"vector": lambda draft: draft.draw(3 * draft.width) * 0.3, "none": _none}
     if role.startswith("size "):
         roots = rf"sqrt\(\s*{re.escape(name)}\s*\)|\b{re.escape(name)}\s*\*\*\s*\(?-?\s*(?:0?\.5|1\s*/\s*2)"
         is_root_taken = re.search(roots, source) is not None
