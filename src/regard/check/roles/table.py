@@ -395,13 +395,19 @@ def _added(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, int]:
 
 
 def _numbered_keys(key: Owners, values: ValueTable) -> tuple[Owners, ValueTable]:
-    """Keys of several sequences that are attended to together are numbered one sequence after the other."""
-    streams = sorted(set(key.stream[key.stream >= 0].tolist()))
+    """Keys of several sequences that are attended to together are numbered one sequence after the other.
+
+    Values that are of another sequence, as those of a cache, are numbered as the keys that they belong to.
+    """
+    streams, others = (sorted(set(each[each >= 0].tolist())) for each in (key.stream, values.stream))
+    lone = [[each for each in one if each not in other] for one, other in ((streams, others), (others, streams))]
+    partner = dict(zip(*lone, strict=True)) if len(lone[0]) == len(lone[1]) else {}
     start = 0
     tokens, of_values = key.token.clone(), values.token.clone()
     for stream in streams:
         tokens = torch.where((key.stream == stream) & (key.token >= 0), key.token + start, tokens)
-        of_values = torch.where((values.stream == stream) & (values.token >= 0), values.token + start, of_values)
+        mine = (values.stream == stream) | (values.stream == partner.get(stream, stream))
+        of_values = torch.where(mine & (values.token >= 0), values.token + start, of_values)
         start = max(start, int(tokens[key.stream == stream].max()) + 1)
     return replace(key, token=tokens), replace(values, token=of_values)
 

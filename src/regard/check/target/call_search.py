@@ -207,7 +207,9 @@ class CallPlan:
         draft.weights = choice("weights", WEIGHT_STORES[0])
         roles = {each.role for each in self.arguments}
         if roles & MATRICES - {"w_o"} and draft.weights != "per head":
-            draft.matrix_heads = sizes.heads if "size heads" in roles else 1
+            contexts = [each.name for each in self.arguments if each.role == "context" and each.required]
+            has_heads = any(len(documented_letters(self.source, each)) > 3 for each in contexts)
+            draft.matrix_heads = sizes.heads if "size heads" in roles or has_heads else 1
         draft.pairs, draft.first = choice("pairs", ""), int(choice("first", "0"))
         rope = choice("rope", "1td whole")
         draft.rope = (rope, rope_widths(draft).get(rope.partition(" ")[2], draft.d_head))

@@ -103,7 +103,7 @@ _CONTEXT = re.compile(
 """What another module made, as in enc_src or encoder_features."""
 _STATE = re.compile(
     r"(?:(?:dec(?:oder)?|prev(?:ious)?|last|current|query)_)+(?:h|s|hidden|(?:hidden_|cell_)?states?|hiddens|outs?"
-    r"|outputs?|inputs?|vectors?)|s_(?:prev|t_?(?:minus_?1|m1|1)?)|h_t"
+    r"|outputs?|inputs?|vectors?)|s_(?:prev|t_?(?:minus_?1|m1|1)?)|[hx]_t|x_new"
 )
 """What a decoder asks with, as decoder_hidden or prev_state."""
 _LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from regard.check.names import role as weight_role
 from regard.check.target.classes import parameters_of
+from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.names import call_meaning, constructor_meaning
 from regard.check.target.preparation import embeds
-from regard.check.target.usage import added_to, fields_of, is_demanded, is_two_sides, parts_of
+from regard.check.target.usage import added_to, fields_of, is_bound, is_demanded, is_two_sides, parts_of
 
 __all__ = ["ADDED", "MATRICES", "PLAIN", "STREAMS", "Argument", "readings", "source_of"]
 
@@ -30,6 +31,8 @@ PLAIN = ("int", "bool", "float", "str")
 """Annotations of what is no sequence."""
 _OF_AN_ENCODER = re.compile(r"enc|mem|src|source|context|ctx|cond")
 _OF_QUERIES = re.compile(r"(?:tgt|trg|target|dec|decoder|query|q)_")
+_CACHED = re.compile(r"(?:k|v|key|value)s?_(?:cache|past)|(?:past|cached?)_(?:k|v|key|value)s?")
+"""What is cached of keys, or of values."""
 _VECTOR = re.compile(
     r"b_?([qkvo])|([qkvo])_bias|bias_([qkvo])|b_out|(?:out|output|[qkvo]|c)_?(?:proj)?_b(?:ias)?"
     r"|(?P<packed>(?:in|qkv|in_?proj|qkv_proj|c_attn)_b(?:ias)?|b_?(?:qkv|attn)|bias_qkv)"
@@ -86,6 +89,11 @@ def _by_use(argument: Argument, source: str) -> Argument:
     """The argument, where the code says more of it than its signature."""
     if not argument.required and argument.default is None and is_demanded(source, argument.name):
         return replace(argument, required=True)
+    is_cache = argument.role == "absent" or (argument.role is None and _CACHED.fullmatch(argument.name.lower()))
+    if argument.required and is_cache and len(documented_letters(source, argument.name)) > 2:
+        return replace(argument, role="context")  # a cache that is filled
+    if argument.required and argument.role in ("positions", "start", None) and is_bound(source, argument.name):
+        return replace(argument, role="place")
     return replace(argument, role="grid") if argument.role is None and is_two_sides(source, argument.name) else argument
 
 

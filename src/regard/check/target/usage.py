@@ -15,6 +15,7 @@ __all__ = [
     "divides",
     "fields_of",
     "has_fields",
+    "is_bound",
     "is_called",
     "is_demanded",
     "is_large_part",
@@ -114,6 +115,19 @@ def is_two_sides(source: str, name: str) -> bool:
     """Whether it is the height and the width of a map of features, as by H, W = feat_size."""
     sides = r"\(?\s*[hH]\w*\s*,\s*[wW]\w*\s*\)?"
     return re.search(rf"^\s*{sides}\s*=\s*{re.escape(name)}\s*(?:#.*)?$", source, re.M) is not None
+
+
+def is_bound(source: str, name: str) -> bool:
+    """Whether something is read up to it, or from it on: it is the number of a place."""
+    bounds = [
+        one
+        for each in ast.walk(_tree(source))
+        if isinstance(each, ast.Slice)
+        for bound in (each.lower, each.upper)
+        if bound is not None
+        for one in ast.walk(bound)
+    ]
+    return any(isinstance(each, ast.Name) and each.id == name for each in bounds)
 
 
 def parts_of(source: str, name: str) -> list[str]:

@@ -77,7 +77,7 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
 def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidate]:
     role, name = argument.role or "", argument.name
     if role in STREAMS:
-        return _streams(argument, target)
+        return _streams(argument, target, source)
     if role in ("mask", "padding"):
         added = _axes_added(name, source)  # a mask with more axes than scores runs by accident, and mixes what it reads
         shapes = sorted(
@@ -100,6 +100,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         number = {"number": _constant(FEW_TOKENS)}
         each = {"of each sample": lambda draft: torch.full((draft.sizes.batch,), FEW_TOKENS)}
         return {**number, **each} if "int" in argument.annotation else {**each, **number}
+    if role == "place":
+        return {"last": lambda draft: draft.keys - 1}
     if role == "boundaries":
         return {"one sequence": lambda draft: torch.tensor([0, draft.tokens]), "none": _none}
     if role == "bias":
@@ -165,7 +167,14 @@ def _axes_added(name: str, source: str) -> int:
     return max((chain.count("None") + chain.count(".unsqueeze(") for chain in chains), default=0)
 
 
-def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
+def _written_layout(told: str) -> str:
+    """The layout of four axes or more that the documentation writes, as of a cache; empty where it writes none."""
+    if len(told) < 4 or told.count("b") != 1 or told.count("t") != 1 or told.count("d") != 2:
+        return ""
+    return told.replace("d", "h", 1)
+
+
+def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidate]:
     name, role = argument.name, str(argument.role)
     sequence = {"sequence": lambda draft: _sequence(draft, name, role)}
     ids = {
@@ -177,7 +186,10 @@ def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
     if role in ("x", "context") and embeds(target):
         return {**sequence, **ids}
     if role == "context":
+        letters = _written_layout(documented_letters(source, name))
+        written = {"as documented": lambda draft: _sequence(draft, name, role, Layout(letters))} if letters else {}
         return {
+            **written,
             **sequence,
             **_of_pairs(name),
             **_packed(name, role),
