@@ -20,7 +20,7 @@ from regard.check.properties.scores.learned_tables import documented_table_findi
 from regard.check.properties.scores.norm_axes import norm_axis_findings
 from regard.check.properties.scores.relative_logits import relative_logit_findings
 from regard.check.properties.scores.scales import scale_design
-from regard.check.properties.tokens import token_findings
+from regard.check.properties.tokens import documented_group_findings, token_findings
 from regard.check.properties.weights.mixed_weights import GATED, mixed_weights, of_the_softmax
 from regard.check.properties.weights.softmax import weight_findings
 from regard.check.target import Invocation
@@ -40,6 +40,7 @@ def attention_findings(
         is_only: whether there are no others.
     """
     found = list(token_findings(evidence))
+    found += documented_group_findings(evidence, documentation_of(invocation.target))
     yield from found
     if any(each.kind == "violation" for each in found) or not evidence.base.whole:
         return
