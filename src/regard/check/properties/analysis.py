@@ -47,6 +47,7 @@ from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
+from regard.check.properties.weights.running_sums import running_sum_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
@@ -386,6 +387,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
             analysis.missing += [each.message for each in masks if each.property == "mask-open"]
             found += masks
         analysis.findings += found
+    if not analysis.findings:
+        analysis.findings += running_sum_findings(invocation, run)
     if analysis.findings and not analysis.violations:
         unread = unread_sequence_findings(invocation, run.trace, ())
         has_values = all(each.property != "weights-alone" for each in analysis.findings)
