@@ -155,6 +155,18 @@ def grouped_in_one_way(x: Tensor) -> Tensor:
     return joined(weights @ v.repeat_interleave(2, 1))
 
 
+def grouped_as_documented(x: Tensor) -> Tensor:
+    """Query heads [g * r, (g + 1) * r) share one key head."""
+    return grouped_in_one_way(x)
+
+
+def grouped_as_tiles(x: Tensor) -> Tensor:
+    """Query heads [g * r, (g + 1) * r) share one key head."""
+    q, k, v = in_groups(x)
+    weights = (q @ k.repeat(1, 2, 1, 1).mT / 2**0.5).softmax(-1)  # here
+    return joined(weights @ v.repeat(1, 2, 1, 1))
+
+
 def first_head_each_time(x: Tensor) -> Tensor:
     q, k, v = (split(x @ each, 4)[:, [0, 0, 0, 0]] for each in (W_Q, W_K, W_V))
     weights = (q @ k.mT / 2**0.5).softmax(-1)  # here
@@ -288,6 +300,7 @@ CASES = [
     Case("heads-apart", queries_of_two_heads, attention),
     Case("heads-paired", keys_of_the_other_group, keys_and_values_of_their_group, of_groups),
     Case("value-heads-paired", values_of_the_other_group, keys_and_values_of_their_group, of_groups),
+    Case("heads-paired", grouped_as_tiles, grouped_as_documented, of_x),
     Case("value-heads-paired", grouped_in_two_ways, grouped_in_one_way, of_x),
     Case("heads-differ", first_head_each_time, each_head_once, of_x),
     Case("value-of-the-key", values_one_behind, keys_and_values_one_behind),

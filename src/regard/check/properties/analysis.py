@@ -28,7 +28,9 @@ from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
+from regard.check.properties.modules.normed_alone import normed_alone_findings
 from regard.check.properties.modules.norms import norm_findings
+from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS, residual_findings
@@ -48,6 +50,7 @@ from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
+from regard.check.properties.weights.running_sums import running_sum_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
@@ -216,6 +219,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         _judge_attentions(analysis, base, instances, first)
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         analysis.findings += residual_findings(run, instances, name_and_documentation(invocation.target))
+        analysis.findings += normed_alone_findings(invocation.target, run, instances)
         analysis.findings += feed_forward_findings(run)
         _judge_once(analysis, instances)
         if any(each.property == "samples-attend" for each in analysis.findings):
@@ -298,6 +302,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += position_table_findings(base, several, analysis.findings)
     if not analysis.violations:
         analysis.findings += value_residual_findings(several)
+        analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += crossed_mask_findings(invocation, samples, several)
         analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += token_padding_findings(invocation, several)
@@ -411,6 +416,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
             analysis.missing += [each.message for each in masks if each.property == "mask-open"]
             found += masks
         analysis.findings += found
+    if not analysis.findings:
+        analysis.findings += running_sum_findings(invocation, run)
     if analysis.findings and not analysis.violations:
         unread = unread_sequence_findings(invocation, run.trace, ())
         has_values = all(each.property != "weights-alone" for each in analysis.findings)
@@ -438,7 +445,7 @@ def _judge_with_values(analysis: Analysis, run: TaggedRun) -> None:
 def _unasked(invocation: Invocation, *, are_tried: bool, others: Collection[str] = ()) -> Iterator[Finding]:
     """Masks that were not tried, but for others, which were."""
     names = [*invocation.masks, *invocation.causal_flags, *invocation.lengths, *invocation.documents]
-    names += invocation.boundaries
+    names += [*invocation.boundaries, *invocation.prefixes]
     none = [each for each, value in invocation.arguments.items() if value is None and call_meaning(each) in OF_MASKS]
     if none:
         yield Finding("open", "mask-open", "mask", f"{', '.join(none)}: given as None, not exercised")

@@ -25,7 +25,12 @@ from regard.check.properties.scores.norm_axes import norm_axis_findings
 from regard.check.properties.scores.relative_logits import relative_logit_findings
 from regard.check.properties.scores.scales import scale_design
 from regard.check.properties.scores.unsummed_products import unsummed_products
-from regard.check.properties.tokens import samples_attend, token_findings, with_samples_as_tokens
+from regard.check.properties.tokens import (
+    documented_group_findings,
+    samples_attend,
+    token_findings,
+    with_samples_as_tokens,
+)
 from regard.check.properties.weights.mixed_weights import GATED, mixed_weights, of_the_softmax
 from regard.check.properties.weights.softmax import weight_findings
 from regard.check.target import Invocation
@@ -58,6 +63,7 @@ def attention_findings(
         yield Finding("design", "samples-attend", "scores", message, evidence.base.instance.scores_location)
         evidence = with_samples_as_tokens(evidence)
     found = list(token_findings(evidence))
+    found += documented_group_findings(evidence, documentation_of(invocation.target))
     yield from found
     is_unclear = any(
         each.kind == "open" or (each.kind == "violation" and each.property not in ORIGINS) for each in found

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.check.location import CodeLocation
-from regard.check.properties.documentation import rotates_queries_and_keys
+from regard.check.properties.documentation import keeps_positions_from_values, rotates_queries_and_keys
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.frequencies import rotations, wrong_frequencies
 from regard.check.properties.lengths import length_ratios
@@ -90,6 +90,10 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
             "what positions do to queries and keys is no rotation: it changes their lengths",
             line,
         )
+        return
+    if value_moves and keeps_positions_from_values(text):
+        message = "values hold positions; by the documentation these are added to queries and keys alone"
+        yield Finding("violation", "values-without-positions", "positions", message, line)
         return
     if value_moves or not keeps_length:
         yield Finding("holds", "absolute-positions", "positions", "positions are added to the tokens", line)

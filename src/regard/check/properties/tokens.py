@@ -9,13 +9,20 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from regard.check.properties.documentation import groups_are_consecutive
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import is_chosen
 from regard.check.roles.instances import NONE, SEVERAL, Owners
 from regard.check.roles.table import AttentionTable, ValueTable
 from regard.check.target.names import call_meaning
 
-__all__ = ["samples_attend", "seen_from_both_sides", "token_findings", "with_samples_as_tokens"]
+__all__ = [
+    "documented_group_findings",
+    "samples_attend",
+    "seen_from_both_sides",
+    "token_findings",
+    "with_samples_as_tokens",
+]
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """A smaller weight is none."""
@@ -331,6 +338,16 @@ def _groups(evidence: Evidence) -> Iterator[Finding]:
         f"heads {one} and {other} have the same {of_both} and not the same {of_none}: they are grouped in two ways"
     )
     yield Finding("violation", "value-heads-paired", "heads", message, table.instance.sums_location)
+
+
+def documented_group_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
+    """Groups of heads that share keys, where the documentation says that they are of consecutive heads."""
+    shared = _shared(evidence.base.keys_by_head)
+    if not shared or (0, 1) in shared or not groups_are_consecutive(text):
+        return
+    one, other = min(shared)
+    message = f"heads {one} and {other} share their keys; by the documentation consecutive heads do, as 0 and 1"
+    yield Finding("violation", "heads-paired", "heads", message, evidence.base.instance.scores_location)
 
 
 def _shared(of_heads: list[Tensor]) -> set[tuple[int, int]]:

@@ -424,12 +424,19 @@ def _added(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, int]:
 
 
 def _numbered(owner: Owners, others: Tensor, other_streams: Tensor) -> tuple[Tensor, Tensor]:
-    """The tokens of several sequences, numbered one sequence after the other; others, of values, as these."""
+    """The tokens of several sequences, numbered one sequence after the other; others, of values, as these.
+
+    Values that are of another sequence, as those of a cache, are numbered as the keys that they belong to.
+    """
+    streams, several = (sorted(set(each[each >= 0].tolist())) for each in (owner.stream, other_streams))
+    lone = [[each for each in one if each not in other] for one, other in ((streams, several), (several, streams))]
+    partner = dict(zip(*lone, strict=True)) if len(lone[0]) == len(lone[1]) else {}
     tokens, numbered, start = owner.token.clone(), others.clone(), 0
-    for stream in sorted(set(owner.stream[owner.stream >= 0].tolist())):
+    for stream in streams:
         mine = owner.stream == stream
         tokens = torch.where(mine & (owner.token >= 0), owner.token + start, tokens)
-        numbered = torch.where((other_streams == stream) & (others >= 0), others + start, numbered)
+        theirs = (other_streams == stream) | (other_streams == partner.get(stream, stream))
+        numbered = torch.where(theirs & (others >= 0), others + start, numbered)
         start = max(start, int(tokens[mine].max()) + 1)
     return tokens, numbered
 

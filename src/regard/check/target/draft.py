@@ -55,6 +55,8 @@ class Draft:
     """Height and width of a map of features."""
     axes: dict[str, Layout] = field(default_factory=dict)
     """Of each sequence that was made."""
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of each sequence that was made."""
     drawn: int = 0
 
     def draw(self, *shape: int) -> Tensor:
@@ -75,6 +77,9 @@ class Draft:
             "t": self.keys if keys else self.tokens,
             "d": self.d_head if heads else width,
             "f": self.sizes.heads * self.d_head,
+            "2": 2,
+            "3": 3,
+            "p": 3 * self.sizes.heads * self.d_head,
             "y": image or self.grid[0],
             "x": image or self.grid[1],
         }

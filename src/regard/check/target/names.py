@@ -40,20 +40,23 @@ _CALL = {
     "src_lens key_lengths key_lens kv_lens kv_lengths num_valid n_valid context_lengths input_lengths memory_lengths "
     "enc_lens enc_valid_lens sequence_lengths pad_idxs pad_starts pad_start",
     "documents": "doc docs doc_ids doc_id document_ids document_id documents",
+    "prefix": "prefix_len prefix_lens prefix_length prefix_lengths prefix_size prefix_sizes n_prefix num_prefix",
     "boundaries": "cu_seqlens cu_seqlens_q cu_seqlens_k cu_seqlens_kv cu_seqlen cu_seq_lens cu_lens cu_lengths",
     "size length": "max_seqlen max_seqlen_q max_seqlen_k max_seqlen_kv",
     "scale": "scale scaling softmax_scale sm_scale scale_factor attn_scale scaling_factor",
     "temperature": "temperature temp tau",
     "dropout": "dropout dropout_p p_drop attn_dropout",
     "context": "annotations cond",
-    "w_qkv": "w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
+    "qkv": "qkv packed_qkv qkv_packed mixed_qkv fused_qkv qkvs",
+    "w_o": "out_proj_weight proj_weight output_weight w_proj o_proj_weight c_proj_weight",
+    "w_qkv": "in_proj_weight qkv_proj_weight in_proj_w w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
     "height": "height hh",
     "width": "width ww",
     "grid": "grid_size hw_size spatial_shape hw shape",
 }
 _CONSTRUCTOR = {
-    "d_model": "attention_hidden_size in_size",
+    "d_model": "attention_hidden_size in_size hid",
     "d_out": "out_size",
     "heads": "index_n_heads index_num_heads",
     "d_head": "v_head_dim qk_nope_head_dim nope_head_dim index_head_dim d_kv",
@@ -109,6 +112,11 @@ _CONTEXT = re.compile(
     r"|inputs?|seqs?|sequences?|tokens?|data|vectors?|representations?)"
 )
 """What another module made, as in enc_src or encoder_features."""
+_STATE = re.compile(
+    r"(?:(?:dec(?:oder)?|prev(?:ious)?|last|current|query)_)+(?:h|s|hidden|(?:hidden_|cell_)?states?|hiddens|outs?"
+    r"|outputs?|inputs?|vectors?)|s_(?:prev|t_?(?:minus_?1|m1|1)?)|[hx]_t|x_new"
+)
+"""What a decoder asks with, as decoder_hidden or prev_state."""
 _LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")
 """How many tokens each sample of some sequence has, as in mem_lengths; a number of tokens is none of these."""
 _PADDING = re.compile(
@@ -141,7 +149,15 @@ def call_meaning(name: str) -> str | None:
         return f"size {size}"
     if found is not None:
         return found
-    patterns = {"mask": _MASK, "padding": _PADDING, "context": _CONTEXT, "lengths": _LENGTHS, "cos": _COS, "sin": _SIN}
+    patterns = {
+        "mask": _MASK,
+        "padding": _PADDING,
+        "context": _CONTEXT,
+        "x": _STATE,
+        "lengths": _LENGTHS,
+        "cos": _COS,
+        "sin": _SIN,
+    }
     patterns |= {"rope": _ROPE, "added": _ADDED}
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 

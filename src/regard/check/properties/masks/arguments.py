@@ -42,7 +42,7 @@ __all__ = [
     "violated",
 ]
 
-SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "k")
+SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "kb", "k")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid|present|presence|exists")
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_")
