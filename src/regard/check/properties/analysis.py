@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -22,6 +21,7 @@ from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
 from regard.check.properties.masks.part_sizes import part_size_findings
+from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
@@ -43,6 +43,7 @@ from regard.check.properties.outputs.documented_axes import documented_axes_find
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.position_tables import position_table_findings
 from regard.check.properties.read_weights import BY_HAND, linear_findings, read_findings
+from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.sinusoids import sinusoid_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
@@ -50,14 +51,12 @@ from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
-from regard.check.properties.weights.running_sums import running_sum_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
 from regard.check.roles.local import are_tokens_mixed, are_tokens_summed, local_influence
 from regard.check.roles.table import table_of
 from regard.check.target import Invocation
-from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Trace, axis_of
 
 __all__ = ["Analysis", "analyze"]
@@ -71,8 +70,6 @@ OF_ONE_SAMPLE = frozenset({"samples-apart", "output-of-the-token"})
 OF_OTHER_TOKENS = MIXED_TOKENS | {"query-of-one-token", "later-tokens-hidden"}
 """Violations that a norm over the tokens may be the cause of."""
 OF_SCORES = frozenset({"additive-scores", "scores-of-two-tokens", "weights-alone"})
-OF_MASKS = frozenset({"mask", "padding", "lengths"})
-"""What arguments mean that hide keys."""
 MOST_SHARING = 2
 """Attentions that a mask is tried on where it may be of any of them: those of a decoder's layer."""
 UNLIKE_UNMASKED = frozenset(
@@ -290,7 +287,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         shared = dict(shared_mask_findings(invocation, several))
         analysis.findings += [found for judged in shared.values() for found in judged]
     if analysis.asked_masks:  # else another call was asked
-        analysis.findings += _unasked(invocation, are_tried=are_tried, others=shared)
+        analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
     misplaced = list(cache_place_findings(invocation, several, is_wrong=bool(analysis.violations)))
     if misplaced:
         analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *misplaced]
@@ -412,7 +409,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         found = read_findings(invocation, run, with_fresh_tokens(invocation), evidence_of_tables(invocation))
         analysis.missing += [each.message for each in found if each.property in OPEN_QUESTIONS]
         if found:
-            masks = list(_unasked(invocation, are_tried=False))
+            masks = list(unasked_mask_findings(invocation, are_tried=False))
             analysis.missing += [each.message for each in masks if each.property == "mask-open"]
             found += masks
         analysis.findings += found
@@ -440,17 +437,3 @@ def _judge_with_values(analysis: Analysis, run: TaggedRun) -> None:
     if judged.complete:
         alone = [each for each in analysis.findings if each.kind == "design"]
         analysis.findings = [*alone, *(each for each in judged.findings if not is_of_values(each))]
-
-
-def _unasked(invocation: Invocation, *, are_tried: bool, others: Collection[str] = ()) -> Iterator[Finding]:
-    """Masks that were not tried, but for others, which were."""
-    names = [*invocation.masks, *invocation.causal_flags, *invocation.lengths, *invocation.documents]
-    names += [*invocation.boundaries, *invocation.prefixes]
-    none = [each for each, value in invocation.arguments.items() if value is None and call_meaning(each) in OF_MASKS]
-    if none:
-        yield Finding("open", "mask-open", "mask", f"{', '.join(none)}: given as None, not exercised")
-    elif not names:
-        message = "no mask argument: masking by an argument not exercised"
-        yield Finding("open", "no-mask-argument", "mask", message)
-    elif not are_tried and (left := [each for each in names if each not in others]):
-        yield Finding("open", "mask-open", "mask", f"{', '.join(left)}: not exercised")

@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.check.properties.documentation import groups_are_consecutive
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import is_chosen
-from regard.check.roles.instances import NONE, SEVERAL, Owners
+from regard.check.roles.owners import NONE, SEVERAL, Owners
 from regard.check.roles.table import AttentionTable, ValueTable
 from regard.check.target.names import call_meaning
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.check.roles.influence import Influence, Source, influence_of, record_invocation
-from regard.check.roles.instances import NONE, SEVERAL, AttentionInstance, owners
+from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.owners import NONE, SEVERAL, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks.arguments import kept, own_mask_lost, violated
 from regard.check.properties.masks.masked_weights import masked_weights
 from regard.check.properties.masks.memory import mask_memory_findings
 from regard.check.properties.masks.outcome import MaskOutcome
+from regard.check.properties.masks.outcome_findings import kept, own_mask_lost, violated
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
