@@ -88,7 +88,7 @@ _CONSTRUCTOR = {
     "buckets": "relative_attention_num_buckets num_buckets",
     "distance": "relative_attention_max_distance max_distance",
     "kernel": "kernel_size",
-    "stride": "stride",
+    "stride": "stride sr_ratio sequence_reduction_ratio spatial_reduction_ratio",
     "off": "verbose debug use_cache return_attention output_attentions use_rope flash use_flash use_flash_attn "
     "flash_attention checkpoint training train is_training is_train",
     "edges": "adj adjacency adj_mat adj_matrix adjacency_matrix",
