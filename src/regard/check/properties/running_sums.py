@@ -10,7 +10,6 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Finding
-from regard.check.properties.masks.patterns import built_in_pattern
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.instances import TaggedRun
@@ -66,10 +65,6 @@ def _of_weights(weights: Tensor, line: CodeLocation | None, *, is_positive: bool
     if is_positive and float(weights.min()) < -ZERO_WEIGHT:
         message = f"weights are negative, down to {float(weights.min()):.3g}: the features of queries and keys are"
         yield Finding("violation", "weights-not-negative", "weights", message, line)
-        return
-    wrong = built_in_pattern(weights[0].abs() > ZERO_WEIGHT)[1]
-    if wrong:
-        yield Finding("violation", "mask-pattern", "mask", wrong, line)
         return
     message = "queries meet sums of keys times values that run over the tokens (causal linear attention)"
     yield Finding("design", "linear-attention", "scores", message, line)

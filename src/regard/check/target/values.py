@@ -194,6 +194,8 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     }
     if role == "ids":
         return {**ids, **sequence}
+    if role in ("x", "context") and documented_letters(source, name) == "bt":
+        return {**ids, **sequence}
     if role in ("x", "context") and embeds(target):
         return {**sequence, **ids}
     if role == "context":
