@@ -38,6 +38,8 @@ DEFAULT_TIMEOUT = 60.0
 """Seconds after which an implementation is stopped."""
 DEFAULT_MEMORY = 4 * 2**30
 """Bytes that an implementation may allocate."""
+SEARCH_SHARE = 0.6
+"""The share of the timeout after which no further call is searched or judged: what was found until then is told."""
 CELL_SHARE = 0.4
 """The share of the timeout after which the cells of a notebook are stopped, such as one that trains."""
 
@@ -248,7 +250,7 @@ def _checked(
     from regard.check.sandbox.process import Stopped, isolated
     from regard.check.sandbox.schema import from_builtins
 
-    examine = _examination(name, load, args, inputs)
+    examine = _examination(name, load, args, inputs, SEARCH_SHARE * timeout)
     try:
         return from_builtins(Findings, isolated(examine, timeout=timeout, memory=memory, watch=watch)).report()
     except Stopped as stopped:
@@ -268,7 +270,11 @@ def _checked(
 
 
 def _examination(
-    name: str, load: Callable[[list[str]], Any], args: Mapping[str, Any], inputs: Mapping[str, Any] | str | None
+    name: str,
+    load: Callable[[list[str]], Any],
+    args: Mapping[str, Any],
+    inputs: Mapping[str, Any] | str | None,
+    seconds: float,
 ) -> Callable[[], Any]:
     """What the other process does: it loads an implementation and judges it; its findings as JSON holds them."""
     from regard.check.conclusion import conclude
@@ -277,13 +283,15 @@ def _examination(
     from regard.check.sandbox.faults import fault_reason
     from regard.check.sandbox.schema import to_builtins
     from regard.check.sandbox.torch_settings import UserSettings
+    from regard.check.time_limit import time_limit
 
     def findings(notes: list[str]) -> Findings:
         settings = UserSettings()
         with settings.adopted():
             with settings.on():
                 implementation = load(notes)
-            return conclude(implementation, args, settings, inputs)
+            with time_limit(seconds):
+                return conclude(implementation, args, settings, inputs)
 
     def examine() -> Any:
         notes: list[str] = []

@@ -30,9 +30,10 @@ from regard.check.search.construction import UnknownArgument
 from regard.check.search.subject import subject_of
 from regard.check.target import AlwaysFails, Invocation, NotCallable, invocations
 from regard.check.target.handover import EXAMPLE
-from regard.check.target.invocation import from_factory
 from regard.check.target.names import constructor_meaning
 from regard.check.target.parse import InputFactory, parse_inputs
+from regard.check.target.targets import from_factory
+from regard.check.time_limit import is_over, seconds_left
 from regard.errors import InputError
 
 __all__ = ["analyses_of", "conclude"]
@@ -178,7 +179,8 @@ def _concluded(
         more = NAMING_RECIPES if _said(analyses) == "wrong" else FURTHER_RECIPES
         searched, _ = _searched(implementation, args, settings, more)
     if isinstance(searched, InputError):
-        searched = Findings(_name(implementation), unexplained=(str(searched),))
+        is_called = any(each.num_attentions or each.missing for each in analyses)  # so nothing has to be handed over
+        searched = Findings(_name(implementation), unexplained=() if is_called else (str(searched),))
     if gap:
         searched = with_dropout(searched, gap, analyses[0].invocation)
     if analyses and not any(each.has_feed_forward for each in analyses):
@@ -212,7 +214,7 @@ def _searched(
     implementation: Any, args: Mapping[str, Any], settings: UserSettings, recipes: int
 ) -> tuple[Findings | InputError, bool]:
     """What the recipes say, and whether they were searched to the end."""
-    budget = SearchBudget(recipes, MAX_WALL_SECONDS)
+    budget = SearchBudget(recipes, max(1.0, min(MAX_WALL_SECONDS, seconds_left())))
     try:
         found = findings_of(judge(subject_of(implementation, args, settings), budget=budget))
     except InputError as error:
@@ -301,6 +303,10 @@ def _analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | 
             first = {**layout, **first}
             found.append(analysis)
             if len(found) == MAX_CALLS or found[-1].violations:
+                break
+            if is_over():
+                told = f"judged by the first {len(found)} of its calls: they took long, and no others were made"
+                found[0].findings.append(Finding("note", "time-over", "scores", told))
                 break
     except Exception as error:
         return _with_unseen_keys(found, unseen), error

@@ -40,3 +40,20 @@ def test_a_hidden_copy_of_a_key_is_no_head(heads: int) -> None:
 @pytest.mark.parametrize("wrong", [{"hides": False}, {"softmax_axis": -2}], ids=["seen", "over the queries"])
 def test_copies_that_are_seen_and_a_softmax_over_the_queries_are_violations(wrong: dict[str, Any]) -> None:
     assert analyzed(2, **wrong).violations
+
+
+def hashed(x: Tensor) -> Tensor:
+    """Reformer: tokens in the order of their hashes, twice; each looks into its chunk and the one before."""
+    q, v = (x @ drawn(8, 8, seed=seed) for seed in range(2))
+    order = torch.cat([(x @ drawn(8, seed=seed)).argsort(1) for seed in (2, 3)], 1)
+    q, v = (each.gather(1, order[..., None].expand(-1, -1, 8)).unflatten(1, (-1, 2)) for each in (q, v))
+    k, v = (torch.cat([each.roll(1, 1), each], 2) for each in (q, v))
+    read = ((q @ k.mT / 8**0.5).softmax(-1) @ v).flatten(1, 2)
+    back = torch.cat([order[:, :4].argsort(1), 4 + order[:, 4:].argsort(1)], 1)
+    return read.gather(1, back[..., None].expand(-1, -1, 8)).unflatten(1, (2, 4)).sum(1)
+
+
+def test_keys_that_are_chosen_twice_by_their_numbers_are_not_told_apart() -> None:
+    analysis = analyze(of_x(hashed), masks=True)
+    assert analysis.violations == []
+    assert any("heads are not told apart" in each for each in analysis.missing)

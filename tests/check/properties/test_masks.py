@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attention_styles import tokens_call
+from attention_styles import heads_call, tokens_call
 from property_cases import drawn, joined, of_q_k_v, of_x, split
 from property_cases.mask_cases import as_many_as_its_window, more_than_its_window, square_call
 from regard.check.properties.analysis import Analysis, analyze
@@ -300,6 +300,23 @@ def test_lengths_that_are_given_as_none_are_told() -> None:
     call.arguments["valid_lens"] = None
     messages = [each.message for each in analyze(call, masks=True).findings if each.kind == "open"]
     assert messages == ["valid_lens: given as None, not exercised"]
+
+
+def of_steep_scores(blocked: float) -> Analysis:
+    """Of queries and keys so long that some weights are 0 by their scores alone."""
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        scores = q @ k.mT / 2
+        return (scores if mask is None else scores.masked_fill(~mask, blocked)).softmax(-1) @ v
+
+    call = heads_call(attention, *(6 * drawn(2, 2, 3, 4, seed=seed) for seed in range(3)))
+    call.masks = ["mask"]
+    return analyze(call, masks=True)
+
+
+def test_a_key_whose_weight_is_0_by_its_score_is_not_hidden_by_a_mask() -> None:
+    assert {each.kind for each in masks_of(of_steep_scores(-torch.inf))} == {"absent", "holds"}
+    assert "violation" in {each.kind for each in masks_of(of_steep_scores(-20.0))}
 
 
 def with_a_mask_of_times(x: Tensor, mask: Tensor, time_mask: Tensor) -> Tensor:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from property_cases import drawn, joined, of_q_k_v, of_x, split
+from attention_styles import heads_call
+from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
 from property_cases.position_cases import ANGLES, keys_conjugated, parts_of_keys_exchanged, rotated
 from regard.check.properties.analysis import analyze
 
@@ -59,3 +60,126 @@ def scaled_by_the_place(x: Tensor) -> Tensor:
 def test_a_scale_of_each_query_is_no_position() -> None:
     found = analyze(of_x(scaled_by_the_place)).violations
     assert "positions-without-effect" not in {each.property for each in found}
+
+
+class Rotary(nn.Module):
+    """Neighbours, or halves, of a part of each head are rotated; the table is made once."""
+
+    def __init__(
+        self, frequencies: Callable[[int], Tensor], *, neighbours: bool = False, rotated: int = 8, float32: bool = False
+    ) -> None:
+        super().__init__()
+        angles = torch.arange(16)[:, None] * frequencies(rotated).to(torch.float32 if float32 else torch.float64)
+        self.neighbours, self.rotated = neighbours, rotated
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+
+    def turned(self, x: Tensor) -> Tensor:
+        x, rest = x[..., : self.rotated], x[..., self.rotated :]
+        cos, sin = (each[: x.shape[-2]] for each in (self.cos, self.sin))
+        a, b = (x[..., ::2], x[..., 1::2]) if self.neighbours else x.chunk(2, -1)
+        turned = (a * cos - b * sin, b * cos + a * sin)
+        x = torch.stack(turned, -1).flatten(-2) if self.neighbours else torch.cat(turned, -1)
+        return torch.cat((x, rest), -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = split(x)
+        return joined((self.turned(heads) @ self.turned(heads).mT / heads.shape[-1] ** 0.5).softmax(-1) @ heads)
+
+
+def paper(width: int) -> Tensor:
+    return 10000 ** (-torch.arange(0, width, 2).double() / width)
+
+
+def ntk(width: int) -> Tensor:
+    return (10000 * 4 ** (width / (width - 2))) ** (-torch.arange(0, width, 2).double() / width)
+
+
+def interpolated(width: int) -> Tensor:
+    return paper(width) / 4
+
+
+def llama(width: int) -> Tensor:
+    """Slow ones are slower still."""
+    return torch.where(paper(width) < 0.05, paper(width) / 8, paper(width))
+
+
+def of_half_of_the_channels(width: int) -> Tensor:
+    return paper(2 * width)[: width // 2]
+
+
+def slower(width: int) -> Tensor:
+    return 10000 ** (-torch.arange(width // 2).double() / width)
+
+
+@pytest.mark.parametrize(
+    ("frequencies", "rotated"),
+    [(paper, 8), (paper, 4), (ntk, 8), (interpolated, 8), (llama, 8), (of_half_of_the_channels, 4)],
+)
+@pytest.mark.parametrize("neighbours", [True, False], ids=["neighbours", "halves"])
+def test_scaled_and_partial_frequencies_are_right(
+    frequencies: Callable[[int], Tensor], rotated: int, neighbours: bool
+) -> None:
+    call = of_x(Rotary(frequencies, neighbours=neighbours, rotated=rotated))
+    call.arguments["x"] = drawn(2, 4, 16, seed=0)
+    analysis = analyze(call)
+    assert analysis.violations == []
+    assert "rotary" in {each.property for each in analysis.designs}
+
+
+@pytest.mark.parametrize("neighbours", [True, False], ids=["neighbours", "halves"])
+@pytest.mark.parametrize("float32", [True, False], ids=["of float32", "of float64"])
+def test_frequencies_in_a_table_that_was_made_before_are_measured(neighbours: bool, float32: bool) -> None:
+    call = of_x(Rotary(slower, neighbours=neighbours, float32=float32))
+    call.arguments["x"] = drawn(2, 4, 16, seed=0)
+    call.assumptions = ["base=10000"]
+    (found,) = analyze(call).violations
+    assert found.property == "rotary-frequencies"
+    assert "1, 0.316, 0.1, 0.0316 from token to token: of the base 10000 it is 1, 0.1, 0.01, 0.001" in found.message
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("added", [0.0, 1.0], ids=["from 0", "from 1"])
+def test_one_angle_for_all_tokens_is_no_position(heads: int, added: float) -> None:
+    angles = (torch.arange(heads).double()[:, None, None] + added) * ANGLES[1]
+
+    def by_the_head(x: Tensor) -> Tensor:
+        q, k, v = (split(x @ drawn(8, heads * 4, seed=seed), heads) for seed in range(3))
+        return joined((rotated(q, angles) @ rotated(k, angles).mT / 2).softmax(-1) @ v)
+
+    (found,) = analyze(of_x(by_the_head)).violations
+    assert found.step == "positions"
+
+
+def test_one_query_at_the_first_position_is_turned_by_nothing() -> None:
+    def by_its_table(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (rotated(q, ANGLES[:1]) @ rotated(k, ANGLES[:1]).mT / 2).softmax(-1) @ v
+
+    call = heads_call(by_its_table, drawn(2, 2, 1, 4, seed=0), *(drawn(2, 2, 3, 4, seed=seed) for seed in (1, 2)))
+    assert not analyze(call).violations
+
+
+class ScaledAfterwards(nn.Module):
+    """HunYuan: rotated queries and keys are normalized, each channel times a learned weight."""
+
+    def __init__(self, scale_of_positions: float = 0.0) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+        self.norm, self.stretch = nn.RMSNorm(4), scale_of_positions
+
+    def forward(self, x: Tensor) -> Tensor:
+        angles = torch.arange(x.shape[1])[:, None] * torch.tensor([1.0, 0.1]).repeat(2)
+        q, k = (rotated(split(each(x)), angles) * (1 + self.stretch * angles) for each in (self.q, self.k))
+        q, k = (self.norm(q), self.norm(k)) if not self.stretch else (q * self.norm.weight, k * self.norm.weight)
+        return joined((q @ k.mT / 2).softmax(-1) @ split(self.v(x)))
+
+
+def test_learned_weights_of_a_norm_may_come_after_the_rotation() -> None:
+    found = analyze(of_module(ScaledAfterwards))
+    assert {"scaled-after-positions", "rotary"} <= {each.property for each in found.designs}
+    assert not found.violations
+
+
+def test_what_stretches_by_the_position_is_no_scale_of_a_norm() -> None:
+    found = analyze(of_module(lambda: ScaledAfterwards(0.5)))
+    assert {each.step for each in found.violations} == {"positions"}

@@ -142,3 +142,13 @@ def test_numbers_that_are_added_are_kept_as_pairs() -> None:
     result = followed(lambda x: x[:2, :2] + 2 * x[1:, 2:])
     assert [(kept.tolist(), lost.tolist()) for kept, lost in result.sums] == [([1, 2, 5, 6], [7, 8, 11, 12])]
     assert result.returned[0].tolist() == [[1, 2], [5, 6]]
+
+
+def test_a_recurrence_sums_as_often_as_it_has_steps() -> None:
+    def decayed(x: Tensor) -> Tensor:
+        kept = x[0]
+        for step in range(40):
+            kept = kept * 0.5 + x[step % 2] * 0.5
+        return kept
+
+    assert len(followed(decayed).sums) <= 40

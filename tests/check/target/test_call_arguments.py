@@ -275,3 +275,76 @@ class Sharp(Packed):
 def test_a_mask_that_is_added_is_told_from_one_that_allows_also_where_weights_are_nearly_zero(sharpness: float) -> None:
     kind = type("Sharp", (Sharp,), {"sharpness": sharpness})
     assert first(kind).arguments["mask"].tolist() == [[0.0] * 5] * 5
+
+
+def turned_by_positions(q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+    """q, k, v: [tokens, heads, width]; positions: [tokens]."""
+    angle = positions.to(q.dtype)[:, None, None] * torch.tensor([1.0, 0.1], dtype=q.dtype).repeat(q.shape[-1] // 4)
+    q, k = (rotated(each, angle.repeat(1, 1, 2).cos(), angle.repeat(1, 1, 2).sin()) for each in (q, k))
+    scores = torch.einsum("qhd,khd->hqk", q, k) / q.shape[-1] ** 0.5
+    later = positions[None, None, :] > positions[None, :, None]
+    return torch.einsum("hqk,khd->qhd", scores.masked_fill(later, -torch.inf).softmax(-1), v)
+
+
+def test_positions_beside_queries_and_keys_may_be_a_vector() -> None:
+    call = first(turned_by_positions)
+    assert call.arguments["positions"].shape == (call.arguments["q"].shape[0],)
+    assert analyze(call).violations == []
+
+
+class WithPlaces(nn.Module):
+    """As DETR's decoder: positions of queries and keys are added inside, and the code goes on without those alone."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.place = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(
+        self, x: Tensor, memory: Tensor, query_pos: Tensor, object_queries: Tensor | None = None, mask: Any = None
+    ) -> Tensor:
+        return attention(self.q(x) + self.place(query_pos), self.k(memory) + self.place(object_queries), self.v(memory))
+
+
+def test_positions_of_queries_and_keys_are_added_to_as_many_tokens() -> None:
+    call = first(WithPlaces)
+    assert [each.role for each in call.streams] == ["x", "context"]
+    assert call.arguments["query_pos"].shape == call.arguments["x"].shape
+    assert call.arguments["object_queries"].shape == call.arguments["memory"].shape
+
+
+def of_two_tables(q: Tensor, k: Tensor, v: Tensor, rope_emb: Any, rope_emb_k: Any) -> Tensor:
+    return attention(rotated(q, *rope_emb), rotated(k, *rope_emb_k), v)
+
+
+def test_the_table_of_the_keys_has_as_many_positions_as_they() -> None:
+    arguments = first(of_two_tables).arguments
+    for name, tokens in (("rope_emb", "q"), ("rope_emb_k", "k")):
+        assert arguments[name][0].shape[-2] == arguments[tokens].shape[-2]
+    assert arguments["q"].shape != arguments["k"].shape
+
+
+class RotaryOfAGrid(Rotary):
+    """One half of the channels is turned by the row, and the other by the column, each in halves of its own."""
+
+    def forward(self, x: Tensor, position_embeddings: Any, position_ids: Tensor) -> Tensor:
+        assert position_ids.shape[-1] == 2
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        tables = [each.unsqueeze(1).chunk(2, -1) for each in position_embeddings]
+        q, k = (
+            torch.cat([rotated(*each) for each in zip(one.chunk(2, -1), *tables, strict=True)], -1) for one in (q, k)
+        )
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+def test_tables_may_be_of_rows_and_of_columns() -> None:
+    analysis = analyze(first(RotaryOfAGrid))
+    assert (analysis.designs[-1].property, analysis.violations) == ("rotary", [])
+
+
+def reads_its_mask(x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    hidden = attention_mask[:, None] == 0 if attention_mask.dim() == 2 else attention_mask == 0
+    return ((x @ x.mT / x.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf)).softmax(-1) @ x
+
+
+def test_a_mask_that_is_read_without_a_question_is_given() -> None:
+    assert first(reads_its_mask).arguments["attention_mask"] is not None

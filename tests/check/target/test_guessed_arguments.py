@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from target_calls import attention, axes, first
+from target_calls import Packed, attention, axes, first
 from torch import Tensor, nn
 
 from property_cases import joined, split
@@ -81,6 +81,61 @@ class Grouped(nn.Module):
 def test_a_config_with_heads_of_keys_is_made_with_fewer_of_them_once_more() -> None:
     heads = [(call.target.heads, call.target.kv_heads) for call in invocations(Grouped, args={})]
     assert heads == [(3, 3), (4, 4), (4, 2)]
+
+
+@dataclass
+class LatentConfig(GroupedConfig):
+    num_key_value_heads: int = 128
+    n_group: int = 1
+    topk_group: int = 1
+    num_experts: int = 8
+    v_head_dim: int = 128
+    kv_lora_rank: int = 512
+
+    def __post_init__(self) -> None:
+        if self.num_experts % self.n_group:
+            raise ValueError("experts are in equal groups")
+
+
+class Latent(Grouped):
+    """Keys and values of a narrow vector of each token; beside heads of keys, n_group is of experts."""
+
+    def __init__(self, config: LatentConfig) -> None:
+        super().__init__(config)
+        self.groups, self.width = config.num_heads // config.num_key_value_heads, config.v_head_dim
+        self.down = nn.Linear(config.hidden_size, config.kv_lora_rank)
+        self.up = nn.Linear(config.kv_lora_rank, config.num_heads * (config.hidden_size // config.num_heads))
+        self.v = nn.Linear(config.kv_lora_rank, config.num_heads * self.width)
+        self.out = nn.Linear(config.num_heads * self.width, config.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        k, v = (split(each(self.down(x)), self.heads).repeat_interleave(self.groups, 1) for each in (self.up, self.v))
+        return self.out(joined(attention(split(self.q(x), self.heads), k, v)))
+
+
+def test_heads_share_no_more_keys_than_there_are_heads_and_ranks_are_small() -> None:
+    made = first(Latent).target
+    assert (made.groups, made.width, made.down.out_features) == (1, 4, 6)
+
+
+class OfAResolution(Packed):
+    """A bias for each distance of a map of tokens, which are as many as its places."""
+
+    def __init__(self, width: int, heads: int, resolution_in: int, stride: int) -> None:
+        super().__init__(width, heads)
+        self.stride = stride
+        places = torch.arange(resolution_in**2)
+        self.register_buffer("distances", (places[:, None] - places).abs())
+        self.biases = nn.Parameter(torch.zeros(resolution_in**2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = q[..., :: self.stride, :] @ k.mT / q.shape[-1] ** 0.5 + self.biases[self.distances][:: self.stride]
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_as_many_tokens_are_tried_as_a_table_of_distances_has() -> None:
+    assert first(OfAResolution).arguments["x"].shape[1] == 36
 
 
 # Sequences. -----------------------------------------------------------------------------------------------------------

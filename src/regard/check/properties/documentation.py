@@ -14,11 +14,13 @@ from regard.check.target.signature import source_of
 __all__ = [
     "comments_of",
     "documentation_of",
+    "groups_are_consecutive",
     "index_direction",
     "is_exclusive",
     "is_inclusive",
     "is_of_each_side",
     "is_two_sided",
+    "keeps_positions_from_values",
     "lets_samples_attend",
     "mask_meaning",
     "name_and_documentation",
@@ -87,6 +89,21 @@ _OF_QUERIES_AND_KEYS = re.compile(
     r"\b(?:RoFormer|Llama|GPT-?NeoX|GPT-?J|Mistral|Qwen|Gemma|PaLM)(?:[-\s]?\d\S*)?\b", re.I
 )
 """Published models in which these two are rotated, and values are not; phi is the name of an angle as well."""
+_HEADS = re.compile(r"\bheads?\b", re.I)
+_CONSECUTIVE = re.compile(
+    r"\b(?:consecutive|adjacent|neighbou?ring|contiguous)\b|\bh(?:ead)?\s*//\s*\w"
+    r"|\[\s*(\w+)\s*\*\s*(\w+)\s*,\s*\(\s*\1\s*\+\s*1\s*\)\s*\*\s*\2",
+    re.I,
+)
+"""In words, or by the numbers of the heads: h // group, or [g * r, (g + 1) * r)."""
+_POSITIONS = re.compile(r"\w*pos(?:\b|_|ition)", re.I)
+_NOT_TO_VALUES = re.compile(
+    r"\b(?:not|never)\s+(?:\w+\s+){0,2}(?:to|in|into|on)\s+(?:the\s+)?(?:values?|v)\b"
+    r"|\b(?:to|in|into|on)\s+(?:the\s+)?(?:quer(?:y|ies)|keys?|q|k)\s*(?:and|,|/)\s*(?:keys?|quer(?:y|ies)|q|k)\s+"
+    r"(?:only|alone)\b|\bonly\s+(?:added\s+)?(?:to|in|into|on)\s+(?:the\s+)?(?:queries|keys|q|k)\s*(?:and|,|/)\s*"
+    r"(?:keys|queries|q|k)\b|\bvalues?\s+(?:have|has|hold|holds|get|gets)\s+no\s+positions?\b",
+    re.I,
+)
 _VALUES = re.compile(r"\b(?:values?|v)\b", re.I)
 
 _AMONG_SAMPLES = re.compile(
@@ -215,6 +232,16 @@ def rotates_queries_and_keys(text: str) -> bool:
         and not _VALUES.search(each)
         for each in _SENTENCES.split(text)
     )
+
+
+def groups_are_consecutive(text: str) -> bool:
+    """Whether it says that the queries that share a head of keys are those of consecutive heads."""
+    return any(_HEADS.search(each) and _CONSECUTIVE.search(each) for each in _SENTENCES.split(text))
+
+
+def keeps_positions_from_values(text: str) -> bool:
+    """Whether it says that positions are added to queries and keys, and not to values."""
+    return any(_POSITIONS.search(each) and _NOT_TO_VALUES.search(each) for each in _SENTENCES.split(text))
 
 
 def index_direction(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import torch
@@ -11,11 +12,16 @@ from regard.check.location import CodeLocation
 from regard.check.properties.agents import learned_agents
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import Influence, influence_of
-from regard.check.roles.instances import SEVERAL, SOFTMAXES, AttentionInstance, owners
+from regard.check.roles.instances import SOFTMAXES, AttentionInstance
+from regard.check.roles.owners import SEVERAL, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
 __all__ = ["kind_of"]
+
+SOLVERS = frozenset({"linalg_solve_triangular", "triangular_solve", "linalg_solve", "linalg_inv", "inverse"})
+MIN_STEPS = 16
+"""Weighted sums of one line, each of weights that the one before made: a triangular system that a loop solves."""
 
 
 def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Trace) -> Finding | None:
@@ -31,7 +37,7 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
     influence = influence_of(invocation, base, keep=lambda source: source.kind == "token")
     if not influence.runs or not instances:
         return None
-    agents = learned_agents(instances)
+    agents = learned_agents(instances) or _delta_rule(instances, influence, invocation)
     if agents is not None:
         return agents
     streams = [each.argument for each in invocation.streams]
@@ -56,6 +62,39 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
         message = "tied rows: the scores of all rows are added, so that all rows have the same weights"
         return Finding("design", "tied-rows", "scores", message, line)
     return None
+
+
+def _delta_rule(instances: list[AttentionInstance], influence: Influence, invocation: Invocation) -> Finding | None:
+    """Linear attention that takes from each value what its key reads of earlier ones (DeltaNet); None of all others.
+
+    Computed in chunks, it solves a triangular system of the products of keys with keys, by a solver or row by row. No
+    token depends on a later one.
+    """
+    run = instances[0].run
+    if any(each.softmaxes for each in instances) or _are_later_read(influence, invocation):
+        return None
+    products = {each.operation.index for each in run.bilinear}
+    steps = Counter((each.module, each.sums_location) for each in instances)
+    if max(steps.values()) < MIN_STEPS and not any(
+        each.name in SOLVERS and any(products & run.owner_of(tags) for tags in run.tags.inputs[each.index])
+        for each in run.trace
+    ):
+        return None
+    message = "what its key reads of earlier values is taken from each value, without a softmax (delta rule)"
+    return Finding("design", "delta-rule", "scores", message, instances[0].scores_location)
+
+
+def _are_later_read(influence: Influence, invocation: Invocation) -> bool:
+    """Whether an output depends on a later token than its own, or this cannot be told."""
+    axes = {each.argument: each.token_axes for each in invocation.streams}
+    for row in influence.sources("token"):
+        source = influence.runs[row][0]
+        depends = influence.returned(0)[row]
+        if len(axes[source.stream]) != 1 or depends.ndim <= axes[source.stream][0]:
+            return True
+        if bool(depends.narrow(axes[source.stream][0], 0, source.index).any()):
+            return True
+    return False
 
 
 def _tokens(instance: AttentionInstance, place: tuple[int, int], influence: Influence, streams: list[str]) -> Tensor:

@@ -9,12 +9,20 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from regard.check.properties.documentation import groups_are_consecutive
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.roles.instances import NONE, SEVERAL, Owners
+from regard.check.roles.influence import is_chosen
+from regard.check.roles.owners import NONE, SEVERAL, Owners
 from regard.check.roles.table import AttentionTable, ValueTable
 from regard.check.target.names import call_meaning
 
-__all__ = ["samples_attend", "seen_from_both_sides", "token_findings", "with_samples_as_tokens"]
+__all__ = [
+    "documented_group_findings",
+    "samples_attend",
+    "seen_from_both_sides",
+    "token_findings",
+    "with_samples_as_tokens",
+]
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """A smaller weight is none."""
@@ -68,6 +76,13 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
     line, sums_line = table.instance.scores_location, table.instance.sums_location
     weighty = table.weight.abs() > NEGLIGIBLE_WEIGHT
     for name, owner in (("query", table.query), ("key", table.key)):
+        is_mixed = bool(((owner.stream == SEVERAL) & weighty).any())
+        if is_mixed and set(evidence.roles.values()) == {"q", "k", "v"}:
+            wanted = next(each for each, role in evidence.roles.items() if role == name[0])
+            told = f"{'keys' if name == 'key' else 'queries'} are made of several inputs, not of {wanted} alone"
+            found = "keys-from-their-input" if name == "key" else "queries-from-their-input"
+            yield Finding("violation", found, "projections", told, line)
+            return
         several = (owner.token == SEVERAL) & weighty
         if bool(several.any()):
             yield Finding(
@@ -95,7 +110,12 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
         message = "a value is of two tokens, its key's and the query's: a relation of the two (relational attention)"
         yield Finding("design", "values-of-pairs", "projections", message, sums_line)
     wrong = both & (values.token >= 0) & (values.token != key_token)
-    if bool(wrong.any()) and not values.of_pairs:
+    if bool(wrong.any()) and _is_part_delayed(evidence, wrong, both, key_token - values.token):
+        message = (
+            "a part of each value is projected from the token before its key's, the rest from its key's (token shift)"
+        )
+        yield Finding("design", "delayed-values", "projections", message, sums_line)
+    elif bool(wrong.any()) and not values.of_pairs:
         row, term = (int(each) for each in wrong.nonzero()[0])
         yield Finding(
             "violation",
@@ -122,6 +142,23 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
         return
     if table.whole and table.num_heads > 2 and not values.of_pairs:
         yield from _groups(evidence)
+
+
+def _is_part_delayed(evidence: Evidence, wrong: Tensor, used: Tensor, delay: Tensor) -> bool:
+    """Whether the values of one projection are all of the token before the key's, and those of another of the key's.
+
+    Args:
+        evidence: of the rows of projections, where what was mixed before tells them apart.
+        wrong: (sums, terms): whether a value is not of the token of its key.
+        used: whether it has a weight.
+        delay: how many tokens it stands before its key.
+    """
+    stream = evidence.base.values.stream
+    if evidence.base.streams == tuple(evidence.roles) or bool((delay[wrong] != 1).any()):
+        return False
+    own = used & (delay == 0) & ~wrong
+    delayed, kept = set(stream[wrong].tolist()), set(stream[own].tolist())
+    return bool(kept) and min(delayed) >= 0 and not delayed & kept
 
 
 def samples_attend(table: AttentionTable) -> bool:
@@ -303,6 +340,16 @@ def _groups(evidence: Evidence) -> Iterator[Finding]:
     yield Finding("violation", "value-heads-paired", "heads", message, table.instance.sums_location)
 
 
+def documented_group_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
+    """Groups of heads that share keys, where the documentation says that they are of consecutive heads."""
+    shared = _shared(evidence.base.keys_by_head)
+    if not shared or (0, 1) in shared or not groups_are_consecutive(text):
+        return
+    one, other = min(shared)
+    message = f"heads {one} and {other} share their keys; by the documentation consecutive heads do, as 0 and 1"
+    yield Finding("violation", "heads-paired", "heads", message, evidence.base.instance.scores_location)
+
+
 def _shared(of_heads: list[Tensor]) -> set[tuple[int, int]]:
     """The pairs of heads that have the same numbers."""
     return {
@@ -327,6 +374,14 @@ def _one_query(evidence: Evidence, used: Tensor) -> Iterator[Finding]:
         top = torch.where(used, owner, -9).amax(-1)
         low = torch.where(used, owner, 1 << 30).amin(-1)
         if bool(((top != low) & used.any(-1)).any()):
+            if name == "heads" and any(
+                is_chosen(table.instance.run.trace, each.operation.index, 0) for each in table.instance.scores
+            ):
+                message = (
+                    "keys are looked up by their numbers, some of them twice for one query: heads are not told apart"
+                )
+                yield Finding("open", "heads-unknown", "heads", message, table.instance.scores_location)
+                return
             yield Finding(
                 "violation",
                 f"sum-of-one-of-{name}",

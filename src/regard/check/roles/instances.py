@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -25,55 +25,9 @@ from regard.check.roles.separate_calls import Reads, connected, repetitions, sou
 from regard.check.roles.tags import SOFTMAXES, TaggedTrace, behind_others, tagged
 from regard.check.trace.operation import CHOICES, Operation, Trace
 
-__all__ = ["NONE", "SEVERAL", "SOFTMAXES", "AttentionInstance", "Owners", "TaggedRun", "attentions_of", "owners"]
+__all__ = ["SOFTMAXES", "AttentionInstance", "TaggedRun", "attentions_of"]
 
-NONE, SEVERAL = -1, -2
-"""Instead of the number of a token or sample: it depends on none, or on more than one."""
 PROJECTIONS = frozenset({"convolution"})
-
-
-@dataclass(frozen=True, eq=False)
-class Owners:
-    """For each of some numbers, the one token and sample that it depends on; `NONE` or `SEVERAL` otherwise."""
-
-    stream: Tensor
-    """The number of the stream among those of the call."""
-    token: Tensor
-    sample: Tensor
-    head: Tensor
-
-
-def owners(depends: Tensor, influence: Influence, streams: Sequence[str]) -> Owners:
-    """The owner of each number.
-
-    Args:
-        depends: (sources, numbers).
-        influence: whose sources.
-        streams: the names of the streams, in order.
-    """
-    numbers = {name: at for at, name in enumerate(streams)}
-    found = {}
-    for kind in ("token", "sample", "head"):
-        rows = influence.sources(kind)
-        labels = torch.tensor([influence.runs[row][0].index for row in rows], dtype=torch.long)
-        of_kind = depends[rows]
-        if kind == "sample" and len(rows):  # the same one of several streams is one sample
-            labels, which = torch.unique(labels, return_inverse=True)
-            of_kind = torch.stack([of_kind[which == at].any(0) for at in range(len(labels))])
-        found[kind] = _single(of_kind, labels)
-    rows = influence.sources("token") + influence.sources("sample")
-    labels = torch.tensor([numbers[influence.runs[row][0].stream] for row in rows], dtype=torch.long)
-    by_stream = torch.stack([depends[rows][labels == at].any(0) for at in range(len(streams))])
-    stream = _single(by_stream, torch.arange(len(streams)))
-    return Owners(stream, found["token"], found["sample"], found["head"])
-
-
-def _single(depends: Tensor, labels: Tensor) -> Tensor:
-    if not len(labels):
-        return torch.full(depends.shape[1:], NONE)
-    count = depends.sum(0)
-    which = labels[depends.to(torch.uint8).argmax(0)]
-    return torch.where(count == 1, which, torch.where(count == 0, NONE, SEVERAL))
 
 
 @dataclass(eq=False)
@@ -101,14 +55,24 @@ class TaggedRun:
 
     def owner_of(self, tags: Tensor) -> set[int]:
         """The indices of the operations that some tags are of."""
-        starts = sorted(self.first_tag.values())
-        indices = {start: index for index, start in self.first_tag.items()}
-        end = min((int(each.min()) for each in self.given.values() if each.numel()), default=self.num_tags)
+        starts, indices, end = self._starts
         found = tags[(tags > 0) & (tags < end)]
         if not len(found) or not len(starts):
             return set()
-        places = torch.searchsorted(torch.tensor(starts), found, right=True) - 1
-        return {indices[starts[place]] for place in set(places.tolist())}
+        places = torch.searchsorted(starts, found, right=True) - 1
+        return {indices[place] for place in torch.unique(places).tolist()}
+
+    @cached_property
+    def _starts(self) -> tuple[Tensor, list[int], int]:
+        """The first tags of the operations in their order, these, and the first tag of what was given."""
+        ordered = sorted(self.first_tag, key=self.first_tag.__getitem__)
+        end = min((int(each.min()) for each in self.given.values() if each.numel()), default=self.num_tags)
+        return torch.tensor([self.first_tag[each] for each in ordered]), ordered, end
+
+    @cached_property
+    def taken(self) -> list[set[int]]:
+        """For each operation, the indices of those whose elements it takes."""
+        return [set().union(*map(self.owner_of, each)) for each in self.tags.inputs]
 
 
 def tagged_run(
@@ -301,10 +265,28 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
         instance.sums.append(product)
         known = {each.operation.index for each in instance.scores}
         instance.scores += [bilinear[index] for index in sorted(made_of - known)]
-    result = [each for each in grouped.values() if not _only_chooses(run.trace, each)] or list(grouped.values())
+    result = [
+        each
+        for each in grouped.values()
+        if not run.trace.only_chooses(_results(each), after=each.sums[0].operation.index)
+    ] or list(grouped.values())
     for instance in result:
         _complete(instance, bilinear)
     return result
+
+
+def _results(instance: AttentionInstance) -> set[int]:
+    """Where its weighted sums lie."""
+    return {record.storage for each in instance.sums for record in each.operation.outputs}
+
+
+def _connected(several: Sequence[frozenset[str]]) -> list[int]:
+    """For each of several sets the number of its group: sets of one group have elements in common, over others."""
+    groups: list[frozenset[str]] = []
+    for each in several:
+        joined = [group for group in groups if group & each]
+        groups = [group for group in groups if group not in joined] + [each.union(*joined)]
+    return [next((number for number, group in enumerate(groups) if group >= each), 0) for each in several]
 
 
 def _only_chooses(trace: Trace, instance: AttentionInstance) -> bool:
@@ -407,8 +389,7 @@ def _complete(instance: AttentionInstance, bilinear: dict[int, Contraction]) -> 
     run = instance.run
     own = {each.operation.index for each in instance.scores}
     for operation in run.trace:
-        taken = [tags for tags in run.tags.inputs[operation.index] if bool(tags.any())]
-        if any(run.owner_of(tags) & own for tags in taken):
+        if run.taken[operation.index] & own:
             instance.steps.add(operation.name)
             if operation.name in SOFTMAXES:
                 instance.softmaxes.append(operation)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.check.roles.influence import Influence, Source, influence_of, record_invocation
-from regard.check.roles.instances import NONE, SEVERAL, AttentionInstance, owners
+from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.owners import NONE, SEVERAL, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation
 
@@ -85,15 +86,17 @@ def local_influence(
         return None
     # What a projection makes of another one's rows is of its own: keys that a convolution makes of projected tokens.
     held = {**frozen, **{each.index: each.outputs[0].data for each in projections}}
+    several = [_rows(each, influence, samples) for each in projections]
+    known = {order for orders in several if len(orders) == 1 for order in orders}
+    if not all(several):
+        return None
+    rows = [orders[min(orders, key=lambda order: order not in known)] for orders in several]
+    if sum(int(labels.max()) + 1 for each in rows for labels in each) > MAX_RUNS:
+        return None
     ids = {each.argument for each in invocation.streams if each.role == "ids"} & _given(instance, influence)
     found = influence_of(invocation, base, frozen=held, keep=lambda source: source.stream in ids)
     names = []
-    several = [_rows(operation, influence, samples) for operation in projections]
-    known = {order for rows in several if len(rows) == 1 for order in rows}
-    for operation, rows in zip(projections, several, strict=True):
-        if not rows:
-            return None
-        tokens, of_samples = rows[min(rows, key=lambda order: order not in known)]
+    for operation, (tokens, of_samples) in zip(projections, rows, strict=True):
         name = f"projection {operation.index}"
         names.append(name)
         output = operation.outputs[0].data

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.check.roles.instances import AttentionInstance, Owners, TaggedRun
+from regard.check.roles.instances import AttentionInstance, TaggedRun
+from regard.check.roles.owners import Owners
 from regard.check.roles.table import AttentionTable, ScoreLayout, ValueTable
 from regard.check.target import Invocation, Stream
 from regard.check.target.errors import Failed

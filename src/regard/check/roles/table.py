@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from regard.check.roles.contractions import Contraction
+from regard.check.roles.factors import data_of, factors_of, sources_of, stacked
 from regard.check.roles.influence import Influence
-from regard.check.roles.instances import NONE, SEVERAL, AttentionInstance, Owners, owners
+from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.owners import NONE, SEVERAL, Owners, owners
 from regard.check.trace.operation import Trace
 
 __all__ = ["AttentionTable", "ValueTable", "table_of"]
@@ -208,10 +210,10 @@ def _numbers(layout: ScoreLayout, trace: Trace, values: ValueTable) -> dict[str,
     masked, softmax, group, with_sink = _softmax(layout, trace, count)
     parts, width = _added(layout, trace, count)
     sides = (True, False) if layout.queries_left else (False, True)
-    q, k = (_factors(instance, side, trace) for side in sides)
+    q, k = (factors_of(instance, side, trace) for side in sides)
     product = (q * k).sum(-1).double()  # not what the operation returned: it may scale it, or add to it
     q, k = q[used], k[used]
-    q_source, k_source = (_sources(instance, side, trace)[used] for side in sides)
+    q_source, k_source = (sources_of(instance, side, trace)[used] for side in sides)
     values = _value_numbers(instance, trace, values)
     known = values.score >= 0
     weight = torch.full((int(used.sum()),), float("nan"), dtype=torch.float64)
@@ -235,12 +237,6 @@ def _numbers(layout: ScoreLayout, trace: Trace, values: ValueTable) -> dict[str,
     }
 
 
-def _data(trace: Trace, operation: int, number: int | None) -> Tensor:
-    """The numbers of a tensor that an operation takes; of its first output without a number."""
-    taken = trace.operations[operation]
-    return (taken.outputs[0] if number is None else taken.inputs[number]).data
-
-
 def _joined(parts: list[Owners]) -> Owners:
     return Owners(
         *(torch.cat([getattr(each, name) for each in parts]) for name in ("stream", "token", "sample", "head"))
@@ -257,47 +253,6 @@ def _factor_owners(products: Sequence[Contraction], influence: Influence, stream
     return _joined(found)
 
 
-def _factors(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
-    """(scores, width): the left or right factors of each score.
-
-    Of complex numbers the real and imaginary parts, so that their product is the real part of the score: the imaginary
-    parts of right factors, which are conjugated where they are keys, have the other sign.
-    """
-    rows = []
-    for each in instance.scores:
-        place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
-        factors = _data(trace, *place).flatten()[terms]
-        if factors.is_complex():
-            factors = torch.view_as_real((factors if left else factors.conj()).resolve_conj()).flatten(-2)
-        rows.append(factors)
-    return _stacked(rows, 0.0)
-
-
-def _sources(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
-    """(scores, width): the numbers that these factors were made of, one by one; NaN where that is not known."""
-    run, rows = instance.run, []
-    numbers = torch.full((run.num_tags + 1,), float("nan"), dtype=torch.float64)
-    for index, first in run.first_tag.items():
-        data = _data(trace, index, None)
-        if not data.is_complex():
-            numbers[first : first + data.numel()] = data.flatten().double()
-    for name, tags in run.given.items():
-        if trace.arguments[name].data.is_floating_point():
-            numbers[tags.flatten()] = trace.arguments[name].data.flatten().double()
-    for each in instance.scores:
-        place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
-        parts = [run.tags.inputs[place[0]][place[1]]]
-        if place in run.tags.imaginary:
-            parts.append(run.tags.imaginary[place])
-        rows.append(torch.stack([numbers[tags.flatten()[terms]] for tags in parts], -1).flatten(-2))
-    return _stacked(rows, 0.0)
-
-
-def _stacked(rows: list[Tensor], fill: float) -> Tensor:
-    width = max(each.shape[-1] for each in rows)
-    return torch.cat([_padded(each, width, fill) for each in rows])
-
-
 def _values(instance: AttentionInstance, influence: Influence, streams: Sequence[str], row_of: Tensor) -> ValueTable:
     scores, owned = [], []
     for each in instance.sums:
@@ -307,8 +262,8 @@ def _values(instance: AttentionInstance, influence: Influence, streams: Sequence
         found = owners(influence.of(*instance.values_place(each)).flatten(1), influence, streams)
         of_values = instance.value_terms(each)
         owned.append([getattr(found, name)[of_values] for name in ("stream", "token", "sample", "head")])
-    stream, token, sample, head = (_stacked([each[at] for each in owned], -1) for at in range(4))
-    score, nothing = _stacked(scores, -1), torch.zeros(0)
+    stream, token, sample, head = (stacked([each[at] for each in owned], -1) for at in range(4))
+    score, nothing = stacked(scores, -1), torch.zeros(0)
     return ValueTable(score, nothing, nothing, token, sample, stream, head, False, nothing)
 
 
@@ -335,14 +290,10 @@ def _are_of_pairs(
 def _value_numbers(instance: AttentionInstance, trace: Trace, values: ValueTable) -> ValueTable:
     weights, vectors, results = [], [], []
     for each in instance.sums:
-        weights.append(_data(trace, *instance.weights_place(each)).flatten()[instance.weight_terms(each)])
-        vectors.append(_data(trace, *instance.values_place(each)).flatten()[instance.value_terms(each)])
-        results.append(_data(trace, each.operation.index, None).flatten())
-    return replace(values, weight=_stacked(weights, 0.0), value=_stacked(vectors, 0.0), result=torch.cat(results))
-
-
-def _padded(tensor: Tensor, width: int, fill: float) -> Tensor:
-    return torch.nn.functional.pad(tensor, (0, width - tensor.shape[-1]), value=fill)
+        weights.append(data_of(trace, *instance.weights_place(each)).flatten()[instance.weight_terms(each)])
+        vectors.append(data_of(trace, *instance.values_place(each)).flatten()[instance.value_terms(each)])
+        results.append(data_of(trace, each.operation.index, None).flatten())
+    return replace(values, weight=stacked(weights, 0.0), value=stacked(vectors, 0.0), result=torch.cat(results))
 
 
 def _queries_left(scores: Tensor, left: Owners, right: Owners) -> bool:
@@ -366,7 +317,7 @@ def _softmax(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, Ten
     for operation in [] if instance.softmaxes else [each for each in trace if each.name in ("exp", "exp2")]:
         rows = layout.row_of[instance.run.tags.inputs[operation.index][0]]
         known, base = rows >= 0, math.log(2) if operation.name == "exp2" else 1.0
-        masked[rows[known]] = base * _data(trace, operation.index, 0)[known].double()
+        masked[rows[known]] = base * data_of(trace, operation.index, 0)[known].double()
     for operation in instance.softmaxes:
         rows = layout.row_of[instance.run.tags.inputs[operation.index][0]]
         moved = rows.movedim(int(operation.args[1]), -1)
@@ -374,8 +325,8 @@ def _softmax(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, Ten
         numbers = numbers.movedim(-1, int(operation.args[1]))
         groups += moved[..., 0].numel()
         known = rows >= 0
-        masked[rows[known]] = _data(trace, operation.index, 0)[known].double()
-        after[rows[known]] = _data(trace, operation.index, None)[known].double()
+        masked[rows[known]] = data_of(trace, operation.index, 0)[known].double()
+        after[rows[known]] = data_of(trace, operation.index, None)[known].double()
         if operation.name == "_log_softmax":
             after[rows[known]] = after[rows[known]].exp()
         lacks = (~known).any(int(operation.args[1]), keepdim=True).expand(known.shape)
@@ -395,7 +346,7 @@ def _added(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, int]:
         rows = layout.row_of[kept]
         for each in instance.added:
             first = run.first_tag[each.operation.index]
-            numbers = _data(trace, each.operation.index, None).flatten().double()
+            numbers = data_of(trace, each.operation.index, None).flatten().double()
             mine = (lost >= first) & (lost < first + len(numbers)) & (rows >= 0)
             if bool(mine.any()):
                 line = each.operation.location
@@ -406,12 +357,19 @@ def _added(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, int]:
 
 
 def _numbered(owner: Owners, others: Tensor, other_streams: Tensor) -> tuple[Tensor, Tensor]:
-    """The tokens of several sequences, numbered one sequence after the other; others, of values, as these."""
+    """The tokens of several sequences, numbered one sequence after the other; others, of values, as these.
+
+    Values that are of another sequence, as those of a cache, are numbered as the keys that they belong to.
+    """
+    streams, several = (sorted(set(each[each >= 0].tolist())) for each in (owner.stream, other_streams))
+    lone = [[each for each in one if each not in other] for one, other in ((streams, several), (several, streams))]
+    partner = dict(zip(*lone, strict=True)) if len(lone[0]) == len(lone[1]) else {}
     tokens, numbered, start = owner.token.clone(), others.clone(), 0
-    for stream in sorted(set(owner.stream[owner.stream >= 0].tolist())):
+    for stream in streams:
         mine = owner.stream == stream
         tokens = torch.where(mine & (owner.token >= 0), owner.token + start, tokens)
-        numbered = torch.where((other_streams == stream) & (others >= 0), others + start, numbered)
+        theirs = (other_streams == stream) | (other_streams == partner.get(stream, stream))
+        numbered = torch.where(theirs & (others >= 0), others + start, numbered)
         start = max(start, int(tokens[mine].max()) + 1)
     return tokens, numbered
 

@@ -124,9 +124,11 @@ class _Sums:
             return tags
         swapped = both & self.preferred[spread] & ~self.preferred[tags]
         kept, lost = torch.where(swapped, spread, tags), torch.where(swapped, tags, spread)
-        earlier = [other for before, other in self.pairs if torch.equal(before, lost[both])]  # lost is a sum itself
-        earlier += [other for before, other in self.pairs if bool(swapped.any()) and torch.equal(before, tags[both])]
-        self.pairs += [(kept[both], each) for each in (lost[both], *earlier)]
+        earlier = _summed_with(lost[both], self.pairs)  # lost may be a sum itself
+        earlier += _summed_with(tags[both], self.pairs) if bool(swapped.any()) else []
+        known = _distinct(_summed_with(kept[both], self.pairs))  # a recurrence adds the same again in every step
+        several = _distinct([lost[both], *earlier])
+        self.pairs += [(kept[both], each) for key, each in several.items() if key not in known]
         return kept
 
 
@@ -283,6 +285,16 @@ def _elementwise(operation: Operation, given: list[Tensor], shape: tuple[int, ..
             tags = sums.of(tags, spread, _is_added(record, shape))
         tags = torch.where(tags > 0, tags, spread)
     return tags
+
+
+def _summed_with(tags: Tensor, sums: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    """What some tags were summed with."""
+    return [other for before, other in sums if torch.equal(before, tags)]
+
+
+def _distinct(several: list[Tensor]) -> dict[bytes, Tensor]:
+    """Those that differ, by their numbers."""
+    return {each.numpy().tobytes(): each for each in several}
 
 
 def _is_added(record: TensorRecord, shape: tuple[int, ...]) -> Tensor:

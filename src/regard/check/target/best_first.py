@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from regard.check.target.errors import Failed
+from regard.check.time_limit import is_over
 
 __all__ = ["BestFirst", "best_first"]
 
@@ -36,7 +37,7 @@ class BestFirst(Generic[Result]):
         waiting = [(0, 0, 0, next(order), start)]
         best: dict[tuple[int, ...], int] = {}
         tried: set[tuple[int, ...]] = set()
-        while waiting and self.tries < self._max_tries:
+        while waiting and self.tries < self._max_tries and not (self.tries and is_over()):
             *_, choices = heapq.heappop(waiting)
             if tuple(choices.values()) in tried:
                 continue

@@ -57,7 +57,7 @@ MAX_FIELDS = 5
 """That a config lacks and is given."""
 ALWAYS = frozenset(
     ("d_model", "heads", "d_head", "length", "d_context", "d_ff", "vocab", "layers", "d_out", "batch", "image", "patch")
-) | {"rotary"}
+) | {"rotary", "rank", "landmarks"}
 """Sizes that replace the default of an optional argument, so that the target is small and its sizes differ."""
 METHODS = ("forward", "attention", "attend", "call", "compute_attention", "apply", "run", "compute")
 """Of a plain class, what is called."""
@@ -238,6 +238,8 @@ class Construction:
             return [value, nn.GELU(), nn.GELU]
         if means == "layers":
             return [value, 1]
+        if means == "stride":
+            return [value, 2]
         if means == "dropout":
             return [value, 0.0]
         return [value]
@@ -395,9 +397,14 @@ def _config(kind: type, sizes: Sizes, fields: Mapping[str, Any], settings: UserS
     options = dict(construction.options(sizes))
     given = {n: c[0]() if callable(c[0]) and not isinstance(c[0], type) else c[0] for n, c in options.items()}
     given = {name: value for name, value in given.items() if value is not DEFAULT}
-    of_kv_heads = {n: sizes.kv_heads for n in options if constructor_meaning(n) == "kv_heads" and n not in fields}
+    of_keys = [n for n in options if constructor_meaning(n) == "kv_heads" and n not in fields]
+    named = [n for n in of_keys if re.search("kv|key", n)]  # beside these, n_group is of experts
+    of_kv_heads = dict.fromkeys(named or of_keys, sizes.kv_heads)
     of_layers = {n for n in given if constructor_meaning(n) == "layers" and n not in fields}
-    if sizes.kv_heads != sizes.heads:
+    defaults = {name: each.default for name, each in parameters_of(kind).items()}
+    if sizes.kv_heads != sizes.heads or any(
+        type(defaults.get(name)) is int and sizes.heads % defaults[name] for name in of_kv_heads
+    ):  # else as many as by default, where the heads can share so many
         given.update(of_kv_heads)
     made = _first_made(
         kind,

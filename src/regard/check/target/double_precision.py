@@ -34,13 +34,18 @@ class DoublePrecision(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls = 0
-        """How many functions of PyTorch were called: how far a call came that failed in the end."""
+        """How many functions of PyTorch returned: how far a call came that failed in the end."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Call a function with wider types in place of narrow ones."""
+        result = self._called(func, args, kwargs)
         self.calls += 1
+        return result
+
+    @staticmethod
+    def _called(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         if not kwargs and all(map(_needs_nothing, args)) and func not in CASTS and func not in COMPLEX_CASTS:
             return func(*args)  # most calls, and code with loops makes hundreds of thousands
         if func in CASTS:

@@ -41,7 +41,8 @@ class Draft:
     rope: tuple[str, int] = ("1td", 0)
     """The axes of the tables of rotary positions, and their width."""
     pairs: str = ""
-    """Which channels such a table turns together: "neighbours", "halves", or "" for what the text says."""
+    """Which channels such a table turns together: "neighbours", "halves", "halves of two parts", one for rows and one
+    for columns; or "" for what the text says."""
     first: int = 0
     """The position of the first token in such a table."""
     grouped: bool = False
@@ -53,6 +54,8 @@ class Draft:
     grid: tuple[int, int] = GRID
     """Height and width of a map of features."""
     axes: dict[str, Layout] = field(default_factory=dict)
+    """Of each sequence that was made."""
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Of each sequence that was made."""
     drawn: int = 0
 
@@ -74,6 +77,9 @@ class Draft:
             "t": self.keys if keys else self.tokens,
             "d": self.d_head if heads else width,
             "f": self.sizes.heads * self.d_head,
+            "2": 2,
+            "3": 3,
+            "p": 3 * self.sizes.heads * self.d_head,
             "y": image or self.grid[0],
             "x": image or self.grid[1],
         }
@@ -176,6 +182,9 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
             if isinstance(window, int):
                 found["tokens of its window"] = window**2
                 found = {name: count for name, count in found.items() if count <= MAX_TOKENS}
+            for name, buffer in each.named_buffers(recurse=False):
+                if buffer.dtype == torch.long and buffer.ndim == 2 and 1 < buffer.shape[-1] <= MAX_TOKENS:
+                    found.setdefault(f"columns of its {name}", buffer.shape[-1])  # as of the distances of all tokens
             for name in ("seq_len", "num_patches", "block_size", "n_tokens", "num_tokens", "max_len"):
                 value = getattr(each, name, None)
                 if isinstance(value, int) and 1 < value <= MAX_TOKENS:

@@ -40,13 +40,16 @@ _CALL = {
     "src_lens key_lengths key_lens kv_lens kv_lengths num_valid n_valid context_lengths input_lengths memory_lengths "
     "enc_lens enc_valid_lens sequence_lengths pad_idxs pad_starts pad_start",
     "documents": "doc docs doc_ids doc_id document_ids document_id documents",
+    "prefix": "prefix_len prefix_lens prefix_length prefix_lengths prefix_size prefix_sizes n_prefix num_prefix",
     "boundaries": "cu_seqlens cu_seqlens_q cu_seqlens_k cu_seqlens_kv cu_seqlen cu_seq_lens cu_lens cu_lengths",
     "size length": "max_seqlen max_seqlen_q max_seqlen_k max_seqlen_kv",
     "scale": "scale scaling softmax_scale sm_scale scale_factor attn_scale scaling_factor",
     "temperature": "temperature temp tau",
     "dropout": "dropout dropout_p p_drop attn_dropout",
     "context": "annotations cond",
-    "w_qkv": "w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
+    "qkv": "qkv packed_qkv qkv_packed mixed_qkv fused_qkv qkvs",
+    "w_o": "out_proj_weight proj_weight output_weight w_proj o_proj_weight c_proj_weight",
+    "w_qkv": "in_proj_weight qkv_proj_weight in_proj_w w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
     "height": "height hh",
     "width": "width ww",
@@ -54,16 +57,21 @@ _CALL = {
     "device": "device dev",
 }
 _CONSTRUCTOR = {
-    "d_model": "attention_hidden_size",
+    "d_model": "attention_hidden_size in_size hid",
+    "d_out": "out_size",
+    "heads": "index_n_heads index_num_heads",
+    "d_head": "v_head_dim qk_nope_head_dim nope_head_dim index_head_dim d_kv",
+    "rank": "q_lora_rank kv_lora_rank o_lora_rank lora_rank",
     "kv_heads": "n_query_groups num_query_groups num_key_value n_kv num_kv kv_head num_key_value_groups_ "
     "group_num num_group n_group kv_head_num kv_group_num kv_group_count",
-    "length": "padded_length max_source_positions max_target_positions max_position max_sequence_length n_tokens "
+    "length": "segment_means_seq_len padded_length max_source_positions "
+    "max_target_positions max_position max_sequence_length n_tokens "
     "num_patches tokens max_num_tokens max_seqlen maxlen max_sequence_len max_context max_seq ctx_size context_size "
     "context_len max_context_length sequence_len num_tokens max_seq_len_cached context_window max_pos_emb "
     "num_nodes n_nodes node_num nodes_num num_vertices n_vertices num_token number_of_tokens",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
-    "image": "image_size img_size resolution image_height image_width feature_size fmap_size img image "
-    "im_size img_dim image_dim",
+    "image": "image_size img_size resolution resolution_in resolution_out image_height image_width feature_size "
+    "fmap_size img image im_size img_dim image_dim",
     "patch": "patch_size patch patch_height patch_width",
     "grid": "input_resolution grid_size",
     "classes": "num_classes n_classes num_labels",
@@ -77,9 +85,11 @@ _CONSTRUCTOR = {
     "batch": "max_batch_size batch_size",
     "d_context": "d_encoder cross_attention_dim context_size dim_kv kv_input_dim y_dim memory_dim kv_in_dim "
     "cross_attention_hidden_size d_cond cond_dim dim_cond",
+    "landmarks": "num_landmarks n_landmarks landmarks",
     "buckets": "relative_attention_num_buckets num_buckets",
     "distance": "relative_attention_max_distance max_distance",
     "kernel": "kernel_size",
+    "stride": "stride sr_ratio sequence_reduction_ratio spatial_reduction_ratio",
     "off": "verbose debug use_cache return_attention output_attentions use_rope flash use_flash use_flash_attn "
     "flash_attention checkpoint training train is_training is_train",
     "edges": "adj adjacency adj_mat adj_matrix adjacency_matrix",
@@ -103,6 +113,11 @@ _CONTEXT = re.compile(
     r"|inputs?|seqs?|sequences?|tokens?|data|vectors?|representations?)"
 )
 """What another module made, as in enc_src or encoder_features."""
+_STATE = re.compile(
+    r"(?:(?:dec(?:oder)?|prev(?:ious)?|last|current|query)_)+(?:h|s|hidden|(?:hidden_|cell_)?states?|hiddens|outs?"
+    r"|outputs?|inputs?|vectors?)|s_(?:prev|t_?(?:minus_?1|m1|1)?)|[hx]_t|x_new"
+)
+"""What a decoder asks with, as decoder_hidden or prev_state."""
 _LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")
 """How many tokens each sample of some sequence has, as in mem_lengths; a number of tokens is none of these."""
 _CONDITION = re.compile(
@@ -116,12 +131,19 @@ _PADDING = re.compile(
 """Which tokens of some sequence are padding, as in src_pad."""
 _WIDTH = re.compile(r"(?:\w+_)?(?:hidden|embed|embedding|lstm|gru|rnn)_(?:layer_|state_)?(?:size|dim|width|units)")
 """Of the vectors between layers, as in hidden_layer_size or lstm_units."""
+_ADDED = re.compile(
+    r"object_queries|(?:query|queries|keys?|object|spatial|encoder|decoder|src|source|tgt|target|memory|mem)_"
+    r"(?:sine|pos|point|level)(?!\w*(?:_ids|bias|mask))\w*"
+)
+"""Vectors of positions that are added to the tokens of some sequence, as query_pos or key_position_embeddings."""
+_ROPE = re.compile(r"(?:rope|rotary)_(?:pos|emb|freq)\w*")
 _COS = re.compile(r"(?!.*sin)(?:\w+_)?cos(?:_\w+)?")
 _SIN = re.compile(r"(?!.*cos)(?:\w+_)?sin(?:_\w+)?")
 """One of several tables of rotary positions, as in cos_local."""
 _SIDE = re.compile(r"(?P<before>(?:\w+_)?)(?P<side>height|width|h|w)", re.I)
 _PREFIX = re.compile(
-    r"^(?:(?:encoder|decoder|enc|dec|attn|attention|text|speech|audio|vision|model|default|self|block|transformer)_)+"
+    r"^(?:(?:encoder|decoder|enc|dec|attn|attention|text|speech|audio|vision|model|default|self|block|transformer"
+    r"|cross|swa|memory_attention)_)+"
 )
 
 
@@ -137,10 +159,12 @@ def call_meaning(name: str) -> str | None:
         "mask": _MASK,
         "padding": _PADDING,
         "context": _CONTEXT,
+        "x": _STATE,
         "lengths": _LENGTHS,
         "cos": _COS,
         "sin": _SIN,
     }
+    patterns |= {"rope": _ROPE, "added": _ADDED}
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ BASE = 10_000.0
 ROTATED = ("rotary_ndims", "rotary_dim", "rope_n_elem", "rot_dim", "qk_rope_head_dim", "rope_head_dim", "rope_dim")
 """Attributes that say how many channels of a head are turned."""
 _INTERLEAVED = re.compile(r"::\s*2|view_as_complex|reshape\([^)]*,\s*-1,\s*2\)|repeat_interleave|unflatten\([^)]*2\)")
+_OF_KEYS = re.compile("_k(?:ey|eys|v)?$")
 _COMPLEX = re.compile(r"view_as_complex|complex|polar|view_as_real|cis")
 
 Candidate = Callable[[Draft], Any]
@@ -72,7 +74,11 @@ def _rotated(target: Any) -> Iterator[tuple[str, int]]:
 
 
 def rope_candidates(role: str, name: str, source: str) -> Iterator[tuple[str, Candidate]]:
-    """Of cos, of sin, or of both in one argument."""
+    """Of cos, of sin, or of both in one argument; for the keys, where its name says so."""
+    if _OF_KEYS.search(name.lower()):
+        for form, make in rope_candidates(role, _OF_KEYS.sub("", name.lower()), source):
+            yield form, lambda draft, make=make: make(replace(draft, tokens=draft.keys))  # type: ignore[misc]
+        return
     if role != "rope":
         yield role, lambda draft: _table(draft, role)
         return
@@ -99,7 +105,14 @@ def position_candidates() -> Iterator[tuple[str, Candidate]]:
     yield "row", lambda draft: torch.arange(draft.tokens)[None]
     yield "vector", lambda draft: torch.arange(draft.tokens)
     yield "of each sample", lambda draft: torch.arange(draft.tokens).expand(draft.sizes.batch, -1).clone()
+    yield "rows and columns", lambda draft: _places(draft).expand(draft.sizes.batch, -1, -1).clone()
     yield "none", lambda draft: None
+
+
+def _places(draft: Draft) -> Tensor:
+    """(tokens, 2): the row and the column of each token in a picture."""
+    places, columns = torch.arange(draft.tokens), draft.grid[1]
+    return torch.stack([places // columns, places % columns], -1)
 
 
 def _table(draft: Draft, kind: str) -> Tensor:
@@ -112,8 +125,10 @@ def _table(draft: Draft, kind: str) -> Tensor:
     else:
         angles = rotary_angles(draft.tokens, max(2, width), draft.first)
         said = "neighbours" if _INTERLEAVED.search(draft.source) is not None else "halves"
-        twice = (draft.pairs or said) == "neighbours"
-        angles = angles.repeat_interleave(2, -1) if twice else torch.cat((angles, angles), -1)
+        pairs = draft.pairs or said
+        if pairs == "halves of two parts" and width % 4 == 0:  # of rows and of columns, as if both were the position
+            angles = rotary_angles(draft.tokens, width // 2, draft.first).repeat(1, 2)
+        angles = angles.repeat_interleave(2, -1) if pairs == "neighbours" else torch.cat((angles, angles), -1)
     return _shaped(draft, {"cos": angles.cos(), "sin": angles.sin()}.get(kind, angles), shape)
 
 

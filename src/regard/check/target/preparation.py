@@ -17,6 +17,7 @@ __all__ = [
     "are_written",
     "copied",
     "embeds",
+    "is_norm",
     "kept_tensors",
     "modules_in",
     "numbers_of",
@@ -138,6 +139,11 @@ def copied(target: Any) -> Any:
     return copy.deepcopy(target, known)
 
 
+def is_norm(module: nn.Module) -> bool:
+    """Whether it has nothing but vectors to learn, as norms have."""
+    return {each.ndim for each in module.parameters()} == {1} and not any(True for _ in module.children())
+
+
 def kept_tensors(module: nn.Module) -> list[tuple[Tensor, Tensor]]:
     """The float tensors that a module keeps and does not learn, caches of keys and values among them; and copies."""
     found = [each for _, each in module.named_buffers()]
@@ -157,6 +163,8 @@ def _remember(value: Any, known: dict[int, Any]) -> None:
         known[id(value)] = value.detach().clone()
     elif type(value).__name__.endswith(("Config", "Args")):
         known[id(value)] = value
+    elif type(value) is list and set(map(type, value)) <= {int, float, bool, str}:
+        known[id(value)] = value.copy()  # it may be long, as the distances of all tokens
     elif isinstance(value, list | tuple | dict):
         for each in value.values() if isinstance(value, dict) else value:
             _remember(each, known)

@@ -100,6 +100,24 @@ class Trace:
                 found.update(each.storage for each in (*operation.outputs, *operation.written))
         return found
 
+    def only_chooses(self, storages: Iterable[int], *, after: int = -1) -> bool:
+        """Whether what is made of some memory is of use for its places alone, those of its largest numbers.
+
+        An indexer (DeepSeek-V3.2, arXiv:2512.02556) scores keys with a product of weights and ReLU scores, and the
+        places of the largest say which keys the attention beside it may see.
+
+        Args:
+            storages: the memory.
+            after: the index of an operation that wrote it.
+        """
+        made, chooses = set(storages), False
+        for operation in self.operations[after + 1 :]:
+            if any(one.storage in made for one in operation.inputs):
+                chooses = chooses or operation.name in CHOICES
+                results = () if operation.name in CHOICES else (*operation.outputs, *operation.written)
+                made.update(one.storage for one in results if one.data.is_floating_point())
+        return chooses and not any(one.storage in made for one in self.outputs)
+
     def same_operations(self, other: Trace) -> bool:
         """Whether another run took the same steps."""
         return len(self) == len(other) and all(

@@ -197,6 +197,13 @@ SCORES = (
         "bias = table[index].permute(2, 0, 1)  # (queries, keys, heads) to (heads, queries, keys)",
     ),
     Property(
+        "entry-of-each-offset",
+        "biased",
+        "each offset of two tokens reads an entry of the table of its own, and half of it is read by some",
+        "Different offsets share a bias, and entries of the table learn nothing.",
+        "index = (rows + H - 1) * (2 * W - 1) + columns + W - 1  # rows, columns: between the two tokens",
+    ),
+    Property(
         "bias-after-scale",
         "biased",
         "a bias is added to scaled scores",

@@ -17,7 +17,7 @@ from regard.check.properties.modules.unused_parameters import unused_parameter_f
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed, error_line
-from regard.check.target.preparation import are_written, copied, kept_tensors
+from regard.check.target.preparation import are_written, copied, is_norm, kept_tensors
 from regard.check.target.signature import STREAMS, readings
 
 __all__ = ["parameter_findings"]
@@ -46,6 +46,10 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     yield from found
     if any(each.kind == "violation" for each in found):
         return
+    unlearned = dict(live.named_parameters())
+    for name in [each for each, gradient in gradients.items() if gradient is None]:
+        if _only_chooses(unlearned[name], instances):
+            del gradients[name]
     yield from unused_parameter_findings(invocation, gradients)
 
 
@@ -102,6 +106,8 @@ def _judged(
         gradient = gradients[name]
         if gradient is not None and _moves(gradient):
             yield from _rows(invocation, live, name, parameter, gradient, before)
+        elif _only_chooses(parameter, instances):
+            continue  # tokens, or experts: it learns by a loss of its own
         elif has_cache and _has_effect(invocation, live, parameter, before):
             yield Finding("note", "no-gradient-in-cache", "output", NO_GRADIENT_IN_CACHE)
         elif _has_effect(invocation, live, parameter, before):
@@ -116,18 +122,28 @@ def _judged(
     if has_cache:
         return
     for name, parameter in learned.items():
-        if parameter.ndim < 2 and gradients[name] is None and _has_effect(invocation, live, parameter, before):
+        is_free = parameter.ndim < 2 and gradients[name] is None and not _only_chooses(parameter, instances)
+        if is_free and _has_effect(invocation, live, parameter, before):
             message = f"{name} changes the output and gets no gradient: what is computed is not computed with itself"
             yield Finding("violation", "gradient", "output", message)
 
 
+def _only_chooses(parameter: Tensor, instances: Sequence[AttentionInstance]) -> bool:
+    """Whether a run computes with a parameter, and uses of the result where its largest numbers stand alone."""
+    trace = instances[0].run.trace
+    stored = (parameter, parameter.transpose(0, -1))
+    learned = {
+        record.storage
+        for operation in trace
+        for record in operation.inputs
+        if record.learned and any(record.shape == each.shape and torch.equal(record.data, each) for each in stored)
+    }
+    return trace.only_chooses(learned)
+
+
 def _norms(live: nn.Module) -> dict[str, nn.Module]:
     """The modules that have nothing but vectors to learn, as norms have."""
-    return {
-        name: module
-        for name, module in live.named_modules()
-        if name and {each.ndim for each in module.parameters()} == {1} and not any(True for _ in module.children())
-    }
+    return {name: module for name, module in live.named_modules() if name and is_norm(module)}
 
 
 def _counted(modules: dict[str, nn.Module]) -> Counter[str]:
@@ -228,7 +244,7 @@ def _belongs(name: str, invocation: Invocation, instances: Sequence[AttentionIns
         return False
     module = instances[0].module
     beside = not module or name.startswith(f"{module}.")
-    optional = [each for each in readings(invocation.target)[0] if each.role in STREAMS]
+    optional = [each for each in readings(invocation.target)[0] if each.role in (*STREAMS, "added")]
     forward = inspect.signature(invocation.target.forward).parameters
     left_out = any(each.name in forward and each.name not in invocation.arguments for each in optional)
     return beside and not left_out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 
 import torch
@@ -20,6 +21,13 @@ from regard.check.target import Invocation
 __all__ = ["relative_logit_findings"]
 
 SAME = 1e-8
+_RELATIVE = re.compile(
+    r"(?<!non-)(?<!no )(?:relative|(?<![a-z])rel)(?=[_ -]?(?:pos|shift|enc|dist|emb|attn|bias|k\b|v\b))"
+    r"|Transformer-?XL",
+    re.I,
+)
+_ABSOLUTE = re.compile(r"absolute|(?<![a-z])abs(?=[_ -]?(?:pos|emb|enc))", re.I)
+"""What the code says of its positions; both, where it has both."""
 
 
 def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -58,6 +66,13 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
         distances = {2 * int(each) + 1 for each in places[1].amax(0)}
         if (queries or keys) and not any(_is_cut_from_distances(run, each, distances) for each in learned):
             of_what, others = ("keys", "queries") if keys else ("queries", "keys")
+            if _RELATIVE.search(evidence.code) and not _ABSOLUTE.search(evidence.code):
+                message = (
+                    f"{others} times a learned vector of the place of {of_what} alone are added to the scores, where "
+                    "the code speaks of relative positions: at one distance it is another vector for each of them"
+                )
+                yield Finding("violation", "positions-relative", "positions", message, line)
+                return
             message = f"{others} times a learned vector of the place of {of_what} are added to the scores"
             yield Finding("design", "absolute-logits", "positions", message, line)
             return

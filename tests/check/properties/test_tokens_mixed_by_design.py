@@ -1,0 +1,69 @@
+"""Keys and values that are made of several tokens on purpose, and what is wrong with others."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from property_cases import drawn, of_x
+from regard.check.properties.analysis import analyze
+from regard.check.target import Invocation
+
+
+def names(call: Invocation) -> list[tuple[str, str]]:
+    analysis = analyze(call, masks=True)
+    assert not analysis.missing
+    return [(each.kind, each.property) for each in analysis.findings if each.kind in ("violation", "design")]
+
+
+def delta_rule(x: Tensor, *, by_rows: bool = False, upper: bool = False) -> Tensor:
+    """DeltaNet in one chunk, its keys of neighbours: values less what their keys read of earlier ones."""
+    q, k, v = (x @ drawn(8, 24, seed=0)).chunk(3, -1)
+    q, k = (F.conv1d(F.pad(each, (0, 0, 1, 0)).mT, drawn(8, 8, 2, seed=1) / 8).mT for each in (q, k))
+    among = (k @ k.mT / 8).triu(1) if upper else (k @ k.mT / 8).tril(-1)
+    system = among + torch.eye(x.shape[1], dtype=x.dtype)
+    if by_rows:
+        inverse = -among
+        for row in range(1, x.shape[1]):
+            mine, before = inverse[:, row, :row].clone(), inverse[:, :row, :row].clone()
+            inverse[:, row, :row] = mine + (mine[..., None] * before).sum(-2)
+        values = (inverse + torch.eye(x.shape[1], dtype=x.dtype)) @ v
+    else:
+        values = torch.linalg.solve_triangular(system, v, upper=upper, unitriangular=True)
+    return (q @ k.mT / 8**0.5).tril() @ values
+
+
+@pytest.mark.parametrize(("by_rows", "tokens"), [(False, 4), (True, 20)])
+def test_the_delta_rule_is_a_design(by_rows: bool, tokens: int) -> None:
+    assert names(of_x(partial(delta_rule, by_rows=by_rows), tokens=tokens)) == [("design", "delta-rule")]
+
+
+def test_a_delta_rule_that_reads_later_values_is_wrong() -> None:
+    assert "violation" in {kind for kind, _ in names(of_x(partial(delta_rule, upper=True)))}
+
+
+def delayed_values(x: Tensor, *, whole: bool = False, later: bool = False, one_projection: bool = False) -> Tensor:
+    """Queries and keys of neighbours; half of each value is of the token before (ZAYA)."""
+    q, k = (x @ drawn(8, 16, seed=0)).chunk(2, -1)
+    q, k = (F.conv1d(F.pad(each, (0, 0, 1, 0)).mT, drawn(8, 8, 2, seed=1) / 8).mT for each in (q, k))
+    own, delayed = (x @ drawn(8, 4, seed=seed) for seed in (2, 3))
+    if one_projection:
+        own, delayed = (x @ drawn(8, 8, seed=2)).chunk(2, -1)
+    own, delayed = (
+        F.pad(each, (0, 0, 1, -1)) if is_late else each for each, is_late in ((own, whole), (delayed, True))
+    )
+    delayed = F.pad(delayed, (0, 0, -2, 2)) if later else delayed
+    return (q @ k.mT / 8**0.5).softmax(-1) @ torch.cat([own, delayed], -1)
+
+
+def test_half_of_each_value_may_be_of_the_token_before() -> None:
+    assert ("design", "delayed-values") in names(of_x(delayed_values))
+
+
+@pytest.mark.parametrize("wrong", ["whole", "later", "one_projection"])
+def test_values_that_are_all_of_another_token_are_wrong(wrong: str) -> None:
+    assert ("violation", "value-of-the-key") in names(of_x(partial(delayed_values, **{wrong: True})))
