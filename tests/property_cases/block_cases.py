@@ -85,6 +85,16 @@ class BlockWithoutAnActivation(Block):
         return 0.5 * hidden
 
 
+class BlockWithoutAnActivationInPlace(Block):
+    def bent(self, hidden: Tensor) -> Tensor:
+        return hidden.mul_(0.5).add_(1.0)
+
+
+class BlockBentInPlace(Block):
+    def bent(self, hidden: Tensor) -> Tensor:
+        return hidden.relu_()
+
+
 class MadeAndThrownAway(Block):
     """What is made with a vector is not used."""
 
@@ -144,5 +154,6 @@ CASES = [
     Case("feed-forward-bends", BlockWithoutAnActivation, Block, of_module),
     Case("norm-of-one-token", BlockOverTheTokens, Block, of_module, has_line=False),
     Case("layers-apart", StackOfOne, Stack, of_module, has_line=False, attentions=2),
+    Case("feed-forward-bends", BlockWithoutAnActivationInPlace, BlockBentInPlace, of_module),
     Case("parameters-used", MadeAndThrownAway, MadeAndKept, of_module, has_line=False),
 ]

@@ -44,6 +44,41 @@ class MadeAtEachCall(nn.Module):
         return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
 
 
+class KeepsItsAngles(nn.Module):
+    """Rotary positions from an offset; tables are kept for the calls to come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.kept = nn.Linear(WIDTH, 3 * WIDTH), dict[object, Tensor]()
+
+    def known_by(self, length: int, offset: int) -> object:
+        return length, offset
+
+    def rotated(self, x: Tensor, offset: int) -> Tensor:
+        key = self.known_by(x.shape[-2], offset)
+        if key not in self.kept:
+            places = torch.arange(x.shape[-2]).to(x) + offset
+            self.kept[key] = places[:, None] * torch.tensor([1.0, 0.1]).to(x).repeat(2)
+        left, right = x.chunk(2, -1)
+        angles = self.kept[key][: x.shape[-2]]
+        return x * angles.cos() + torch.cat((-right, left), -1) * angles.sin()
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        scores = self.rotated(q, offset) @ self.rotated(k, offset).mT / q.shape[-1] ** 0.5  # here
+        return joined(scores.softmax(-1) @ v)
+
+
+class KeepsThemByTheLength(KeepsItsAngles):
+    def known_by(self, length: int, offset: int) -> object:
+        return length
+
+
+class KeepsThoseOfTheFirstCall(KeepsItsAngles):
+    def known_by(self, length: int, offset: int) -> object:
+        return offset
+
+
 class LearnedTemperature(nn.Module):
     """Queries and keys of length one, times a learned number."""
 
@@ -66,6 +101,8 @@ class TemperatureAsANumber(LearnedTemperature):
 
 
 CASES = [
+    Case("calls-apart", KeepsThemByTheLength, KeepsItsAngles, of_module),
+    Case("calls-apart", KeepsThoseOfTheFirstCall, KeepsItsAngles, of_module, has_line=False),
     Case("gradient", TemperatureAsANumber, LearnedTemperature, of_module, has_line=False),
     Case("stays-in-eval", SetsItsMode, ReadsItsMode, of_module, has_line=False),
     Case("parameters-kept", MadeAtEachCall, MadeAtTheFirstCall, of_module),

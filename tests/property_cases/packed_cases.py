@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from property_cases import Case, drawn
+from property_cases import Case, drawn, of_x
 from regard.check.target import Invocation, Stream
 
 
@@ -71,7 +71,26 @@ def with_texts_in_a_row(function: Any) -> Invocation:
     return Invocation(function, given, [*given], streams, documents=["docs"])
 
 
+def as_told(x: Tensor, w_qkv: Tensor) -> Tensor:
+    """w_qkv: the weights of queries, keys and values."""
+    q, k, v = (x @ w_qkv).chunk(3, -1)
+    return (q @ k.mT / 8**0.5).softmax(-1) @ v  # here
+
+
+def values_first(x: Tensor, w_qkv: Tensor) -> Tensor:
+    """w_qkv: the weights of queries, keys and values."""
+    v, q, k = (x @ w_qkv).chunk(3, -1)
+    return (q @ k.mT / 8**0.5).softmax(-1) @ v  # here
+
+
+def with_a_matrix(function: Any) -> Invocation:
+    call = of_x(function)
+    call.arguments["w_qkv"] = drawn(8, 24, seed=3)
+    return call
+
+
 CASES = [
+    Case("packed-as-documented", values_first, as_told, with_a_matrix),
     Case("sequences-apart", begins_with_the_second_token, begins_with_the_first_token, packed_call),
     Case("sequences-apart", sees_both_sequences, each_by_itself, packed_call),
     Case("mask-argument", one_text_in_all, texts_in_pieces, with_texts_in_a_row),

@@ -82,6 +82,48 @@ def rotated_by_the_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+def both_parts_rotated_by_the_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Each half is written as a sum of both: neither number stands first in its own."""
+    angles = torch.arange(q.shape[1]).double()[:, None, None] * ANGLES[1, :2]
+
+    def turned(x: Tensor) -> Tensor:
+        a, b = x.chunk(2, -1)
+        return torch.cat((a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()), -1)
+
+    scores = turned(q) @ turned(k).mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def with_frequencies(q: Tensor, k: Tensor, v: Tensor, exponents: Tensor, base: float = 10000.0) -> Tensor:
+    angles = torch.arange(q.shape[-2]).double()[:, None] * (base**-exponents).repeat(2)  # here
+    return (rotated(q, angles) @ rotated(k, angles).mT / 2).softmax(-1) @ v
+
+
+def keys_of_halves_of_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = rotated(q) @ rotated(torch.cat((k[..., :2], q[..., 2:]), -1)).mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def exponents_half_as_fast(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return with_frequencies(q, k, v, torch.arange(2).double() / 4)
+
+
+def exponents_twice_as_fast(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return with_frequencies(q, k, v, 2 * torch.arange(0, 4, 2).double() / 4)
+
+
+def frequencies_that_grow(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return with_frequencies(q, k, v, -torch.arange(0, 4, 2).double() / 4)
+
+
+def frequencies_of_the_paper(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return with_frequencies(q, k, v, torch.arange(0, 4, 2).double() / 4)
+
+
+def frequencies_of_another_base(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return with_frequencies(q, k, v, torch.arange(0, 4, 2).double() / 4, base=100.0)
+
+
 def rotary(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = rotated(q) @ rotated(k).mT / 2
     return scores.softmax(-1) @ v
@@ -166,6 +208,14 @@ def keys_that_know_their_place(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return ((q @ k.mT + torch.einsum("bhid,jd->bhij", q, of_places)) / 2).softmax(-1) @ v
 
 
+def relative_shift_of_nothing(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Viewed again as it was, so that only the padding is cut off; the vectors are as many as keys."""
+    logits = torch.einsum("bhid,jd->bhij", q, drawn(1, 4, seed=9) + drawn(3, 1, seed=8))  # here
+    relative_shift = torch.nn.functional.pad(logits, (1, 0)).view(*q.shape[:2], 3, 4)[..., 1:]
+    later = torch.ones(3, 3).triu(1) == 1
+    return ((q @ k.mT + relative_shift) / 2).masked_fill(later, -torch.inf).softmax(-1) @ v
+
+
 def _shifted(q: Tensor, k: Tensor, v: Tensor, lost: int, padding: tuple[int, int] = (1, 0)) -> Tensor:
     """The shift of Transformer-XL, without one row of the matrix that is one wider."""
     logits = torch.nn.functional.pad(q @ LEARNED[:3].T, padding)  # here
@@ -190,6 +240,7 @@ def shift_with_the_padding_behind(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 CASES = [
     Case("vector-of-each-distance", shift_with_the_padding_behind, shift_without_the_first_row),
     Case("logits-of-the-query", shift_without_the_last_row, shift_without_the_first_row),
+    Case("positions-relative", relative_shift_of_nothing, shift_without_the_first_row),
     Case("positions-relative", parts_of_keys_exchanged, parts_in_order),
     Case("values-without-positions", values_rotated, rotary),
     Case("positions-relative", queries_rotated, rotary),
@@ -206,5 +257,10 @@ CASES = [
     Case("positions-relative", queries_of_a_part_rotated, a_part_rotated, has_line=False),
     Case("positions-without-effect", turned_by_no_angle, rotary, has_line=False),
     Case("positions-relative", queries_further_on, both_further_on, of_x_alone),
+    Case("keys-from-their-input", keys_of_halves_of_queries, rotary),
+    Case("rotary-frequencies", exponents_half_as_fast, frequencies_of_the_paper),
+    Case("rotary-frequencies", exponents_twice_as_fast, frequencies_of_another_base),
+    Case("rotary-frequencies", frequencies_that_grow, frequencies_of_the_paper),
     Case("positions-by-token", rotated_by_the_head, rotary),
+    Case("positions-by-token", both_parts_rotated_by_the_head, rotary),
 ]

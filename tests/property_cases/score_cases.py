@@ -116,6 +116,14 @@ def slopes_of_a_geometric_sequence(x: Tensor) -> Tensor:
     return with_slopes(x, [2 ** (-8 * head / 4) for head in (1, 2, 3, 4)])
 
 
+def alibi_from_the_power_zero(x: Tensor) -> Tensor:
+    return with_slopes(x, [2 ** (-8 * head / 4) for head in (0, 1, 2, 3)])
+
+
+def two_heads_of_one_slope(x: Tensor) -> Tensor:
+    return with_slopes(x, [2**-2, 2**-4, 2**-2, 2**-8])
+
+
 def by_the_distance_of_later_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     bias = torch.where(LATER, -DISTANCE * SLOPES, SLOPES)
     scores = q @ k.mT / 2 + bias  # here
@@ -269,5 +277,7 @@ CASES = [
     Case("alibi-sign", far_keys_favored, near_keys_favored),
     Case("alibi-sign", last_keys_favored, near_keys_favored_on_both_sides, partial(of_x, tokens=5)),
     Case("alibi-slopes", one_slope_for_all_heads, near_keys_favored),
+    Case("alibi-slopes", alibi_from_the_power_zero, slopes_of_a_geometric_sequence, of_x),
+    Case("alibi-slopes", two_heads_of_one_slope, slopes_of_a_geometric_sequence, of_x),
     Case("alibi-slopes", slopes_from_the_heads_inverse, slopes_of_a_geometric_sequence, of_x),
 ]

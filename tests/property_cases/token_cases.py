@@ -155,6 +155,18 @@ def grouped_in_one_way(x: Tensor) -> Tensor:
     return joined(weights @ v.repeat_interleave(2, 1))
 
 
+def grouped_as_documented(x: Tensor) -> Tensor:
+    """Query heads [g * r, (g + 1) * r) share one key head."""
+    return grouped_in_one_way(x)
+
+
+def grouped_as_tiles(x: Tensor) -> Tensor:
+    """Query heads [g * r, (g + 1) * r) share one key head."""
+    q, k, v = in_groups(x)
+    weights = (q @ k.repeat(1, 2, 1, 1).mT / 2**0.5).softmax(-1)  # here
+    return joined(weights @ v.repeat(1, 2, 1, 1))
+
+
 def first_head_each_time(x: Tensor) -> Tensor:
     q, k, v = (split(x @ each, 4)[:, [0, 0, 0, 0]] for each in (W_Q, W_K, W_V))
     weights = (q @ k.mT / 2**0.5).softmax(-1)  # here
@@ -243,6 +255,20 @@ def places_of_queries_and_keys(x: Tensor) -> Tensor:
     return placed(x, keys_too=True)
 
 
+def with_sinusoids(x: Tensor, exponents: Tensor) -> Tensor:
+    angles = torch.arange(x.shape[1]).double()[:, None] * 10000.0**exponents
+    x = x + torch.stack((angles.sin(), angles.cos()), -1).flatten(1)  # here
+    return joined((split(x @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1) @ split(x @ W_V))
+
+
+def frequencies_that_grow(x: Tensor) -> Tensor:
+    return with_sinusoids(x, torch.arange(0, WIDTH, 2).double() / WIDTH)
+
+
+def frequencies_that_fall(x: Tensor) -> Tensor:
+    return with_sinusoids(x, -torch.arange(0, WIDTH, 2).double() / WIDTH)
+
+
 def projected(x: Tensor) -> Tensor:
     weights = (split(x @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1)
     return joined(weights @ split(x @ W_V))
@@ -252,6 +278,7 @@ CASES = [
     Case("value-heads-paired", values_summed_over_heads, attention),
     Case("positions-without-effect", places_of_queries_alone, places_of_queries_and_keys, of_x),
     Case("value-heads-paired", projected_and_summed_over_heads, projected, of_x),
+    Case("sinusoid-frequencies", frequencies_that_grow, frequencies_that_fall, of_x),
     Case("query-of-one-token", queries_less_their_mean_over_tokens, queries_less_their_mean),
     Case("key-of-one-token", keys_of_two_tokens, keys_of_two_channels),
     Case("value-of-one-token", values_of_all_tokens_before, values_of_all_channels_before),
@@ -273,6 +300,7 @@ CASES = [
     Case("heads-apart", queries_of_two_heads, attention),
     Case("heads-paired", keys_of_the_other_group, keys_and_values_of_their_group, of_groups),
     Case("value-heads-paired", values_of_the_other_group, keys_and_values_of_their_group, of_groups),
+    Case("heads-paired", grouped_as_tiles, grouped_as_documented, of_x),
     Case("value-heads-paired", grouped_in_two_ways, grouped_in_one_way, of_x),
     Case("heads-differ", first_head_each_time, each_head_once, of_x),
     Case("value-of-the-key", values_one_behind, keys_and_values_one_behind),

@@ -30,9 +30,9 @@ from regard.check.search.construction import UnknownArgument
 from regard.check.search.subject import subject_of
 from regard.check.target import AlwaysFails, Invocation, NotCallable, invocations
 from regard.check.target.handover import EXAMPLE
-from regard.check.target.invocation import from_factory
 from regard.check.target.names import constructor_meaning
 from regard.check.target.parse import InputFactory, parse_inputs
+from regard.check.target.targets import from_factory
 from regard.check.time_limit import is_over, seconds_left
 from regard.errors import InputError
 

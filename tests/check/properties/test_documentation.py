@@ -10,6 +10,7 @@ from regard.check.properties.documentation import (
     is_inclusive,
     is_of_each_side,
     is_two_sided,
+    keeps_positions_from_values,
     mask_meaning,
     promises_causality,
     rotates_queries_and_keys,
@@ -168,3 +169,18 @@ def test_whether_a_window_has_a_token_besides_those_before_it(text: str, said: b
 )
 def test_whether_a_window_reaches_as_far_to_each_side_as_it_is_told(text: str, said: bool) -> None:
     assert is_of_each_side(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("`pos` is added to keys and queries of every attention, never to the values.", True),
+        ("Positions are added to queries and keys only.", True),
+        ("The position embedding is added only to q and k", True),
+        ("Positions are added to queries, keys and values.", False),
+        ("pos: added to x.", False),
+        ("The mask is applied to the scores, not to the values.", False),
+    ],
+)
+def test_whether_positions_are_kept_from_values(text: str, said: bool) -> None:
+    assert keeps_positions_from_values(text) == said

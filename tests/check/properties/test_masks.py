@@ -317,3 +317,19 @@ def of_steep_scores(blocked: float) -> Analysis:
 def test_a_key_whose_weight_is_0_by_its_score_is_not_hidden_by_a_mask() -> None:
     assert {each.kind for each in masks_of(of_steep_scores(-torch.inf))} == {"absent", "holds"}
     assert "violation" in {each.kind for each in masks_of(of_steep_scores(-20.0))}
+
+
+def with_a_mask_of_times(x: Tensor, mask: Tensor, time_mask: Tensor) -> Tensor:
+    """Of padding that asks all scores are the same, whatever else is hidden."""
+    scores = (x @ x.mT / x.shape[-1] ** 0.5).masked_fill(~mask, -1e9)
+    return torch.where(time_mask[..., None], -1e9, scores).softmax(-1) @ x
+
+
+def test_a_query_all_of_whose_keys_another_mask_hides_tells_nothing() -> None:
+    call = of_x(with_a_mask_of_times)
+    padding = torch.arange(4) < torch.tensor([[0], [2]])
+    call.arguments |= {"mask": torch.ones(4, 4, dtype=torch.bool).tril(), "time_mask": padding}
+    call.masks = ["mask", "time_mask"]
+    found = [each for each in masks_of(analyze(call, masks=True)) if "time_mask" not in each.message]
+    assert ("holds", "mask-form") in {(each.kind, each.property) for each in found}
+    assert not [each for each in found if each.kind == "violation"]

@@ -96,3 +96,23 @@ def test_what_a_shift_multiplies_by_zero_is_not_added_to_a_score() -> None:
 def test_without_a_mask_a_shift_adds_what_is_of_the_next_query() -> None:
     analysis = with_logits(lambda q: shifted(q, PLACES[:3], hides=False))
     assert [each.property for each in analysis.violations] == ["logits-of-the-query"]
+
+
+PAIRS = drawn(2, 1, 3, 3, 4, seed=8)
+
+
+def given_vectors(q: Tensor, k: Tensor, v: Tensor, *, pairs: Any) -> Tensor:
+    (vectors,) = pairs
+    return ((q @ k.mT + (vectors @ q[..., None]).squeeze(-1)) / 2).softmax(-1) @ v
+
+
+def test_vectors_of_each_pair_may_be_handed_over() -> None:
+    call = of_q_k_v(given_vectors)
+    call.arguments["pairs"] = (PAIRS,)
+    analysis = analyze(call)
+    assert [each.property for each in analysis.findings if each.kind in ("violation", "design")] == ["given-logits"]
+
+
+def test_vectors_of_each_pair_are_no_positions_where_they_are_none_of_the_call_s() -> None:
+    analysis = with_logits(lambda q: (PAIRS @ q[..., None]).squeeze(-1))
+    assert [each.property for each in analysis.violations] == ["positions-relative"]

@@ -261,3 +261,27 @@ def test_a_mask_that_a_constructor_s_argument_switches_off_is_not_dropped(
     made: type, args: dict, is_wrong: bool
 ) -> None:
     assert (check(made, args=args).verdict == "wrong") == is_wrong
+
+
+class NormedWeights(nn.Module):
+    """ResT: what the softmax returns goes through a norm of each head."""
+
+    axis = -1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.norm = nn.InstanceNorm2d(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each(x)) for each in (self.q, self.k, self.v))
+        return joined(self.norm((q @ k.mT / 2).softmax(self.axis)) @ v)
+
+
+class NormedOverQueries(NormedWeights):
+    axis = -2
+
+
+def test_weights_may_go_through_a_norm() -> None:
+    assert names(of_module(NormedWeights)) == {("design", "weights-normed")}
+    assert ("violation", "softmax-over-keys") in names(of_module(NormedOverQueries))

@@ -62,6 +62,95 @@ def test_a_scale_of_each_query_is_no_position() -> None:
     assert "positions-without-effect" not in {each.property for each in found}
 
 
+class Rotary(nn.Module):
+    """Neighbours, or halves, of a part of each head are rotated; the table is made once."""
+
+    def __init__(
+        self, frequencies: Callable[[int], Tensor], *, neighbours: bool = False, rotated: int = 8, float32: bool = False
+    ) -> None:
+        super().__init__()
+        angles = torch.arange(16)[:, None] * frequencies(rotated).to(torch.float32 if float32 else torch.float64)
+        self.neighbours, self.rotated = neighbours, rotated
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+
+    def turned(self, x: Tensor) -> Tensor:
+        x, rest = x[..., : self.rotated], x[..., self.rotated :]
+        cos, sin = (each[: x.shape[-2]] for each in (self.cos, self.sin))
+        a, b = (x[..., ::2], x[..., 1::2]) if self.neighbours else x.chunk(2, -1)
+        turned = (a * cos - b * sin, b * cos + a * sin)
+        x = torch.stack(turned, -1).flatten(-2) if self.neighbours else torch.cat(turned, -1)
+        return torch.cat((x, rest), -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = split(x)
+        return joined((self.turned(heads) @ self.turned(heads).mT / heads.shape[-1] ** 0.5).softmax(-1) @ heads)
+
+
+def paper(width: int) -> Tensor:
+    return 10000 ** (-torch.arange(0, width, 2).double() / width)
+
+
+def ntk(width: int) -> Tensor:
+    return (10000 * 4 ** (width / (width - 2))) ** (-torch.arange(0, width, 2).double() / width)
+
+
+def interpolated(width: int) -> Tensor:
+    return paper(width) / 4
+
+
+def llama(width: int) -> Tensor:
+    """Slow ones are slower still."""
+    return torch.where(paper(width) < 0.05, paper(width) / 8, paper(width))
+
+
+def of_half_of_the_channels(width: int) -> Tensor:
+    return paper(2 * width)[: width // 2]
+
+
+def slower(width: int) -> Tensor:
+    return 10000 ** (-torch.arange(width // 2).double() / width)
+
+
+@pytest.mark.parametrize(
+    ("frequencies", "rotated"),
+    [(paper, 8), (paper, 4), (ntk, 8), (interpolated, 8), (llama, 8), (of_half_of_the_channels, 4)],
+)
+@pytest.mark.parametrize("neighbours", [True, False], ids=["neighbours", "halves"])
+def test_scaled_and_partial_frequencies_are_right(
+    frequencies: Callable[[int], Tensor], rotated: int, neighbours: bool
+) -> None:
+    call = of_x(Rotary(frequencies, neighbours=neighbours, rotated=rotated))
+    call.arguments["x"] = drawn(2, 4, 16, seed=0)
+    analysis = analyze(call)
+    assert analysis.violations == []
+    assert "rotary" in {each.property for each in analysis.designs}
+
+
+@pytest.mark.parametrize("neighbours", [True, False], ids=["neighbours", "halves"])
+@pytest.mark.parametrize("float32", [True, False], ids=["of float32", "of float64"])
+def test_frequencies_in_a_table_that_was_made_before_are_measured(neighbours: bool, float32: bool) -> None:
+    call = of_x(Rotary(slower, neighbours=neighbours, float32=float32))
+    call.arguments["x"] = drawn(2, 4, 16, seed=0)
+    call.assumptions = ["base=10000"]
+    (found,) = analyze(call).violations
+    assert found.property == "rotary-frequencies"
+    assert "1, 0.316, 0.1, 0.0316 from token to token: of the base 10000 it is 1, 0.1, 0.01, 0.001" in found.message
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("added", [0.0, 1.0], ids=["from 0", "from 1"])
+def test_one_angle_for_all_tokens_is_no_position(heads: int, added: float) -> None:
+    angles = (torch.arange(heads).double()[:, None, None] + added) * ANGLES[1]
+
+    def by_the_head(x: Tensor) -> Tensor:
+        q, k, v = (split(x @ drawn(8, heads * 4, seed=seed), heads) for seed in range(3))
+        return joined((rotated(q, angles) @ rotated(k, angles).mT / 2).softmax(-1) @ v)
+
+    (found,) = analyze(of_x(by_the_head)).violations
+    assert found.step == "positions"
+
+
 def test_one_query_at_the_first_position_is_turned_by_nothing() -> None:
     def by_its_table(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return (rotated(q, ANGLES[:1]) @ rotated(k, ANGLES[:1]).mT / 2).softmax(-1) @ v

@@ -316,3 +316,25 @@ def with_projected_keys_as_well(dec: Tensor, enc: Tensor) -> Tensor:
 def test_states_of_a_decoder_attend_to_those_of_an_encoder_without_a_scale(function: Any, kind: str) -> None:
     inputs = {"dec": X, "enc": drawn(2, 5, 8, seed=3)}
     assert scale_of(next(invocations(function, args={}, inputs=inputs))).kind == kind
+
+
+def of_tokens_alone(x: Tensor) -> Tensor:
+    return (x @ x.mT).softmax(-1) @ x
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_design"),
+    [
+        ("basic_self_attention", "", True),
+        ("attention", "The dot product of each two tokens, then a softmax over each row.", True),
+        ("attention", "Scaled dot-product attention: a softmax of dot products.", False),
+        ("attention", "", False),
+    ],
+)
+def test_introductory_attention_has_no_scale(name: str, text: str, is_design: bool) -> None:
+    def attends(x: Tensor) -> Tensor:
+        return of_tokens_alone(x)
+
+    attends.__name__, attends.__doc__ = name, text
+    found = analyze(tokens_call(attends, X), masks=True).findings
+    assert [each.kind for each in found if each.step == "scale"] == ["design" if is_design else "violation"]

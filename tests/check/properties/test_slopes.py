@@ -1,11 +1,12 @@
-"""Slopes of a bias that is linear in the distance, of a number of heads that is no power of two."""
+"""Slopes of a bias that is linear in the distance, of a number of heads that is no power of two, and others."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 from torch import Tensor, nn
 
-from property_cases import of_x
+from property_cases import drawn, joined, of_x, split
 from property_cases.score_cases import last_keys_favored, with_slopes
 from regard.check.properties.analysis import analyze
 
@@ -40,3 +41,60 @@ class Directed(nn.Module):
 def test_a_bias_may_grow_after_the_query_where_later_keys_may_be_hidden(masks: tuple[str, ...]) -> None:
     call = of_x(last_keys_favored if masks else Directed(), tokens=5, masks=masks)
     assert analyze(call).violations == []
+
+
+class ALiBi(nn.Module):
+    """Slopes that are told."""
+
+    def __init__(self, slopes: list[float], *, shares: bool = False) -> None:
+        super().__init__()
+        self.slopes, self.shares = slopes, shares
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.shares:
+            return with_slopes(x, self.slopes)
+        distance = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
+        heads = split(x, len(self.slopes))
+        keys = heads[:, ::2].repeat_interleave(2, 1)
+        scores = heads @ keys.mT / heads.shape[-1] ** 0.5 - torch.tensor(self.slopes)[:, None, None] * distance
+        return joined(scores.masked_fill(distance < 0, -torch.inf).softmax(-1) @ keys)
+
+
+class FromOne(ALiBi):
+    """The slopes of ALiBi start at 1 here, so that the first head is the most local one."""
+
+
+def of_heads(count: int) -> list[float]:
+    power = 1 << (count.bit_length() - 1)
+    return [2 ** (-8 * (head + 1) / power) for head in range(power)] + [
+        2 ** (-4 * (2 * head + 1) / power) for head in range(count - power)
+    ]
+
+
+@pytest.mark.parametrize("count", [6, 8, 12])
+def test_published_slopes_of_any_number_of_heads_are_right(count: int) -> None:
+    call = of_x(ALiBi(of_heads(count)))
+    call.arguments["x"] = drawn(2, 4, 2 * count, seed=0)
+    (found,) = [each for each in analyze(call).findings if each.step == "bias"]
+    assert found.kind == "design"
+
+
+@pytest.mark.parametrize("count", [6, 8, 12])
+def test_a_slope_that_two_heads_have_is_wrong(count: int) -> None:
+    slopes = of_heads(count)
+    slopes[-1] = slopes[0]
+    call = of_x(ALiBi(slopes))
+    call.arguments["x"] = drawn(2, 4, 2 * count, seed=0)
+    (found,) = analyze(call).violations
+    assert f"heads 0 and {count - 1} have the same slope" in found.message
+    assert found.message.endswith(f"{of_heads(count)[-1]:.3g}")
+
+
+def test_slopes_that_start_with_one_are_wrong_where_nothing_says_so() -> None:
+    slopes = [2 ** (-8 * head / 4) for head in range(4)]
+    assert [each.property for each in analyze(of_x(ALiBi(slopes))).violations] == ["alibi-slopes"]
+    assert analyze(of_x(FromOne(slopes))).violations == []
+
+
+def test_heads_that_share_keys_may_share_a_slope() -> None:
+    assert analyze(of_x(ALiBi([2**-4, 2**-4, 2**-8, 2**-8], shares=True))).violations == []

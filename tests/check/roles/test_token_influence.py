@@ -7,7 +7,7 @@ from torch import Tensor
 
 from attention_styles import heads_call, tokens_call
 from regard.check.roles.influence import Source, changed, differs, influence_of, record_invocation, stream_sizes
-from regard.check.roles.instances import NONE, SEVERAL, owners
+from regard.check.roles.owners import NONE, SEVERAL, owners
 from regard.check.target import Invocation, Stream
 
 X = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -277,6 +277,21 @@ def test_a_mask_that_is_added_is_told_from_one_that_allows_also_where_weights_ar
     assert first(kind).arguments["mask"].tolist() == [[0.0] * 5] * 5
 
 
+def turned_by_positions(q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+    """q, k, v: [tokens, heads, width]; positions: [tokens]."""
+    angle = positions.to(q.dtype)[:, None, None] * torch.tensor([1.0, 0.1], dtype=q.dtype).repeat(q.shape[-1] // 4)
+    q, k = (rotated(each, angle.repeat(1, 1, 2).cos(), angle.repeat(1, 1, 2).sin()) for each in (q, k))
+    scores = torch.einsum("qhd,khd->hqk", q, k) / q.shape[-1] ** 0.5
+    later = positions[None, None, :] > positions[None, :, None]
+    return torch.einsum("hqk,khd->qhd", scores.masked_fill(later, -torch.inf).softmax(-1), v)
+
+
+def test_positions_beside_queries_and_keys_may_be_a_vector() -> None:
+    call = first(turned_by_positions)
+    assert call.arguments["positions"].shape == (call.arguments["q"].shape[0],)
+    assert analyze(call).violations == []
+
+
 class WithPlaces(nn.Module):
     """As DETR's decoder: positions of queries and keys are added inside, and the code goes on without those alone."""
 

@@ -12,6 +12,7 @@ from numpy import exp
 from target_calls import first
 
 from property_cases import drawn
+from regard.check import check
 from regard.check.properties.analysis import analyze
 from regard.check.target import Invocation, Stream
 
@@ -72,3 +73,44 @@ def by_numbers_of_numpy(x: Any) -> Any:
 def test_what_pytorch_has_not_is_computed_by_numpy() -> None:
     call = of_x(by_numbers_of_numpy)
     assert call.watched() is call
+
+
+class Projected:
+    def __init__(self, width: int) -> None:
+        self.weight = np.random.randn(width, width) * width**-0.5
+
+    def forward(self, x: Any) -> Any:
+        return np.matmul(x, self.weight)
+
+
+class OfIds:
+    """A model whose parts keep arrays of their own."""
+
+    earlier = True
+
+    def __init__(self, vocab_size: int, d_model: int) -> None:
+        self.table, self.width = np.random.randn(vocab_size, d_model), d_model
+        self.parts = [Projected(d_model) for _ in range(3)]
+
+    def forward(self, x: Any) -> Any:
+        # x: (batch, seq_len)
+        tokens = self.table[x]
+        q, k, v = (part.forward(tokens) for part in self.parts)
+        scores = np.matmul(q, k.transpose(0, 2, 1)) / np.sqrt(self.width)
+        allowed = np.tril(np.ones((x.shape[1], x.shape[1])))
+        scores = np.where((allowed if self.earlier else allowed.T) == 0, -1e9, scores)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return np.matmul(weights / weights.sum(axis=-1, keepdims=True), v)
+
+
+class OfLaterIds(OfIds):
+    earlier = False
+
+
+def test_arrays_that_the_parts_of_a_model_keep_are_pytorch_s_as_well() -> None:
+    call = first(OfIds)
+    assert call.arrays
+    assert call.streams[0].role == "ids"
+    assert call.watched() is not call
+    assert check(OfIds).verdict in ("right", "right in another layout or convention")
+    assert {each.id for each in check(OfLaterIds).causes} == {"mask-pattern"}

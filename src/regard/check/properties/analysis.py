@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -22,12 +21,16 @@ from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
 from regard.check.properties.masks.part_sizes import part_size_findings
+from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
+from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
+from regard.check.properties.modules.normed_alone import normed_alone_findings
 from regard.check.properties.modules.norms import norm_findings
+from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS, residual_findings
@@ -38,8 +41,11 @@ from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
+from regard.check.properties.position_tables import position_table_findings
 from regard.check.properties.read_weights import BY_HAND, linear_findings, read_findings
+from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
+from regard.check.properties.sinusoids import sinusoid_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
@@ -51,20 +57,19 @@ from regard.check.roles.instances import AttentionInstance, TaggedRun, attention
 from regard.check.roles.local import are_tokens_mixed, are_tokens_summed, local_influence
 from regard.check.roles.table import table_of
 from regard.check.target import Invocation
-from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Trace, axis_of
 
 __all__ = ["Analysis", "analyze"]
 
 OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear", "heads-unknown"}) | BY_HAND
 """Notes that leave open whether it is attention."""
-MIXED_TOKENS = frozenset({"key-of-one-token", "value-of-one-token"})
+MIXED_TOKENS = frozenset({"key-of-one-token", "keys-from-their-input", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
+OF_ONE_SAMPLE = frozenset({"samples-apart", "output-of-the-token"})
+"""What no attention promises beside one in which samples are tokens."""
 OF_OTHER_TOKENS = MIXED_TOKENS | {"query-of-one-token", "later-tokens-hidden"}
 """Violations that a norm over the tokens may be the cause of."""
 OF_SCORES = frozenset({"additive-scores", "scores-of-two-tokens", "weights-alone"})
-OF_MASKS = frozenset({"mask", "padding", "lengths"})
-"""What arguments mean that hide keys."""
 MOST_SHARING = 2
 """Attentions that a mask is tried on where it may be of any of them: those of a decoder's layer."""
 UNLIKE_UNMASKED = frozenset(
@@ -75,6 +80,7 @@ UNLIKE_UNMASKED = frozenset(
         "weights-divided-later",
         "weights-sum-later",
         "heads-unknown",
+        "samples-attend",
         GATED,
         MIXED,
     }
@@ -188,7 +194,9 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     added = run
     if not any(each in run.bilinear for instance in instances for each in instance.scores):
         added = tagged_run(first, given, additive=True)
-        instances = _among(added, attentions_of(added)) or instances
+        unsummed = tagged_run(first, given, unsummed=True)
+        found = (_among(each, attentions_of(each)) for each in (added, unsummed))
+        instances = next((each for each in found if each), instances)
     kind = kind_of(instances, invocation, base)
     if kind is not None:
         analysis.num_attentions = len(instances)
@@ -208,8 +216,11 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         _judge_attentions(analysis, base, instances, first)
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         analysis.findings += residual_findings(run, instances, name_and_documentation(invocation.target))
+        analysis.findings += normed_alone_findings(invocation.target, run, instances)
         analysis.findings += feed_forward_findings(run)
         _judge_once(analysis, instances)
+        if any(each.property == "samples-attend" for each in analysis.findings):
+            analysis.findings = [each for each in analysis.findings if each.property not in OF_ONE_SAMPLE]
     return analysis
 
 
@@ -240,7 +251,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             local = None
             is_mixed = are_tokens_mixed(instance, influence, streams)
             if is_mixed and not are_tokens_summed(instance, influence, streams):
-                local = local_influence(invocation, instance, influence, frozen)
+                local = local_influence(invocation, instance, influence, frozen, samples)
             if local is None:
                 evidence = evidence_of(instance, influence, streams, fresh, equal, invocation)
             else:
@@ -276,15 +287,19 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         shared = dict(shared_mask_findings(invocation, several))
         analysis.findings += [found for judged in shared.values() for found in judged]
     if analysis.asked_masks:  # else another call was asked
-        analysis.findings += _unasked(invocation, are_tried=are_tried, others=shared)
+        analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
     misplaced = list(cache_place_findings(invocation, several, is_wrong=bool(analysis.violations)))
     if misplaced:
         analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *misplaced]
     analysis.findings += nan_findings(base)
     if not analysis.violations and analysis.is_first:
         analysis.findings += output_axis_findings(invocation, several, frozen)
+    if not analysis.violations and several:
+        analysis.findings += sinusoid_findings(base, several[0])
+        analysis.findings += position_table_findings(base, several, analysis.findings)
     if not analysis.violations:
         analysis.findings += value_residual_findings(several)
+        analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += crossed_mask_findings(invocation, samples, several)
         analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += token_padding_findings(invocation, several)
@@ -320,7 +335,8 @@ def _summary(evidence: Evidence, influence: Influence, streams: list[str]) -> Fi
     if not influence.sources("token"):
         return None
     table = table_of(evidence.base.instance, influence, streams)
-    is_one = torch.equal(table.query.stream, table.key.stream)  # else the keys may be another model's tokens
+    # Else the keys may be another model's tokens, and as many as these.
+    is_one = torch.equal(table.query.stream, table.key.stream) and not table.of_no_token
     return summarized_keys(table) if is_one else None
 
 
@@ -365,6 +381,8 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
     if not analysis.violations:
         analysis.findings += call_effect_findings(invocation)
+    if not analysis.violations and analysis.complete:
+        analysis.findings += earlier_call_findings(invocation, instances)
     if not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
     if not analysis.violations:
@@ -391,10 +409,12 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         found = read_findings(invocation, run, with_fresh_tokens(invocation), evidence_of_tables(invocation))
         analysis.missing += [each.message for each in found if each.property in OPEN_QUESTIONS]
         if found:
-            masks = list(_unasked(invocation, are_tried=False))
+            masks = list(unasked_mask_findings(invocation, are_tried=False))
             analysis.missing += [each.message for each in masks if each.property == "mask-open"]
             found += masks
         analysis.findings += found
+    if not analysis.findings:
+        analysis.findings += running_sum_findings(invocation, run)
     if analysis.findings and not analysis.violations:
         unread = unread_sequence_findings(invocation, run.trace, ())
         has_values = all(each.property != "weights-alone" for each in analysis.findings)
@@ -417,17 +437,3 @@ def _judge_with_values(analysis: Analysis, run: TaggedRun) -> None:
     if judged.complete:
         alone = [each for each in analysis.findings if each.kind == "design"]
         analysis.findings = [*alone, *(each for each in judged.findings if not is_of_values(each))]
-
-
-def _unasked(invocation: Invocation, *, are_tried: bool, others: Collection[str] = ()) -> Iterator[Finding]:
-    """Masks that were not tried, but for others, which were."""
-    names = [*invocation.masks, *invocation.causal_flags, *invocation.lengths, *invocation.documents]
-    names += invocation.boundaries
-    none = [each for each, value in invocation.arguments.items() if value is None and call_meaning(each) in OF_MASKS]
-    if none:
-        yield Finding("open", "mask-open", "mask", f"{', '.join(none)}: given as None, not exercised")
-    elif not names:
-        message = "no mask argument: masking by an argument not exercised"
-        yield Finding("open", "no-mask-argument", "mask", message)
-    elif not are_tried and (left := [each for each in names if each not in others]):
-        yield Finding("open", "mask-open", "mask", f"{', '.join(left)}: not exercised")

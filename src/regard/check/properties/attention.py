@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from regard.check.properties.designs import averaged_heads, differential, subtracted_scores
-from regard.check.properties.documentation import documentation_of, name_and_documentation
+from regard.check.properties.documentation import documentation_of, lets_samples_attend, name_and_documentation
 from regard.check.properties.evidence import with_fresh_tokens, with_plain_scales
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.chosen_keys import chosen_key_findings
@@ -16,11 +16,21 @@ from regard.check.properties.outputs.heads import output_findings, projected_onc
 from regard.check.properties.positions import position_findings
 from regard.check.properties.read_weights import confirmed
 from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
-from regard.check.properties.scores.learned_tables import documented_table_findings, table_head_findings
+from regard.check.properties.scores.learned_tables import (
+    documented_table_findings,
+    table_entry_findings,
+    table_head_findings,
+)
 from regard.check.properties.scores.norm_axes import norm_axis_findings
 from regard.check.properties.scores.relative_logits import relative_logit_findings
 from regard.check.properties.scores.scales import scale_design
-from regard.check.properties.tokens import token_findings
+from regard.check.properties.scores.unsummed_products import unsummed_products
+from regard.check.properties.tokens import (
+    documented_group_findings,
+    samples_attend,
+    token_findings,
+    with_samples_as_tokens,
+)
 from regard.check.properties.weights.mixed_weights import GATED, mixed_weights, of_the_softmax
 from regard.check.properties.weights.softmax import weight_findings
 from regard.check.target import Invocation
@@ -48,7 +58,12 @@ def attention_findings(
         frozen: the weighted sums of all of them, by the index of their operation.
         is_only: whether there are no others.
     """
+    if samples_attend(evidence.base) and lets_samples_attend(invocation.target):
+        message = "the samples of a batch attend to each other, as it says (intersample attention)"
+        yield Finding("design", "samples-attend", "scores", message, evidence.base.instance.scores_location)
+        evidence = with_samples_as_tokens(evidence)
     found = list(token_findings(evidence))
+    found += documented_group_findings(evidence, documentation_of(invocation.target))
     yield from found
     is_unclear = any(
         each.kind == "open" or (each.kind == "violation" and each.property not in ORIGINS) for each in found
@@ -69,10 +84,10 @@ def attention_findings(
     if found:
         return
     mixed = mixed_weights(invocation, evidence)
-    found = list(weight_findings(evidence)) if mixed is None else [mixed]
-    numbers = evidence
+    found, numbers = list(weight_findings(evidence)), evidence
     if mixed is not None:
         numbers = of_the_softmax(evidence)
+        found = [mixed, *(each for each in weight_findings(numbers) if each.kind == "violation")]
     elif is_only:
         found, numbers = confirmed(invocation, evidence, found, with_fresh_tokens(invocation))
     yield from found
@@ -85,7 +100,10 @@ def attention_findings(
     if any(each.property == "sparse-by-content" for each in masked):
         yield from chosen_key_findings(invocation, numbers)
     yield from _mixed_heads(evidence)
-    if evidence.base.instance.run.additive:
+    unsummed = unsummed_products(invocation, evidence)
+    if unsummed is not None:
+        yield unsummed
+    elif evidence.base.instance.run.additive:
         message = "w . f(q + k): queries and keys are added, not multiplied (additive attention)"
         if evidence.base.width == 1:
             message = "a number of the query and one of the key are added, not multiplied (graph attention)"
@@ -133,6 +151,7 @@ def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) ->
         if each.property == "relative-bias":
             yield from documented_table_findings(invocation, evidence)
             yield from table_head_findings(invocation, evidence)
+            yield from table_entry_findings(invocation, evidence)
 
 
 def _mixed_heads(evidence: Evidence) -> Iterator[Finding]:

@@ -10,7 +10,8 @@ from torch import Tensor
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import Influence
-from regard.check.roles.instances import SEVERAL, SOFTMAXES, AttentionInstance, TaggedRun
+from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
+from regard.check.roles.owners import SEVERAL
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 

@@ -14,11 +14,14 @@ from regard.check.target.signature import source_of
 __all__ = [
     "comments_of",
     "documentation_of",
+    "groups_are_consecutive",
     "index_direction",
     "is_exclusive",
     "is_inclusive",
     "is_of_each_side",
     "is_two_sided",
+    "keeps_positions_from_values",
+    "lets_samples_attend",
     "mask_meaning",
     "name_and_documentation",
     "promises_causality",
@@ -86,8 +89,30 @@ _OF_QUERIES_AND_KEYS = re.compile(
     r"\b(?:RoFormer|Llama|GPT-?NeoX|GPT-?J|Mistral|Qwen|Gemma|PaLM)(?:[-\s]?\d\S*)?\b", re.I
 )
 """Published models in which these two are rotated, and values are not; phi is the name of an angle as well."""
+_HEADS = re.compile(r"\bheads?\b", re.I)
+_CONSECUTIVE = re.compile(
+    r"\b(?:consecutive|adjacent|neighbou?ring|contiguous)\b|\bh(?:ead)?\s*//\s*\w"
+    r"|\[\s*(\w+)\s*\*\s*(\w+)\s*,\s*\(\s*\1\s*\+\s*1\s*\)\s*\*\s*\2",
+    re.I,
+)
+"""In words, or by the numbers of the heads: h // group, or [g * r, (g + 1) * r)."""
+_POSITIONS = re.compile(r"\w*pos(?:\b|_|ition)", re.I)
+_NOT_TO_VALUES = re.compile(
+    r"\b(?:not|never)\s+(?:\w+\s+){0,2}(?:to|in|into|on)\s+(?:the\s+)?(?:values?|v)\b"
+    r"|\b(?:to|in|into|on)\s+(?:the\s+)?(?:quer(?:y|ies)|keys?|q|k)\s*(?:and|,|/)\s*(?:keys?|quer(?:y|ies)|q|k)\s+"
+    r"(?:only|alone)\b|\bonly\s+(?:added\s+)?(?:to|in|into|on)\s+(?:the\s+)?(?:queries|keys|q|k)\s*(?:and|,|/)\s*"
+    r"(?:keys|queries|q|k)\b|\bvalues?\s+(?:have|has|hold|holds|get|gets)\s+no\s+positions?\b",
+    re.I,
+)
 _VALUES = re.compile(r"\b(?:values?|v)\b", re.I)
 
+_AMONG_SAMPLES = re.compile(
+    r"inter[\s_-]?(?:sample|instance|batch)"
+    r"|\b(?:attend\w*|attention|interact\w*)(?:\s+to\s+(?:each|one another|one)(?:\s+other)?)?"
+    r"\s+(?:across|between|among)\s+(?:the |all |different )*(?:batch|samples|data\s?points|instances)\b",
+    re.I,
+)
+_SAMPLES_AS_TOKENS = re.compile(r"['\"]\s*(b\w*) [^'\"]*->\s*(?:1|\(\s*\)) \1 (?:\w+|\([\w ]+\))\s*['\"]")
 _SEEN_BY_ALL = re.compile(r"\b(?:prefix|prompt|global|registers?\b|memory|memories)", re.I)
 _CAUSAL = re.compile(r"(?<!non-)(?<!non )(?<!not )\b(?:causal(?:ly)?|auto-?regressive(?:ly)?)\b(?!\s*[=:])", re.I)
 _QUALIFIED = re.compile(
@@ -157,6 +182,16 @@ def _meanings(sentence: str) -> Iterator[tuple[int, str]]:
             yield int(is_one), "blocked" if blocked == is_one else "allowed"
 
 
+def lets_samples_attend(target: Any) -> bool:
+    """Whether it says that the samples of a batch attend to each other: in words, or by a pattern of einops.
+
+    As in "intersample attention" and in "b n d -> 1 b (n d)", in which the samples stand where tokens are.
+    """
+    text = f"{name_and_documentation(target)}\n\n{source_of(target)}"
+    told = (each for each in _SENTENCES.split(text) if _AMONG_SAMPLES.search(each))
+    return _SAMPLES_AS_TOKENS.search(text) is not None or any(not _NEGATED.search(each) for each in told)
+
+
 def promises_causality(text: str) -> bool:
     """Whether it says of all tokens, without a condition, that none sees what comes later."""
     return not _SEEN_BY_ALL.search(text) and any(
@@ -197,6 +232,16 @@ def rotates_queries_and_keys(text: str) -> bool:
         and not _VALUES.search(each)
         for each in _SENTENCES.split(text)
     )
+
+
+def groups_are_consecutive(text: str) -> bool:
+    """Whether it says that the queries that share a head of keys are those of consecutive heads."""
+    return any(_HEADS.search(each) and _CONSECUTIVE.search(each) for each in _SENTENCES.split(text))
+
+
+def keeps_positions_from_values(text: str) -> bool:
+    """Whether it says that positions are added to queries and keys, and not to values."""
+    return any(_POSITIONS.search(each) and _NOT_TO_VALUES.search(each) for each in _SENTENCES.split(text))
 
 
 def index_direction(text: str) -> int:

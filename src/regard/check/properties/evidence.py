@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.properties.code import code_of, numbers_in
 from regard.check.properties.documentation import comments_of, documentation_of, promises_causality
 from regard.check.properties.finding import Evidence
 from regard.check.roles.influence import Influence, record_invocation
@@ -65,6 +66,7 @@ def evidence_of(
 
 def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, AttentionTable], Evidence]:
     """What makes evidence of the tables of a call and of the same with all tokens drawn anew."""
+    code = code_of(invocation.target)
     return lambda base, fresh: Evidence(
         base,
         fresh,
@@ -77,6 +79,8 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
         hides_on_demand=_hides_on_demand(invocation),
         names_causal=_names_causal(invocation),
         comments_causal=any(map(promises_causality, comments_of(invocation.target))) and not may_be_causal(invocation),
+        code=code,
+        numbers=numbers_in(code, invocation),
     )
 
 

@@ -57,3 +57,7 @@ class Evidence:
     """The same as `promises_causal` of its name."""
     comments_causal: bool = False
     """The same of a comment in it: that may be of a part of what it does."""
+    code: str = ""
+    """The text of what is judged, and of the functions and classes of its file that it uses."""
+    numbers: frozenset[float] = frozenset()
+    """That are written in it, or are told to it."""

@@ -12,7 +12,8 @@ from regard.check.location import CodeLocation
 from regard.check.properties.agents import learned_agents
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import Influence, influence_of
-from regard.check.roles.instances import SEVERAL, SOFTMAXES, AttentionInstance, owners
+from regard.check.roles.instances import SOFTMAXES, AttentionInstance
+from regard.check.roles.owners import SEVERAL, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 

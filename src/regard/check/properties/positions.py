@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from regard.check.location import CodeLocation
-from regard.check.properties.documentation import rotates_queries_and_keys
+from regard.check.properties.documentation import keeps_positions_from_values, rotates_queries_and_keys
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.frequencies import rotations, wrong_frequencies
 from regard.check.properties.lengths import length_ratios
 from regard.check.roles.table import AttentionTable
 
@@ -90,6 +91,10 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
             line,
         )
         return
+    if value_moves and keeps_positions_from_values(text):
+        message = "values hold positions; by the documentation these are added to queries and keys alone"
+        yield Finding("violation", "values-without-positions", "positions", message, line)
+        return
     if value_moves or not keeps_length:
         yield Finding("holds", "absolute-positions", "positions", "positions are added to the tokens", line)
         return
@@ -102,13 +107,19 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
         message = (
             f"only {only} are rotated by their position"
             if only
-            else _order_of_channels(table) or "queries and keys are rotated by angles that differ"
+            else _turned_against(table)
+            or _order_of_channels(table)
+            or "queries and keys are rotated by angles that differ"
         ) + ": the score of the same two tokens at the same distance is not the same"
         yield Finding("violation", "positions-relative", "positions", message, line)
         return
     turned = _turned_apart(table)
     if turned:
         yield Finding("violation", "positions-relative", "positions", turned, line)
+        return
+    said, place = wrong_frequencies(evidence, table)
+    if said:
+        yield Finding("violation", "rotary-frequencies", "positions", said, place or line)
         return
     yield Finding(
         "design", "rotary", "positions", "rotary positions: scores depend on the distance of two tokens", line
@@ -140,6 +151,18 @@ def _turned_apart(table: AttentionTable) -> str:
     if not still or not turned:
         return ""
     return f"the {turned[0]} of the first token is rotated, its {still[0]} is not: a token is at a distance from itself"
+
+
+def _turned_against(table: AttentionTable) -> str:
+    """What is said where keys are turned to the other side than queries; empty where they are not."""
+    turned = [turns for turns, _, _ in rotations(table)]
+    if (
+        len(turned) != 2
+        or turned[0].shape != turned[1].shape
+        or float((turned[0] - turned[1].conj()).abs().max()) > 1e-5
+    ):
+        return ""
+    return "keys are rotated to the other side than queries, by the same angles"
 
 
 def _order_of_channels(table: AttentionTable) -> str:
@@ -340,7 +363,7 @@ def _without_effect(evidence: Evidence, line: object) -> Iterator[Finding]:
             turned
             and len(ratio)
             and float(ratio.max() - ratio.min()) < 1e-6 * float(ratio.max())
-            and base.num_heads > 1
+            and (base.num_heads > 1 or any(each.name in ("cos", "polar") for each in base.instance.run.trace))
         ):
             yield Finding(
                 "violation",

@@ -9,13 +9,20 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from regard.check.properties.documentation import groups_are_consecutive
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import is_chosen
-from regard.check.roles.instances import NONE, SEVERAL
-from regard.check.roles.table import AttentionTable
+from regard.check.roles.owners import NONE, SEVERAL, Owners
+from regard.check.roles.table import AttentionTable, ValueTable
 from regard.check.target.names import call_meaning
 
-__all__ = ["seen_from_both_sides", "token_findings"]
+__all__ = [
+    "documented_group_findings",
+    "samples_attend",
+    "seen_from_both_sides",
+    "token_findings",
+    "with_samples_as_tokens",
+]
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """A smaller weight is none."""
@@ -69,6 +76,13 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
     line, sums_line = table.instance.scores_location, table.instance.sums_location
     weighty = table.weight.abs() > NEGLIGIBLE_WEIGHT
     for name, owner in (("query", table.query), ("key", table.key)):
+        is_mixed = bool(((owner.stream == SEVERAL) & weighty).any())
+        if is_mixed and set(evidence.roles.values()) == {"q", "k", "v"}:
+            wanted = next(each for each, role in evidence.roles.items() if role == name[0])
+            told = f"{'keys' if name == 'key' else 'queries'} are made of several inputs, not of {wanted} alone"
+            found = "keys-from-their-input" if name == "key" else "queries-from-their-input"
+            yield Finding("violation", found, "projections", told, line)
+            return
         several = (owner.token == SEVERAL) & weighty
         if bool(several.any()):
             yield Finding(
@@ -80,7 +94,7 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
             )
     if table.query.stream.numel() == 0:
         return
-    yield from _samples(evidence, weighty)
+    yield from _samples(evidence)
     yield from _streams(evidence)
     yield from _heads(evidence, weighty)
     values = table.values
@@ -147,10 +161,41 @@ def _is_part_delayed(evidence: Evidence, wrong: Tensor, used: Tensor, delay: Ten
     return bool(kept) and min(delayed) >= 0 and not delayed & kept
 
 
-def _samples(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
-    table = evidence.base
+def samples_attend(table: AttentionTable) -> bool:
+    """Whether queries of one sample give weight to keys of another."""
     mixed = (table.query.sample != table.key.sample) & (table.query.sample != NONE) & (table.key.sample != NONE)
-    if bool((mixed & weighty).any()):
+    return bool((mixed & (table.weight.abs() > NEGLIGIBLE_WEIGHT)).any())
+
+
+def with_samples_as_tokens(evidence: Evidence) -> Evidence:
+    """The same of one sequence, in which the tokens of each sample follow on those of the one before.
+
+    Samples that are a token each, whole, are the tokens.
+    """
+
+    def joined(table: AttentionTable) -> AttentionTable:
+        query, key, values = table.query, table.key, table.values
+        is_whole = all(bool((each.token == SEVERAL).all()) for each in (query, key))
+        count = 1 if is_whole else 1 + max(int(each.token.max()) for each in (query, key, values))
+
+        def token(owner: Owners | ValueTable) -> Tensor:
+            is_one = (owner.sample >= 0) & ((owner.token >= 0) | is_whole)
+            within = torch.zeros_like(owner.token) if is_whole else owner.token
+            return torch.where(is_one, owner.sample * count + within, owner.token)
+
+        return replace(
+            table,
+            query=replace(query, token=token(query), sample=query.sample.clamp(max=0)),
+            key=replace(key, token=token(key), sample=key.sample.clamp(max=0)),
+            values=replace(values, token=token(values), sample=values.sample.clamp(max=0)),
+        )
+
+    return replace(evidence, base=joined(evidence.base), fresh=joined(evidence.fresh), equal=None)
+
+
+def _samples(evidence: Evidence) -> Iterator[Finding]:
+    table = evidence.base
+    if samples_attend(table):
         yield Finding(
             "violation",
             "samples-apart",
@@ -293,6 +338,16 @@ def _groups(evidence: Evidence) -> Iterator[Finding]:
         f"heads {one} and {other} have the same {of_both} and not the same {of_none}: they are grouped in two ways"
     )
     yield Finding("violation", "value-heads-paired", "heads", message, table.instance.sums_location)
+
+
+def documented_group_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
+    """Groups of heads that share keys, where the documentation says that they are of consecutive heads."""
+    shared = _shared(evidence.base.keys_by_head)
+    if not shared or (0, 1) in shared or not groups_are_consecutive(text):
+        return
+    one, other = min(shared)
+    message = f"heads {one} and {other} share their keys; by the documentation consecutive heads do, as 0 and 1"
+    yield Finding("violation", "heads-paired", "heads", message, evidence.base.instance.scores_location)
 
 
 def _shared(of_heads: list[Tensor]) -> set[tuple[int, int]]:

@@ -7,25 +7,59 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import Influence
 from regard.check.roles.tags import TaggedTrace
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["additive_scores", "concatenated_scores", "concatenations", "pairwise_sums", "scores_of_parts"]
+__all__ = [
+    "additive_scores",
+    "concatenated_scores",
+    "concatenations",
+    "pairwise_products",
+    "pairwise_sums",
+    "scores_of_parts",
+]
+
+GATHERS = frozenset({"index", "gather", "index_select", "im2col"})
+
+
+def pairwise_products(influence: Influence) -> Iterator[Operation]:
+    """The same of products that are not summed, also with keys of windows that overlap, or that were made of such."""
+    trace = influence.base
+    views = [each for each in trace if any(map(_overlaps, each.inputs)) or each.name in GATHERS]
+    gathered = trace.made_of(one.storage for each in views for one in each.outputs if not each.is_view)
+    yield from _pairwise(influence, {"mul"}, gathered)
+
+
+def _overlaps(record: TensorRecord) -> bool:
+    """Whether several of its numbers lie at one place in memory, as those of windows."""
+    span = 1 + sum((size - 1) * step for size, step in zip(record.shape, record.stride, strict=True))
+    return 0 not in record.stride and record.data.numel() > span
 
 
 def pairwise_sums(influence: Influence) -> Iterator[Operation]:
     """The sums in which each number of one tensor meets each of another one, both made of the inputs.
 
-    Of a single query, the keys are as many as the pairs: then each of the two is made of an input of its own.
+    Of a single query, the keys are as many as the pairs: then each of the two is made of an input of its own. So are
+    keys that were gathered for each query, as nearest neighbours.
     """
+    gathered = {
+        each.outputs[0].storage
+        for each in influence.base
+        if each.name in GATHERS and each.inputs[0].data.numel() < each.outputs[0].data.numel()
+    }
+    yield from _pairwise(influence, {"add", "sub"}, gathered)
+
+
+def _pairwise(influence: Influence, names: set[str], gathered: set[int]) -> Iterator[Operation]:
     for operation in influence.base:
-        if operation.name not in ("add", "sub") or len(operation.inputs) != 2:
+        if operation.name not in names or len(operation.inputs) != 2:
             continue
         size = math.prod(operation.outputs[0].shape)
-        is_repeated = [math.prod(each.shape) < size for each in operation.inputs]
+        is_repeated = [math.prod(each.shape) < size or each.storage in gathered for each in operation.inputs]
         if not any(is_repeated):
             continue
         one, other = (_streams_of(influence, operation.index, number) for number in (0, 1))
@@ -82,26 +116,54 @@ def additive_scores(
         first: by the index of a sum, the tag of its first number.
         depends: the factors that depend on the inputs.
     """
-    known = list(sums)
+    of_sums = list(sums)
+    layers: list[Contraction] = []  # each of one pair's numbers, by learned vectors: those of a perceptron of q + k
     for product in products:
         if (product.left_place in depends) == (product.right_place in depends):
             continue
         is_left = product.left_place in depends
         operation, number = product.left_place if is_left else product.right_place
         found = tags.inputs[operation][number].flatten()[product.left_terms if is_left else product.right_terms]
-        for each in known:
-            places = found - first[each.index]
-            if not bool(((places >= 0) & (places < each.outputs[0].data.numel())).all()):
-                continue
-            shape = each.outputs[0].data.shape
-            left, right = each.inputs
-            left_terms, right_terms = (
-                torch.arange(side.data.numel()).reshape(side.data.shape).expand(shape).flatten()[places]
-                for side in (left, right)
-            )
-            sides = (each.index, 0), (each.index, 1)
-            yield Contraction(product.operation, left, right, *sides, left_terms, right_terms)
-            break
+        made = next(
+            (_of_sum(product, each, found - first[each.index]) for each in of_sums if _are_of(found, each, first)), None
+        )
+        if made is None:
+            before = next((each for each in layers if _are_of(found, each.operation, first)), None)
+            made = None if before is None else _of_layer(product, before, found - first[before.operation.index])
+        if made is not None:
+            layers.append(made)
+            yield made
+
+
+def _are_of(found: Tensor, operation: Operation, first: Mapping[int, int]) -> bool:
+    """Whether all of some tags are of the numbers of one operation."""
+    start = first[operation.index]
+    return bool(((found >= start) & (found < start + operation.outputs[0].data.numel())).all())
+
+
+def _of_sum(product: Contraction, added: Operation, places: Tensor) -> Contraction:
+    """A product of the numbers of a sum, as one of what is added.
+
+    Args:
+        product: the product.
+        added: the sum.
+        places: (elements, terms): which of its numbers are taken.
+    """
+    shape, (left, right) = added.outputs[0].data.shape, added.inputs
+    left_terms, right_terms = (
+        torch.arange(side.data.numel()).reshape(side.data.shape).expand(shape).flatten()[places]
+        for side in (left, right)
+    )
+    sides = (added.index, 0), (added.index, 1)
+    return Contraction(product.operation, left, right, *sides, left_terms, right_terms)
+
+
+def _of_layer(product: Contraction, before: Contraction, places: Tensor) -> Contraction | None:
+    """The same of the numbers of an earlier product, where those of each score are of one pair; else None."""
+    left, right = (terms[places] for terms in (before.left_terms, before.right_terms))  # (elements, terms, channels)
+    if not all(bool((each == each[:, :1]).all()) for each in (left, right)):
+        return None
+    return replace(before, operation=product.operation, left_terms=left[:, 0], right_terms=right[:, 0])
 
 
 def concatenated_scores(

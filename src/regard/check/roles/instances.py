@@ -14,65 +14,20 @@ from regard.check.roles.additive import (
     additive_scores,
     concatenated_scores,
     concatenations,
+    pairwise_products,
     pairwise_sums,
     scores_of_parts,
 )
 from regard.check.roles.contractions import Contraction, contractions
 from regard.check.roles.head_mixing import mixed_heads, mixing_products
 from regard.check.roles.influence import Influence
-from regard.check.roles.tags import TaggedTrace, tagged
+from regard.check.roles.separate_calls import Reads, connected, repetitions, sources_of
+from regard.check.roles.tags import SOFTMAXES, TaggedTrace, behind_others, tagged
 from regard.check.trace.operation import CHOICES, Operation, Trace
 
-__all__ = ["NONE", "SEVERAL", "AttentionInstance", "Owners", "TaggedRun", "attentions_of", "owners"]
+__all__ = ["SOFTMAXES", "AttentionInstance", "TaggedRun", "attentions_of"]
 
-NONE, SEVERAL = -1, -2
-"""Instead of the number of a token or sample: it depends on none, or on more than one."""
-SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_log_softmax"})
 PROJECTIONS = frozenset({"convolution"})
-
-
-@dataclass(frozen=True, eq=False)
-class Owners:
-    """For each of some numbers, the one token and sample that it depends on; `NONE` or `SEVERAL` otherwise."""
-
-    stream: Tensor
-    """The number of the stream among those of the call."""
-    token: Tensor
-    sample: Tensor
-    head: Tensor
-
-
-def owners(depends: Tensor, influence: Influence, streams: Sequence[str]) -> Owners:
-    """The owner of each number.
-
-    Args:
-        depends: (sources, numbers).
-        influence: whose sources.
-        streams: the names of the streams, in order.
-    """
-    numbers = {name: at for at, name in enumerate(streams)}
-    found = {}
-    for kind in ("token", "sample", "head"):
-        rows = influence.sources(kind)
-        labels = torch.tensor([influence.runs[row][0].index for row in rows], dtype=torch.long)
-        of_kind = depends[rows]
-        if kind == "sample" and len(rows):  # the same one of several streams is one sample
-            labels, which = torch.unique(labels, return_inverse=True)
-            of_kind = torch.stack([of_kind[which == at].any(0) for at in range(len(labels))])
-        found[kind] = _single(of_kind, labels)
-    rows = influence.sources("token") + influence.sources("sample")
-    labels = torch.tensor([numbers[influence.runs[row][0].stream] for row in rows], dtype=torch.long)
-    by_stream = torch.stack([depends[rows][labels == at].any(0) for at in range(len(streams))])
-    stream = _single(by_stream, torch.arange(len(streams)))
-    return Owners(stream, found["token"], found["sample"], found["head"])
-
-
-def _single(depends: Tensor, labels: Tensor) -> Tensor:
-    if not len(labels):
-        return torch.full(depends.shape[1:], NONE)
-    count = depends.sum(0)
-    which = labels[depends.to(torch.uint8).argmax(0)]
-    return torch.where(count == 1, which, torch.where(count == 0, NONE, SEVERAL))
 
 
 @dataclass(eq=False)
@@ -93,8 +48,10 @@ class TaggedRun:
     """The factors that depend on the inputs: the operation that takes it, and which of its tensors it is."""
     additive: bool = False
     """Whether its scores are products of a vector and f(q + k), and not q . k."""
-    streams: dict[int, frozenset[str]] = field(default_factory=dict)
+    streams: dict[int, Reads] = field(default_factory=dict)
     """By the index of a product, the inputs that its factors are made of."""
+    repetitions: dict[int, int] = field(default_factory=dict)
+    """By the index of a product, how often its matrices had made scores before, where there are several sequences."""
 
     def owner_of(self, tags: Tensor) -> set[int]:
         """The indices of the operations that some tags are of."""
@@ -118,20 +75,23 @@ class TaggedRun:
         return [set().union(*map(self.owner_of, each)) for each in self.tags.inputs]
 
 
-def tagged_run(influence: Influence, inputs: Sequence[str] = (), *, additive: bool = False) -> TaggedRun:
+def tagged_run(
+    influence: Influence, inputs: Sequence[str] = (), *, additive: bool = False, unsummed: bool = False
+) -> TaggedRun:
     """Follow the elements of every product of a run, and of what it was given.
 
     Args:
         influence: the run, and how its samples change it.
         inputs: the arguments that hold the tokens: their elements are followed as well.
         additive: whether scores are of queries and keys that are added, not multiplied.
+        unsummed: whether they are products of one number each.
     """
     trace = influence.base
     products = list(contractions(trace))
     factors = {place for each in products for place in (each.left_place, each.right_place)}
     depends = {place for place in factors if bool(influence.of(*place).any())}
     sources, first, next_tag = {}, {}, 1
-    sums = list(pairwise_sums(influence)) if additive else []
+    sums = list(pairwise_products(influence)) if unsummed else list(pairwise_sums(influence)) if additive else []
     indices = {each.operation.index for each in products} | {each.index for each in sums}
     for operation in trace:
         if operation.index in indices or operation.name in PROJECTIONS:
@@ -146,22 +106,33 @@ def tagged_run(influence: Influence, inputs: Sequence[str] = (), *, additive: bo
             given[name] = torch.arange(next_tag, next_tag + record.data.numel()).reshape(record.shape)
             next_tag += record.data.numel()
     bilinear = [each for each in products if each.left_place in depends and each.right_place in depends]
-    tags = tagged(trace, sources, given, _mixing(trace, products, bilinear, depends, first))
-    if additive:
+    passing = _mixing(trace, products, bilinear, depends, first)
+    tags = tagged(trace, sources, given, passing)
+    if behind := behind_others(trace, tags, {each.operation.index for each in bilinear}, first):
+        tags = tagged(trace, sources, given, passing, behind)
+    if unsummed:
+        bilinear = list(scores_of_parts(sums, trace, tags, first))
+    elif additive:
         bilinear = list(additive_scores(sums, products, tags, first, depends))
         bilinear += concatenated_scores(concatenations(influence, products), products, trace, tags, first)
         bilinear = bilinear or list(scores_of_parts(sums, trace, tags, first))
-    streams = {
-        each.operation.index: _streams_of(influence, each.left_place) | _streams_of(influence, each.right_place)
-        for each in bilinear
+    run = TaggedRun(trace, products, tags, first, bilinear, next_tag, given, depends, additive or unsummed)
+    sides = {each.operation.index: (each.left_place, each.right_place) for each in bilinear}
+    run.streams = {
+        index: frozenset((side, name) for side, place in enumerate(places) for name in sources_of(influence, place))
+        for index, places in sides.items()
     }
-    return TaggedRun(trace, products, tags, first, bilinear, next_tag, given, depends, additive, streams)
-
-
-def _streams_of(influence: Influence, place: tuple[int, int]) -> frozenset[str]:
-    """The inputs that a factor is made of."""
-    depends = influence.of(*place).unsqueeze(-1).flatten(1).any(1).tolist()
-    return frozenset(source.stream for (source, _), made in zip(influence.runs, depends, strict=True) if made)
+    if len(given) > 1 and not run.additive:
+        made_by = {
+            index: (run.owner_of(tags.inputs[one][left]), run.owner_of(tags.inputs[other][right]))
+            for index, ((one, left), (other, right)) in sides.items()
+        }
+        samples = {
+            index: frozenset[str]().union(*(sources_of(influence, place, "sample") for place in places))
+            for index, places in sides.items()
+        }
+        run.repetitions = repetitions(made_by, samples, influence)
+    return run
 
 
 def _mixing(
@@ -280,13 +251,15 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
     bilinear |= learned
     depths = _depths(run.trace, {product.operation.index: group for product, _, group in found})
     grouped: dict[object, AttentionInstance] = {}
-    read: dict[object, list[frozenset[str]]] = {}
+    read: dict[object, list[Reads]] = {}
+    places = []
     for product, made_of, group in found:
-        of_its_scores = frozenset[str]().union(*(run.streams.get(index, frozenset()) for index in made_of))
-        read.setdefault((group, depths[product.operation.index]), []).append(of_its_scores)
-    apart = {key: _connected(several) for key, several in read.items()}
-    for product, made_of, group in found:
-        place = (group, depths[product.operation.index])
+        of_its_scores = Reads().union(*(run.streams.get(index, frozenset()) for index in made_of))
+        repetition = min((run.repetitions.get(index, 0) for index in made_of), default=0)
+        places.append((group, depths[product.operation.index], repetition))
+        read.setdefault(places[-1], []).append(of_its_scores)
+    apart = {key: connected(several) for key, several in read.items()}
+    for (product, made_of, group), place in zip(found, places, strict=True):
         key = (place, apart[place].pop(0))
         instance = grouped.setdefault(key, AttentionInstance(run, [], [], group[2]))
         instance.sums.append(product)
@@ -314,6 +287,22 @@ def _connected(several: Sequence[frozenset[str]]) -> list[int]:
         joined = [group for group in groups if group & each]
         groups = [group for group in groups if group not in joined] + [each.union(*joined)]
     return [next((number for number, group in enumerate(groups) if group >= each), 0) for each in several]
+
+
+def _only_chooses(trace: Trace, instance: AttentionInstance) -> bool:
+    """Whether what it gives is of use for its places alone.
+
+    An indexer (DeepSeek-V3.2, arXiv:2512.02556) scores keys with a product of weights and ReLU scores, and the places
+    of the largest say which keys the attention beside it may see.
+    """
+    made = {record.storage for each in instance.sums for record in each.operation.outputs}
+    chooses = False
+    for operation in trace.operations[min(each.operation.index for each in instance.sums) + 1 :]:
+        if any(one.storage in made for one in operation.inputs):
+            chooses = chooses or operation.name in CHOICES
+            results = () if operation.name in CHOICES else (*operation.outputs, *operation.written)
+            made.update(one.storage for one in results if one.data.is_floating_point())
+    return chooses and not any(one.storage in made for one in trace.outputs)
 
 
 _Place = tuple[str, tuple[str, int] | None, bool]

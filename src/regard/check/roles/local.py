@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.check.roles.influence import Influence, Source, influence_of, record_invocation
-from regard.check.roles.instances import NONE, SEVERAL, AttentionInstance, owners
+from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.owners import NONE, SEVERAL, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation
 
@@ -21,16 +22,20 @@ MAX_RUNS = 120
 def are_tokens_mixed(instance: AttentionInstance, influence: Influence, streams: list[str]) -> bool:
     """Whether single numbers of queries or keys depend on several tokens of the input: patches, means, convolutions.
 
+    Or all of them on none, where what earlier attentions read is held, as in a decoder of learned queries.
+
     Numbers that each depend on one token, in rows that hold several, are another matter: rows that were cut wrongly.
     """
     if not influence.sources("token"):
         return True
+    is_of_none = True
     for product in instance.scores:
         for place, terms in ((product.left_place, product.left_terms), (product.right_place, product.right_terms)):
             found = owners(influence.of(*place).flatten(1)[:, terms.flatten()], influence, streams)
             if bool((found.token == SEVERAL).any()) or _is_shifted(found.token.reshape(terms.shape)):
                 return True
-    return False
+            is_of_none = is_of_none and bool((found.token == NONE).all())
+    return is_of_none
 
 
 def are_tokens_summed(instance: AttentionInstance, influence: Influence, streams: list[str]) -> bool:
@@ -56,7 +61,11 @@ def _is_shifted(tokens: Tensor) -> bool:
 
 
 def local_influence(
-    invocation: Invocation, instance: AttentionInstance, influence: Influence, frozen: Mapping[int, Tensor]
+    invocation: Invocation,
+    instance: AttentionInstance,
+    influence: Influence,
+    frozen: Mapping[int, Tensor],
+    samples: Influence,
 ) -> tuple[Influence, list[str]] | None:
     """The influence of each row of the projections of queries, keys and values, as if it were a token of the input.
 
@@ -65,6 +74,7 @@ def local_influence(
         instance: an attention.
         influence: of the samples of the input.
         frozen: the weighted sums of all attentions, by the index of their operation.
+        samples: the influence of the samples where these are not held.
 
     Returns:
         It, and the names of the projections, as those of streams; None where there are none, or too many rows. Token
@@ -76,22 +86,23 @@ def local_influence(
         return None
     # What a projection makes of another one's rows is of its own: keys that a convolution makes of projected tokens.
     held = {**frozen, **{each.index: each.outputs[0].data for each in projections}}
-    rows = [_rows(each, influence) for each in projections]
-    if sum(int(labels.max()) + 1 for each in rows for labels in each or ()) > MAX_RUNS:
+    several = [_rows(each, influence, samples) for each in projections]
+    known = {order for orders in several if len(orders) == 1 for order in orders}
+    if not all(several):
+        return None
+    rows = [orders[min(orders, key=lambda order: order not in known)] for orders in several]
+    if sum(int(labels.max()) + 1 for each in rows for labels in each) > MAX_RUNS:
         return None
     ids = {each.argument for each in invocation.streams if each.role == "ids"} & _given(instance, influence)
     found = influence_of(invocation, base, frozen=held, keep=lambda source: source.stream in ids)
     names = []
-    for operation, each in zip(projections, rows, strict=True):
-        if each is None:
-            return None
-        tokens, samples = each
+    for operation, (tokens, of_samples) in zip(projections, rows, strict=True):
         name = f"projection {operation.index}"
         names.append(name)
         output = operation.outputs[0].data
         generator = torch.Generator().manual_seed(operation.index)
         fresh = output + torch.randn(output.shape, generator=generator, dtype=torch.float64).to(output.dtype)
-        for kind, labels in (("sample", samples), ("token", tokens)):
+        for kind, labels in (("sample", of_samples), ("token", tokens)):
             for index in range(int(labels.max()) + 1):
                 if len(found.runs) >= MAX_RUNS:
                     return None
@@ -126,32 +137,35 @@ def _projections(instance: AttentionInstance) -> list[Operation]:
     return [run.trace.operations[index] for index in sorted(indices)]
 
 
-def _rows(operation: Operation, influence: Influence) -> tuple[Tensor, Tensor] | None:
-    """For each number of a projection's output its token and its sample; None where they cannot be told."""
+def _rows(operation: Operation, influence: Influence, unheld: Influence) -> dict[str, tuple[Tensor, Tensor]]:
+    """For each number of a projection's output its token and its sample, in each order of rows that may be meant.
+
+    Rows of learned tokens depend on no sample, and may be in any: those of the other projections tell in which.
+    """
     output = operation.outputs[0].data
     axis = 1 if operation.name == "convolution" else output.ndim - 1
     if output.ndim < 2:
-        return None
+        return {}
     shape = [1 if at == axis else size for at, size in enumerate(output.shape)]
     numbers = torch.arange(output.numel() // output.shape[axis]).reshape(shape).expand(output.shape)
-    rows = influence.sources("sample")
-    depends = influence.of(operation.index, 0, output=True)[rows]
-    labels = torch.tensor([influence.runs[row][0].index for row in rows])
-    count = int(labels.max()) + 1
+    held, free = (each.of(operation.index, 0, output=True)[each.sources("sample")] for each in (influence, unheld))
+    influence, depends = (influence, held) if bool(held.any()) else (unheld, free)  # what earlier attentions read
+    labels = torch.tensor([influence.runs[row][0].index for row in influence.sources("sample")], dtype=torch.long)
+    count = int(labels.max()) + 1 if len(labels) else 1
     samples = torch.full(output.shape, NONE)
     for label in range(count):
         touched = depends[labels == label].any(0).any(axis, keepdim=True).expand(output.shape)
         samples = torch.where(touched, torch.where(samples == NONE, label, SEVERAL), samples)
     known = samples >= 0
     per_sample = (int(numbers.max()) + 1) // count
-    for guess in (numbers // max(1, per_sample), numbers % count):  # rows of a learned token depend on no sample
-        if bool((samples == guess)[known].all()):
-            samples = guess
-            break
-    else:
-        return None
-    tokens = torch.zeros_like(numbers)
-    for sample in sorted(set(samples.flatten().tolist())):
-        mine = numbers[samples == sample]
-        tokens[samples == sample] = torch.searchsorted(torch.tensor(sorted(set(mine.tolist()))), mine)
-    return tokens, samples
+    orders = {"samples first": numbers // max(1, per_sample), "tokens first": numbers % count}
+    found = {}
+    for order, guess in orders.items():
+        if not bool((samples == guess)[known].all()):
+            continue
+        tokens = torch.zeros_like(numbers)
+        for sample in sorted(set(guess.flatten().tolist())):
+            mine = numbers[guess == sample]
+            tokens[guess == sample] = torch.searchsorted(torch.tensor(sorted(set(mine.tolist()))), mine)
+        found[order] = (tokens, guess)
+    return found

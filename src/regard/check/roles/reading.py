@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.check.roles.instances import AttentionInstance, Owners, TaggedRun
+from regard.check.roles.instances import AttentionInstance, TaggedRun
+from regard.check.roles.owners import Owners
 from regard.check.roles.table import AttentionTable, ScoreLayout, ValueTable
 from regard.check.target import Invocation, Stream
 from regard.check.target.errors import Failed
@@ -193,6 +194,7 @@ def _table(run: TaggedRun, weights: Tensor, q: Tensor, k: Tensor) -> AttentionTa
         k_rows,
         q_rows.shape[-1],
         (q_rows * k_rows).sum(-1),
+        torch.zeros(len(grid), 0, dtype=torch.float64),
         unknown,
         unknown,
         weights.flatten().double(),

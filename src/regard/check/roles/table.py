@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from regard.check.roles.contractions import Contraction
+from regard.check.roles.factors import data_of, factors_of, sources_of, stacked
 from regard.check.roles.influence import Influence
-from regard.check.roles.instances import NONE, SEVERAL, AttentionInstance, Owners, owners
+from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.owners import NONE, SEVERAL, Owners, owners
 from regard.check.trace.operation import Trace
 
 __all__ = ["AttentionTable", "ValueTable", "table_of"]
@@ -75,6 +77,8 @@ class AttentionTable:
     """Of a head: the numbers of a query that are multiplied."""
     product: Tensor
     """q . k, and the products that are added to it."""
+    parts: Tensor
+    """(scores, lines): those that are added, by the line that computes them."""
     masked: Tensor
     """What the softmax takes, or the exponentials of one that is written by hand; NaN where there is neither."""
     softmax: Tensor
@@ -190,7 +194,9 @@ def table_of(instance: AttentionInstance, influence: Influence, streams: Sequenc
     kept[used] = torch.arange(int(used.sum()))
     values = replace(values, score=torch.where(values.score >= 0, kept[values.score.clamp(min=0)], -1))
     values = replace(values, of_pairs=_are_of_pairs(instance, influence, values, query, key))
-    key, values = _numbered_keys(key, values)
+    query = replace(query, token=_numbered(query, query.token, query.stream)[0])
+    key_tokens, value_tokens = _numbered(key, values.token, values.stream)
+    key, values = replace(key, token=key_tokens), replace(values, token=value_tokens)
     layout = ScoreLayout(instance, row_of, used, queries_left)
     heads = _heads(query, key) if all_heads is None else all_heads[used]
     numbers = _numbers(layout, run.trace, values)
@@ -202,12 +208,12 @@ def _numbers(layout: ScoreLayout, trace: Trace, values: ValueTable) -> dict[str,
     instance, used = layout.instance, layout.used
     count = len(used)
     masked, softmax, group, with_sink = _softmax(layout, trace, count)
-    added, width = _added(layout, trace, count)
+    parts, width = _added(layout, trace, count)
     sides = (True, False) if layout.queries_left else (False, True)
-    q, k = (_factors(instance, side, trace) for side in sides)
+    q, k = (factors_of(instance, side, trace) for side in sides)
     product = (q * k).sum(-1).double()  # not what the operation returned: it may scale it, or add to it
     q, k = q[used], k[used]
-    q_source, k_source = (_sources(instance, side, trace)[used] for side in sides)
+    q_source, k_source = (sources_of(instance, side, trace)[used] for side in sides)
     values = _value_numbers(instance, trace, values)
     known = values.score >= 0
     weight = torch.full((int(used.sum()),), float("nan"), dtype=torch.float64)
@@ -220,7 +226,8 @@ def _numbers(layout: ScoreLayout, trace: Trace, values: ValueTable) -> dict[str,
         "q_source": q_source,
         "k_source": k_source,
         "width": q.shape[-1] + width,
-        "product": (product + added)[used],
+        "product": (product + parts.sum(-1))[used],
+        "parts": parts[used],
         "masked": masked[used],
         "softmax": softmax[used],
         "weight": weight,
@@ -228,12 +235,6 @@ def _numbers(layout: ScoreLayout, trace: Trace, values: ValueTable) -> dict[str,
         "with_sink": with_sink[used],
         "values": values,
     }
-
-
-def _data(trace: Trace, operation: int, number: int | None) -> Tensor:
-    """The numbers of a tensor that an operation takes; of its first output without a number."""
-    taken = trace.operations[operation]
-    return (taken.outputs[0] if number is None else taken.inputs[number]).data
 
 
 def _joined(parts: list[Owners]) -> Owners:
@@ -252,47 +253,6 @@ def _factor_owners(products: Sequence[Contraction], influence: Influence, stream
     return _joined(found)
 
 
-def _factors(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
-    """(scores, width): the left or right factors of each score.
-
-    Of complex numbers the real and imaginary parts, so that their product is the real part of the score: the imaginary
-    parts of right factors, which are conjugated where they are keys, have the other sign.
-    """
-    rows = []
-    for each in instance.scores:
-        place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
-        factors = _data(trace, *place).flatten()[terms]
-        if factors.is_complex():
-            factors = torch.view_as_real((factors if left else factors.conj()).resolve_conj()).flatten(-2)
-        rows.append(factors)
-    return _stacked(rows, 0.0)
-
-
-def _sources(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
-    """(scores, width): the numbers that these factors were made of, one by one; NaN where that is not known."""
-    run, rows = instance.run, []
-    numbers = torch.full((run.num_tags + 1,), float("nan"), dtype=torch.float64)
-    for index, first in run.first_tag.items():
-        data = _data(trace, index, None)
-        if not data.is_complex():
-            numbers[first : first + data.numel()] = data.flatten().double()
-    for name, tags in run.given.items():
-        if trace.arguments[name].data.is_floating_point():
-            numbers[tags.flatten()] = trace.arguments[name].data.flatten().double()
-    for each in instance.scores:
-        place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
-        parts = [run.tags.inputs[place[0]][place[1]]]
-        if place in run.tags.imaginary:
-            parts.append(run.tags.imaginary[place])
-        rows.append(torch.stack([numbers[tags.flatten()[terms]] for tags in parts], -1).flatten(-2))
-    return _stacked(rows, 0.0)
-
-
-def _stacked(rows: list[Tensor], fill: float) -> Tensor:
-    width = max(each.shape[-1] for each in rows)
-    return torch.cat([_padded(each, width, fill) for each in rows])
-
-
 def _values(instance: AttentionInstance, influence: Influence, streams: Sequence[str], row_of: Tensor) -> ValueTable:
     scores, owned = [], []
     for each in instance.sums:
@@ -302,8 +262,8 @@ def _values(instance: AttentionInstance, influence: Influence, streams: Sequence
         found = owners(influence.of(*instance.values_place(each)).flatten(1), influence, streams)
         of_values = instance.value_terms(each)
         owned.append([getattr(found, name)[of_values] for name in ("stream", "token", "sample", "head")])
-    stream, token, sample, head = (_stacked([each[at] for each in owned], -1) for at in range(4))
-    score, nothing = _stacked(scores, -1), torch.zeros(0)
+    stream, token, sample, head = (stacked([each[at] for each in owned], -1) for at in range(4))
+    score, nothing = stacked(scores, -1), torch.zeros(0)
     return ValueTable(score, nothing, nothing, token, sample, stream, head, False, nothing)
 
 
@@ -330,14 +290,10 @@ def _are_of_pairs(
 def _value_numbers(instance: AttentionInstance, trace: Trace, values: ValueTable) -> ValueTable:
     weights, vectors, results = [], [], []
     for each in instance.sums:
-        weights.append(_data(trace, *instance.weights_place(each)).flatten()[instance.weight_terms(each)])
-        vectors.append(_data(trace, *instance.values_place(each)).flatten()[instance.value_terms(each)])
-        results.append(_data(trace, each.operation.index, None).flatten())
-    return replace(values, weight=_stacked(weights, 0.0), value=_stacked(vectors, 0.0), result=torch.cat(results))
-
-
-def _padded(tensor: Tensor, width: int, fill: float) -> Tensor:
-    return torch.nn.functional.pad(tensor, (0, width - tensor.shape[-1]), value=fill)
+        weights.append(data_of(trace, *instance.weights_place(each)).flatten()[instance.weight_terms(each)])
+        vectors.append(data_of(trace, *instance.values_place(each)).flatten()[instance.value_terms(each)])
+        results.append(data_of(trace, each.operation.index, None).flatten())
+    return replace(values, weight=stacked(weights, 0.0), value=stacked(vectors, 0.0), result=torch.cat(results))
 
 
 def _queries_left(scores: Tensor, left: Owners, right: Owners) -> bool:
@@ -361,7 +317,7 @@ def _softmax(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, Ten
     for operation in [] if instance.softmaxes else [each for each in trace if each.name in ("exp", "exp2")]:
         rows = layout.row_of[instance.run.tags.inputs[operation.index][0]]
         known, base = rows >= 0, math.log(2) if operation.name == "exp2" else 1.0
-        masked[rows[known]] = base * _data(trace, operation.index, 0)[known].double()
+        masked[rows[known]] = base * data_of(trace, operation.index, 0)[known].double()
     for operation in instance.softmaxes:
         rows = layout.row_of[instance.run.tags.inputs[operation.index][0]]
         moved = rows.movedim(int(operation.args[1]), -1)
@@ -369,8 +325,8 @@ def _softmax(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, Ten
         numbers = numbers.movedim(-1, int(operation.args[1]))
         groups += moved[..., 0].numel()
         known = rows >= 0
-        masked[rows[known]] = _data(trace, operation.index, 0)[known].double()
-        after[rows[known]] = _data(trace, operation.index, None)[known].double()
+        masked[rows[known]] = data_of(trace, operation.index, 0)[known].double()
+        after[rows[known]] = data_of(trace, operation.index, None)[known].double()
         if operation.name == "_log_softmax":
             after[rows[known]] = after[rows[known]].exp()
         lacks = (~known).any(int(operation.args[1]), keepdim=True).expand(known.shape)
@@ -380,35 +336,42 @@ def _softmax(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, Ten
 
 
 def _added(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, int]:
-    """The sum of the products that are added to each score, and the widths of those of queries and keys together."""
-    total, instance = torch.zeros(count, dtype=torch.float64), layout.instance
-    if not instance.added:
-        return total, 0
+    """The products that are added to each score, a column each line, and the widths of those of queries and keys."""
+    instance = layout.instance
     run, widths = instance.run, {}
-    for kept, lost in run.tags.sums:
+    lines = {each.operation.index: each.operation.location for each in instance.added}
+    columns = {line: number for number, line in enumerate(dict.fromkeys(lines.values()))}
+    parts = torch.zeros(count, len(columns), dtype=torch.float64)
+    for kept, lost in run.tags.sums if instance.added else ():
         rows = layout.row_of[kept]
         for each in instance.added:
             first = run.first_tag[each.operation.index]
-            numbers = _data(trace, each.operation.index, None).flatten().double()
+            numbers = data_of(trace, each.operation.index, None).flatten().double()
             mine = (lost >= first) & (lost < first + len(numbers)) & (rows >= 0)
             if bool(mine.any()):
-                total[rows[mine]] += numbers[lost[mine] - first]
+                line = each.operation.location
+                parts[rows[mine], columns[line]] += numbers[lost[mine] - first]
                 if run.depends >= {each.left_place, each.right_place}:
-                    line = each.operation.location
                     widths[line and line.line] = each.left_terms.shape[-1]
-    return total, sum(widths.values())
+    return parts, sum(widths.values())
 
 
-def _numbered_keys(key: Owners, values: ValueTable) -> tuple[Owners, ValueTable]:
-    """Keys of several sequences that are attended to together are numbered one sequence after the other."""
-    streams = sorted(set(key.stream[key.stream >= 0].tolist()))
-    start = 0
-    tokens, of_values = key.token.clone(), values.token.clone()
+def _numbered(owner: Owners, others: Tensor, other_streams: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens of several sequences, numbered one sequence after the other; others, of values, as these.
+
+    Values that are of another sequence, as those of a cache, are numbered as the keys that they belong to.
+    """
+    streams, several = (sorted(set(each[each >= 0].tolist())) for each in (owner.stream, other_streams))
+    lone = [[each for each in one if each not in other] for one, other in ((streams, several), (several, streams))]
+    partner = dict(zip(*lone, strict=True)) if len(lone[0]) == len(lone[1]) else {}
+    tokens, numbered, start = owner.token.clone(), others.clone(), 0
     for stream in streams:
-        tokens = torch.where((key.stream == stream) & (key.token >= 0), key.token + start, tokens)
-        of_values = torch.where((values.stream == stream) & (values.token >= 0), values.token + start, of_values)
-        start = max(start, int(tokens[key.stream == stream].max()) + 1)
-    return replace(key, token=tokens), replace(values, token=of_values)
+        mine = owner.stream == stream
+        tokens = torch.where(mine & (owner.token >= 0), owner.token + start, tokens)
+        theirs = (other_streams == stream) | (other_streams == partner.get(stream, stream))
+        numbered = torch.where(theirs & (others >= 0), others + start, numbered)
+        start = max(start, int(tokens[mine].max()) + 1)
+    return tokens, numbered
 
 
 def _hidden_copies(layout: ScoreLayout, query: Owners, key: Owners) -> Tensor:

@@ -6,7 +6,8 @@ as the numbers themselves are, so that a view and what is written through it nee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,9 @@ from torch.utils._pytree import tree_map
 
 from regard.check.trace.operation import CHOICES, Operation, TensorRecord, Trace, axis_of
 
-__all__ = ["TaggedTrace", "tagged"]
+__all__ = ["SOFTMAXES", "TaggedTrace", "behind_others", "tagged"]
+
+SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_log_softmax"})
 
 COPIES = frozenset(
     [
@@ -75,6 +78,8 @@ REDUCTIONS = frozenset(
 """Operations whose results are of many numbers."""
 FILLS = frozenset(["copy", "fill", "index_put"])
 """Operations that may write one number over some of those of a tensor."""
+MOST_STACKED = 4
+"""Results that are stacked to be summed: of content and of positions."""
 OVERWRITES = frozenset(["copy", "fill", "zero", "normal", "uniform", "random"])
 """In-place operations that leave nothing of what was there."""
 
@@ -94,6 +99,37 @@ class TaggedTrace:
     """Operations that were asked for the tags of what they return, and had some."""
     imaginary: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     """By operation and tensor argument, the tags of the imaginary parts of complex numbers; `inputs` has the others."""
+
+
+@dataclass(eq=False)
+class _Sums:
+    """The sums of tagged numbers, and which tags go on."""
+
+    pairs: list[tuple[Tensor, Tensor]]
+    preferred: Tensor
+    """By tag, whether it goes on in a sum, wherever it stands; of all others the first one does."""
+    starts: Tensor
+    """The first tag of each operation whose numbers are followed, in order."""
+
+    def of(self, tags: Tensor, spread: Tensor, added: Tensor) -> Tensor:
+        """The tags of a sum of tagged numbers.
+
+        Args:
+            tags: of what stands first.
+            spread: of the other one.
+            added: which numbers of that are more than zeros.
+        """
+        both = (tags > 0) & (spread > 0) & added
+        if not bool(both.any()):
+            return tags
+        swapped = both & self.preferred[spread] & ~self.preferred[tags]
+        kept, lost = torch.where(swapped, spread, tags), torch.where(swapped, tags, spread)
+        earlier = _summed_with(lost[both], self.pairs)  # lost may be a sum itself
+        earlier += _summed_with(tags[both], self.pairs) if bool(swapped.any()) else []
+        known = _distinct(_summed_with(kept[both], self.pairs))  # a recurrence adds the same again in every step
+        several = _distinct([lost[both], *earlier])
+        self.pairs += [(kept[both], each) for key, each in several.items() if key not in known]
+        return kept
 
 
 class _Memory:
@@ -142,6 +178,7 @@ def tagged(
     sources: Mapping[int, Tensor],
     arguments: Mapping[str, Tensor] | None = None,
     passing: Mapping[int, Callable[[list[list[Tensor]]], Tensor | None]] | None = None,
+    preferred: Sequence[int] = (),
 ) -> TaggedTrace:
     """Follow the results of some operations through a run.
 
@@ -151,8 +188,16 @@ def tagged(
         arguments: by name, the tags of a tensor that the run was given.
         passing: by the index of an operation, the tags of its first output by those of all that was taken until then;
             where it gives None, the operation is a source, or like all others.
+        preferred: the operations whose tags go on where something stands before them in a sum.
     """
     memory, result = _Memory(), TaggedTrace()
+    last = max(
+        (int(each.max()) for each in (*sources.values(), *(arguments or {}).values()) if each.numel()), default=0
+    )
+    starts = torch.tensor(sorted(int(each.min()) for each in sources.values() if each.numel()), dtype=torch.long)
+    sums = _Sums(result.sums, torch.zeros(last + 1, dtype=torch.bool), starts)
+    for index in preferred:
+        sums.preferred[sources[index].flatten()] = True
     for name, tags in (arguments or {}).items():
         memory.write(trace.arguments[name], tags)
     for operation in trace:
@@ -169,14 +214,16 @@ def tagged(
             for extra in operation.outputs[1:]:
                 memory.write(extra, torch.zeros(extra.shape, dtype=torch.long))
         elif operation.written:
-            after = _after_write(operation, given, memory, result.sums)
+            after = _after_write(operation, given, memory, sums)
             memory.write(operation.written[0], after)
         elif not operation.is_view:
             for number, output in enumerate(operation.outputs):
-                tags = _computed(operation, given, output, number, result.sums)
+                tags = _computed(operation, given, output, number, sums)
                 if output.data.is_complex():
                     other = [memory.read(each, imaginary=True) for each in operation.inputs]
-                    memory.write(output, tags, _computed(operation, other, output, number, []))
+                    memory.write(
+                        output, tags, _computed(operation, other, output, number, _Sums([], sums.preferred, starts))
+                    )
                 else:
                     memory.write(output, tags)
         result.inputs.append(given)
@@ -185,9 +232,7 @@ def tagged(
     return result
 
 
-def _computed(
-    operation: Operation, given: list[Tensor], output: TensorRecord, number: int, sums: list[tuple[Tensor, Tensor]]
-) -> Tensor:
+def _computed(operation: Operation, given: list[Tensor], output: TensorRecord, number: int, sums: _Sums) -> Tensor:
     """The tags of a new tensor."""
     nothing = torch.zeros(output.shape, dtype=torch.long)
     if not any(bool(each.any()) for each in given):
@@ -201,14 +246,31 @@ def _computed(
         axis = axis_of(operation.function, operation.args, operation.kwargs)
         assert axis is not None  # topk and sort have one
         return given[0].gather(axis, operation.outputs[1].data)
+    if operation.name == "sum" and (stacked := _of_stacked(operation, given[0], output.shape, sums)) is not None:
+        return stacked
     if operation.name in REDUCTIONS or number > 0:
         return nothing
     return _elementwise(operation, given, output.shape, sums)
 
 
-def _elementwise(
-    operation: Operation, given: list[Tensor], shape: tuple[int, ...], sums: list[tuple[Tensor, Tensor]]
-) -> Tensor:
+def _of_stacked(operation: Operation, given: Tensor, shape: tuple[int, ...], sums: _Sums) -> Tensor | None:
+    """The tags of a sum of several results of one shape that were stacked; None of all other sums."""
+    axes = operation.args[1] if len(operation.args) > 1 else None
+    if not isinstance(axes, list | tuple) or len(axes) != 1 or given.shape[axes[0]] > MOST_STACKED:
+        return None
+    first, *others = given.unbind(axes[0])
+    if not others or not first.numel() or bool((given == 0).any()) or first.numel() != math.prod(shape):
+        return None
+    owners = torch.searchsorted(sums.starts, given.contiguous(), right=True)
+    made_by = [torch.unique(each) for each in owners.unbind(axes[0])]
+    if any(len(each) > 1 for each in made_by) or len(torch.unique(torch.cat(made_by))) < len(made_by):
+        return None
+    for each in others:
+        first = sums.of(first, each, torch.ones_like(each, dtype=torch.bool))
+    return first.reshape(shape)
+
+
+def _elementwise(operation: Operation, given: list[Tensor], shape: tuple[int, ...], sums: _Sums) -> Tensor:
     """Those of the first tensor that has some; where it has none, of the next one; of a single number, last."""
     tags = torch.zeros(shape, dtype=torch.long)
     pairs = zip(operation.inputs, given, strict=True)
@@ -220,12 +282,7 @@ def _elementwise(
         except RuntimeError:
             continue
         if operation.name.rstrip("_") in ("add", "sub") and bool(tags.any()):
-            both = (tags > 0) & (spread > 0) & _is_added(record, shape)
-            if bool(both.any()):
-                kept, lost = tags[both], spread[both]
-                several = _distinct([lost, *_summed_with(lost, sums)])  # lost may be a sum itself
-                known = _distinct(_summed_with(kept, sums))  # a recurrence adds the same again in every step
-                sums += [(kept, each) for key, each in several.items() if key not in known]
+            tags = sums.of(tags, spread, _is_added(record, shape))
         tags = torch.where(tags > 0, tags, spread)
     return tags
 
@@ -246,9 +303,7 @@ def _is_added(record: TensorRecord, shape: tuple[int, ...]) -> Tensor:
     return numbers.broadcast_to(shape) if bool(numbers.any()) else torch.ones(shape, dtype=torch.bool)
 
 
-def _after_write(
-    operation: Operation, given: list[Tensor], memory: _Memory, sums: list[tuple[Tensor, Tensor]]
-) -> Tensor:
+def _after_write(operation: Operation, given: list[Tensor], memory: _Memory, sums: _Sums) -> Tensor:
     """The tags of a tensor that was written into."""
     target = operation.written[0]
     name = operation.name.rstrip("_")
@@ -289,3 +344,27 @@ def _again(operation: Operation, given: list[Tensor]) -> Tensor | None:
     except (RuntimeError, TypeError, IndexError, NotImplementedError):
         return None
     return result if isinstance(result, Tensor) else None
+
+
+def behind_others(trace: Trace, tags: TaggedTrace, scores: set[int], first: Mapping[int, int]) -> list[int]:
+    """The products of queries and keys that a softmax takes behind others that they were added to.
+
+    Args:
+        trace: the run.
+        tags: of the run, in which the first of two summands goes on: a query times a learned vector may be it.
+        scores: the indices of the products of queries and keys.
+        first: by the index of an operation, the tag of its first number.
+    """
+
+    def are_of(index: int, several: Tensor) -> Tensor:
+        start = first[index]
+        return (several >= start) & (several < start + trace.operations[index].outputs[0].data.numel())
+
+    taken = [tags.inputs[each.index][0] for each in trace if each.name in SOFTMAXES]
+    found = set()
+    for kept, lost in tags.sums if taken else ():
+        if any(bool(are_of(index, kept).any()) for index in scores):
+            continue
+        behind = {index for index in scores if bool(are_of(index, lost).all())}
+        found |= behind if behind and any(bool(torch.isin(kept, each).any()) for each in taken) else set()
+    return sorted(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,7 +40,7 @@ IN_PLACE = re.compile(r"modified in-?place|leaf Variable that requires grad .*in
 """What PyTorch says of writing in place where it keeps track of gradients, and only there."""
 FAR = 1 << 30
 """The progress of a call that runs to its end."""
-ROLES = {"image": "x"}
+ROLES = {"image": "x", "qkv": "x"}
 """The role of a stream in a report, where it is another."""
 
 
@@ -88,6 +89,7 @@ class CallPlan:
             found["weights"] = [each for each in WEIGHT_STORES if not (is_square and each.startswith("rectangular"))]
         arrays = names_numpy(target) and "torch" not in self.source
         found["numbers"] = ["arrays", "tensors"] if arrays else ["tensors"]
+        asked_of_keys = bool({each.role for each in self.arguments} & {"k", "v", "context"})
         for each in self.arguments:
             if each.name not in self.user_inputs.names:
                 several = list(candidates(each, target, self.source))
@@ -95,10 +97,14 @@ class CallPlan:
                 left_out |= set() if self._may_have_a_state and self.layout.letters == "btd" else {LAYER_STATE}
                 left_out |= set() if "y" in self.layout.letters else {TEXT}
                 left_out |= set() if self.layout.letters == "bhtd" else {ONE_HEAD}
-                left_out |= {VECTOR} if {one.role for one in self.arguments} & {"k", "v", "context"} else set()
+                left_out |= {VECTOR} if each.role in STREAMS and asked_of_keys else set()
                 if self._may_have_a_state and each.role == "mask":  # of a state's keys, which have no axis of queries
-                    several.sort(key=lambda one: one.endswith(" bk"), reverse=True)
+                    likeliest = " kb" if self.layout.letters == "tbd" else " bk"
+                    several.sort(key=lambda one: not one.endswith(likeliest))
                     several.sort(key=lambda one: one != "none")
+                if STATE in several:
+                    written = self._written_state(each.name)
+                    several.sort(key=lambda one: one != written)
                 found[f"argument {each.name}"] = [one for one in several if one not in left_out]
                 if STATE in several and self._may_have_a_state and call_meaning(each.name) is None:
                     # A sequence of as many tokens as there are keys runs by accident where a state is meant.
@@ -113,6 +119,13 @@ class CallPlan:
         told = {each.role: documented_letters(self.source, each.name) for each in self.arguments if each.required}
         is_asked = is_asked or (told.get("q") == "bd" and len(told.get("k", "")) == len("btd"))
         return self.layout.letters in ("btd", "tbd") and is_asked
+
+    def _written_state(self, name: str) -> str:
+        """Which vector of each sample the documentation writes, or the code takes the last layer's of; or none."""
+        told = documented_letters(self.source, name)
+        if told == "bd":
+            return STATE
+        return LAYER_STATE if told in ("dbd", "1bd") or f"{name}[-1]" in self.source else ""
 
     @property
     def has_wide_mask(self) -> bool:
@@ -163,6 +176,7 @@ class CallPlan:
         invocation.causal_flags = [name for name, role in roles.items() if role == "causal"]
         invocation.lengths = [name for name, role in roles.items() if role == "lengths"]
         invocation.documents = [name for name, role in roles.items() if role == "documents"]
+        invocation.prefixes = [name for name, role in roles.items() if role == "prefix"]
         invocation.boundaries = [name for name, role in roles.items() if role == "boundaries"]
         invocation.guessed = [
             each.name
@@ -195,7 +209,9 @@ class CallPlan:
         draft.weights = choice("weights", WEIGHT_STORES[0])
         roles = {each.role for each in self.arguments}
         if roles & MATRICES - {"w_o"} and draft.weights != "per head":
-            draft.matrix_heads = sizes.heads if "size heads" in roles else 1
+            contexts = [each.name for each in self.arguments if each.role == "context" and each.required]
+            has_heads = any(len(documented_letters(self.source, each)) > 3 for each in contexts)
+            draft.matrix_heads = sizes.heads if "size heads" in roles or has_heads else 1
         draft.pairs, draft.first = choice("pairs", ""), int(choice("first", "0"))
         rope = choice("rope", "1td whole")
         draft.rope = (rope, rope_widths(draft).get(rope.partition(" ")[2], draft.d_head))
@@ -246,13 +262,25 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
             raise Failed("it returned a tensor with the axes of the mask")
         letters, shape = plan.layout.letters, outputs[0].shape
         is_one = choices["lengths"] == ONE_QUERY and len(shape) == len(letters) and 1 not in shape
+        tokens = tried._draft(target, sizes).tokens
+        if "p" in letters and not (len(shape) == len(letters) and shape[letters.index("t")] == tokens):
+            raise Failed("it returned another number of tokens: what was taken for tokens are the channels", FAR - 1)
         if len(shape) > len(letters) + 1 or is_one:  # an axis more may be of heads
             broken.append(tried)
             raise Failed("it returned a tensor of other axes than its sequences: it runs by broadcasting")
         return tried
 
     broken: list[CallPlan] = []
-    search = best_first({name: len(names) for name, names in options.items()}, attempt, budget.granted(max_tries))
+
+    def of_arrays(indices: dict[str, int]) -> CallPlan:
+        """The same; functions of numpy take tensors as well, and what they make of them is not seen."""
+        found = attempt(indices)
+        if "arrays" in options["numbers"] and found.choices["numbers"] == "tensors":
+            with suppress(Failed):
+                return attempt({**indices, "numbers": 0})
+        return found
+
+    search = best_first({name: len(names) for name, names in options.items()}, of_arrays, budget.granted(max_tries))
     found = False
     for each in search.results():
         found = True

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["are_alike", "classes_beside", "parameters_of", "takes"]
+__all__ = ["are_alike", "classes_beside", "handed_on", "parameters_of", "takes"]
 
 MIN_LETTERS = 4
 """Of the first word of a name that says of which class an object is."""
@@ -26,6 +26,17 @@ def classes_beside(owner: Any) -> list[type]:
     module = getattr(owner, "__module__", "")
     beside = vars(sys.modules.get(module, object)).values()
     return [each for each in beside if inspect.isclass(each) and each.__module__ == module and each is not owner]
+
+
+def handed_on(kind: type, name: str) -> list[type]:
+    """The classes of the file that take an argument by the same name, where the class hands it on to those it makes."""
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):
+        return []
+    others = [each for each in classes_beside(kind) if name in parameters_of(each)]
+    given = rf"\([^()]*\b{re.escape(name)}\b"
+    return [each for each in others if re.search(rf"\b{re.escape(each.__name__)}{given}", source)]
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:

@@ -52,11 +52,18 @@ class UnknownField(InputError, AttributeError, KeyError):
 class OptionOff:
     """The value of a field whose meaning is unknown, where the code only asks whether it is on: it is off.
 
+    What fields are read from by their names, as in config.transformer["num_heads"], is a config within the config.
     Whatever else is done with it needs to know its value.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, within: GuessedConfig) -> None:
+        self._name, self._within = name, within
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._within, name)
+
+    def __getitem__(self, name: object) -> Any:
+        return self._within[name] if isinstance(name, str) else self._refuse()
 
     def __bool__(self) -> bool:
         return False
@@ -70,7 +77,7 @@ class OptionOff:
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = _refuse
     __truediv__ = __rtruediv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = _refuse
-    __index__ = __int__ = __float__ = __len__ = __iter__ = __getitem__ = __call__ = _refuse
+    __index__ = __int__ = __float__ = __len__ = __iter__ = __call__ = _refuse
     __hash__ = object.__hash__
 
 
@@ -102,7 +109,8 @@ class GuessedConfig(dict[str, Any]):
             self[name] = self.__dict__["_read"][name] = used
             return used
         if means is None and self.__dict__["_by_kind"]:
-            return self.__dict__["_read"].setdefault(name, OptionOff(name))
+            within = GuessedConfig(self.__dict__["_sizes"], {}, self.__dict__["_source"], by_kind=True)
+            return self.__dict__["_read"].setdefault(name, OptionOff(name, within))
         if means is None or means == "config":
             raise UnknownField(name)
         self[name] = self.__dict__["_read"][name] = number(means, name, self.__dict__["_sizes"])
@@ -140,7 +148,11 @@ class GuessedConfig(dict[str, Any]):
     @property
     def guessed(self) -> list[str]:
         """What was read and guessed, as NAME=VALUE."""
-        return [f"config.{name}={value}" for name, value in self.__dict__["_read"].items()]
+        found = []
+        for name, value in self.__dict__["_read"].items():
+            inner = value.guessed if isinstance(value, OptionOff) else []
+            found += [each.replace("config.", f"config.{name}.", 1) for each in inner] or [f"config.{name}={value}"]
+        return found
 
 
 def _by_kind(name: str, sizes: Sizes) -> int | None:

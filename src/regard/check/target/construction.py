@@ -18,7 +18,7 @@ from torch import nn
 
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
-from regard.check.target.classes import are_alike, classes_beside, parameters_of, takes
+from regard.check.target.classes import are_alike, classes_beside, handed_on, parameters_of, takes
 from regard.check.target.configs import (
     CONFIG_NAMES,
     HEAD_DEFAULTS,
@@ -32,7 +32,7 @@ from regard.check.target.configs import (
 from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import AlwaysFails, Failed, error_line, failed
 from regard.check.target.layouts import GRID
-from regard.check.target.names import constructor_meaning
+from regard.check.target.names import constructor_meaning, side_names
 from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes
 from regard.check.target.usage import (
@@ -45,6 +45,7 @@ from regard.check.target.usage import (
     is_part,
     is_step,
     is_tested,
+    squared,
 )
 from regard.errors import InputError
 
@@ -183,6 +184,8 @@ class Construction:
             return [True]
         if self.switched and parameter.default is False:
             return [DEFAULT, True]
+        if (side := self._side(name)) is not None:
+            return [side, DEFAULT] if not required else [side]
         if means is None:
             if not required:
                 is_large = is_large_part(source_of(self.kind), name, parameter.default)
@@ -206,6 +209,16 @@ class Construction:
         if means == "length" and type(parameter.default) is int and parameter.default < sizes.length:
             return [DEFAULT, *values]  # no largest length of a text is as small: it decides what is computed
         return [*values, DEFAULT]
+
+    def _side(self, name: str) -> int | None:
+        """The size of a map of features along an axis, where both sides are told, or one; else None."""
+        both = side_names(parameters_of(self.kind))
+        if name in both:
+            return GRID[both.index(name)]
+        is_width_told = any(
+            each != name and constructor_meaning(each) == "d_model" for each in parameters_of(self.kind)
+        )
+        return GRID[0] if is_width_told and name in squared(source_of(self.kind)) else None
 
     def _known(self, name: str, means: str, sizes: Sizes) -> list[Any]:
         value = number(means, name, sizes)
@@ -234,8 +247,9 @@ class Construction:
     def _unknown(self, name: str, parameter: inspect.Parameter, sizes: Sizes) -> list[Any]:
         """For an argument that has to be given and whose name says nothing."""
         annotation = str(parameter.annotation)
-        if texts := compared_with(source_of(self.kind), name):
-            return [*texts]
+        sources = [source_of(each) for each in (self.kind, *handed_on(self.kind, name))]
+        if texts := [text for each in sources for text in compared_with(each, name)]:
+            return [*dict.fromkeys(texts)]
         if "bool" in annotation:
             return [False, True]
         if "float" in annotation:
@@ -258,7 +272,7 @@ class Construction:
             objects += _called_modules(self.kind, count, sizes, self.settings)
         if objects:
             return objects
-        if is_tested(source_of(self.kind), name):
+        if any(is_tested(each, name) for each in sources):
             return [False, True]
         values: list[Any] = [sizes.d_model, None, 2, False, True, sizes.heads, sizes.length]
         if is_part(source_of(self.kind), name):

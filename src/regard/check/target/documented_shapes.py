@@ -11,6 +11,7 @@ from functools import cache
 __all__ = ["documented_letters", "documented_shape"]
 
 _BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
+_SIZE = r"[\w*]+(?:\s*[*+/-]\s*[\w*]+)*"
 _BATCH = re.compile(r"b|n|bs|bsz|batch(?:_?size)?|[\w*]*\*\s*(?:b|batch(?:_?size)?)", re.I)
 _TOKENS = re.compile(r"[tls]|\w*(?:seq|len|time|tokens|nodes|keys|queries)\w*", re.I)
 _CALLS = ("forward", "__call__")
@@ -25,7 +26,7 @@ def documented_shape(source: str, name: str) -> tuple[str, ...]:
         source: the text of a class or a function, with its documentation and its comments.
         name: of the argument, as in "`query` has shape `[seq_len, batch_size, d_model]`" or in "|query| = (B, 1, D)".
     """
-    shape = r"[(\[]\s*([\w*]+(?:\s*(?:,|\u00d7|\bx\b)\s*[\w*]+)+)\s*,?\s*[)\]]"
+    shape = rf"[(\[]\s*({_SIZE}(?:\s*(?:,|\u00d7|\bx\b)\s*{_SIZE})+)\s*,?\s*[)\]]"
     stands = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w.(\[])[^\n()\[\]]{{0,80}}?{shape}")
     for text in _told(source):
         found = [tuple(_BETWEEN.split(each)) for each in stands.findall(text)]
@@ -35,9 +36,9 @@ def documented_shape(source: str, name: str) -> tuple[str, ...]:
 
 
 def documented_letters(source: str, name: str) -> str:
-    """The same with one letter an axis: b for samples, t for tokens, 1 for one, d for any other."""
+    """The same with one letter an axis: b for samples, t for tokens, a digit for itself, d for any other."""
     return "".join(
-        "1" if each == "1" else "b" if _BATCH.fullmatch(each) else "t" if _TOKENS.fullmatch(each) else "d"
+        each if each in ("1", "2", "3") else "b" if _BATCH.fullmatch(each) else "t" if _TOKENS.fullmatch(each) else "d"
         for each in documented_shape(source, name)
     )
 

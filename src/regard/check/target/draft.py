@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from regard.check.target.layouts import GRID, Layout
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
+from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes, both_sides
-from regard.check.target.usage import PARTS
+from regard.check.target.usage import PARTS, squared
 
 __all__ = ["Draft", "grids", "token_counts", "widths"]
 
@@ -54,6 +55,8 @@ class Draft:
     """Height and width of a map of features."""
     axes: dict[str, Layout] = field(default_factory=dict)
     """Of each sequence that was made."""
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of each sequence that was made."""
     drawn: int = 0
 
     def draw(self, *shape: int) -> Tensor:
@@ -74,6 +77,9 @@ class Draft:
             "t": self.keys if keys else self.tokens,
             "d": self.d_head if heads else width,
             "f": self.sizes.heads * self.d_head,
+            "2": 2,
+            "3": 3,
+            "p": 3 * self.sizes.heads * self.d_head,
             "y": image or self.grid[0],
             "x": image or self.grid[1],
         }
@@ -134,9 +140,11 @@ def widths(target: Any, sizes: Sizes) -> dict[str, int]:
 
 def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
     """The heights and widths that a map of features may have, the likeliest first, some of whole windows or parts."""
-    told: list[tuple[int, int]] = [] if sizes.grid is None else [sizes.grid]
+    told: list[tuple[int, int]] = [] if sizes.grid is None else [sizes.grid, sizes.grid[::-1]]
     windows: list[tuple[int, int]] = []
     for module in modules_in(target):
+        lengths = [getattr(module, each, None) for each in squared(source_of(module))]
+        told += [(each, each) for each in lengths if isinstance(each, int) and each > 1]
         for name, value in _constructed_with(module):
             means, sides = constructor_meaning(name), both_sides(value)
             if sides is None or min(sides) < 2:
@@ -145,7 +153,7 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
                 windows += [(2 * sides[0], 3 * sides[1]), (2 * sides[0], 2 * sides[1])]
             elif means in ("image", "grid"):
                 told.append(sides)
-    return [each for each in dict.fromkeys((*told, GRID, *windows)) if each[0] * each[1] <= MAX_TOKENS]
+    return [each for each in dict.fromkeys((*told, GRID, GRID[::-1], *windows)) if each[0] * each[1] <= MAX_TOKENS]
 
 
 def _constructed_with(module: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -161,6 +169,7 @@ def _constructed_with(module: nn.Module) -> Iterator[tuple[str, Any]]:
 def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
     """The numbers of tokens that it may take, the likeliest first."""
     found = {"tokens": sizes.tokens, "grid": GRID[0] * GRID[1], "window": sizes.window**2, "length": sizes.length}
+    found |= {f"grid {height}x{width}": height * width for height, width in grids(target, sizes)}
     found = {name: count for name, count in found.items() if count <= MAX_TOKENS}
     for module in modules_in(target):
         for each in module.modules():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
-from regard.check.target.construction import Construction, constructions, method_of, unknown_arguments
+from regard.check.target.construction import unknown_arguments
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.errors import AlwaysFails, Failed, NotCallable
 from regard.check.target.handover import refusal
@@ -20,19 +21,18 @@ from regard.check.target.influence import settled_streams
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.parse import InputFactory
 from regard.check.target.position_values import ROPE_FORMS
-from regard.check.target.preparation import copied, modules_in, numbers_of, prepare, width_of_scale
+from regard.check.target.preparation import modules_in
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import STREAMS, Argument, readings, source_of
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, SQUARE_SIZES, Sizes
+from regard.check.target.targets import MAX_CONSTRUCTIONS, Target, from_factory, targets_of
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import STATE
 from regard.check.time_limit import is_over
 from regard.errors import InputError
 
-__all__ = ["Invocation", "NotCallable", "Stream", "from_factory", "invocations"]
+__all__ = ["Invocation", "NotCallable", "Stream", "invocations"]
 
-MAX_CONSTRUCTIONS = 3
-"""Of each set of sizes, that can be made and are tried to be called."""
 FEW_TRIES, MANY_TRIES = 30, 200
 """Of one layout: first few of each, then many of the likeliest ones."""
 MAX_CALLS = 1200
@@ -46,34 +46,17 @@ ENOUGH = 2
 
 
 @dataclass(eq=False)
-class _Target:
-    """What is called, of one set of sizes."""
-
-    call: Any
-    sizes: Sizes
-    said: list[str]
-    construction: Construction | None = None
-
-    def resized(self, sizes: Sizes, seed: int) -> _Target:
-        """The same of other sizes.
-
-        Raises:
-            Failed: it cannot be constructed.
-        """
-        if self.construction is None:
-            return replace(self, sizes=replace(sizes, given=self.sizes.given))
-        made, said = self.construction.build(sizes)
-        call = method_of(made)
-        prepare(call, seed)
-        return _Target(call, _told(sizes, call, self.construction.args, said), said, self.construction)
-
-
-@dataclass(eq=False)
 class _Found:
-    target: _Target
+    target: Target
     plan: CallPlan
     invocation: Invocation
     clear: int
+
+    @property
+    def documented(self) -> bool:
+        """Whether its axes are those that the documentation writes, samples and tokens among them."""
+        letters = self.plan.layout.letters
+        return {"b", "t"} <= set(letters) and _is_documented(self.plan.layout, self.plan.arguments, self.plan.source)
 
 
 def invocations(
@@ -108,12 +91,12 @@ def invocations(
         last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
         if last.own is not None:
             raise AlwaysFails(f"it {last} in every call that comes as far as {last.own}")
-        call = next(_targets(implementation, args, settings, [])).call
+        call = next(targets_of(implementation, args, settings, [])).call
         name = getattr(implementation, "__name__", type(implementation).__name__)
         unknown = unknown_arguments(implementation, args) if inspect.isclass(implementation) else []
         late = "; not every guess was tried: they took long" if is_over() else ""
         raise NotCallable(refusal(call, name, given.names, last, unknown) + late)
-    found.sort(key=lambda each: -each.clear)
+    found.sort(key=lambda each: (not each.documented, -each.clear))
     for each in found:
         if not given.names:
             each.invocation.relaid = partial(_relaid, each)
@@ -147,9 +130,9 @@ def _search(
     implementation: Any, args: Mapping[str, Any], given: UserInputs, settings: UserSettings, errors: list[Failed]
 ) -> list[_Found]:
     """The calls of the first target that has one, up to one with clear axes; first with few tries of each layout."""
-    targets: list[_Target] = []
+    targets: list[Target] = []
     budget = Budget(MAX_CALLS // 2)
-    for target in _targets(implementation, args, settings, errors):
+    for target in targets_of(implementation, args, settings, errors):
         targets.append(target)
         found = _calls_of(target, given, settings, errors, FEW_TRIES, None, budget)
         if found:
@@ -165,7 +148,7 @@ def _search(
 
 
 def _square_calls(
-    targets: list[_Target], args: Mapping[str, Any], given: UserInputs, settings: UserSettings, errors: list[Failed]
+    targets: list[Target], args: Mapping[str, Any], given: UserInputs, settings: UserSettings, errors: list[Failed]
 ) -> list[_Found]:
     """Calls with as many tokens as channels, of what runs with no other sizes; as of q @ k without a transpose.
 
@@ -186,7 +169,7 @@ def _square_calls(
 
 
 def _calls_of(
-    target: _Target,
+    target: Target,
     given: UserInputs,
     settings: UserSettings,
     errors: list[Failed],
@@ -197,7 +180,7 @@ def _calls_of(
     found: list[_Found] = []
     for each in _calls(target, given, settings, errors, tries, most, budget):
         found.append(each)
-        if each.clear >= ENOUGH:
+        if each.clear >= ENOUGH or each.documented:  # a mistake may mix samples
             break
     return found
 
@@ -263,7 +246,7 @@ def _with_positions(found: _Found) -> Iterator[Invocation]:
             yield from [each] if each.switched_on else []
 
 
-def _of_sizes(target: _Target, plan: CallPlan, sizes: Sizes, seed: int = 1) -> Iterator[Invocation]:
+def _of_sizes(target: Target, plan: CallPlan, sizes: Sizes, seed: int = 1) -> Iterator[Invocation]:
     """The call of other sizes, if it runs."""
     args = {} if target.construction is None else target.construction.args
     try:
@@ -293,7 +276,7 @@ def _with_optional(found: _Found) -> Iterator[Invocation]:
         yield from _settled(found.target, plan)
 
 
-def _settled(target: _Target, plan: CallPlan) -> Iterator[Invocation]:
+def _settled(target: Target, plan: CallPlan) -> Iterator[Invocation]:
     """The call of a plan, if it runs."""
     try:
         invocation = plan.invocation(target.call, target.sizes)
@@ -307,7 +290,7 @@ def _settled(target: _Target, plan: CallPlan) -> Iterator[Invocation]:
 
 
 def _calls(
-    target: _Target,
+    target: Target,
     given: UserInputs,
     settings: UserSettings,
     errors: list[Failed],
@@ -319,8 +302,10 @@ def _calls(
     source = source_of(target.call)
     for arguments in readings(target.call, given.of(target.sizes)):
         possible = layouts(target.call, arguments)
-        if most is not None:
-            possible = sorted(possible, key=lambda each: not _is_documented(each, arguments, source))[:most]
+        documented = [each for each in possible if _is_documented(each, arguments, source)]
+        if most is None:  # one sequence alone may be meant beside a batch of them
+            documented = [each for each in documented if each.batch_axis is not None]
+        possible = [*documented, *(each for each in possible if each not in documented)][:most]
         if {each.name for each in arguments if each.required and each.role in STREAMS} <= given.names:
             possible = possible[:1]  # nothing is left to be laid out
         for layout in possible:
@@ -335,10 +320,11 @@ def _calls(
 
 def _is_documented(layout: Layout, arguments: Sequence[Argument], source: str) -> bool:
     """Whether the documentation writes the axes of a sequence in the order of a layout."""
-    return any(documented_letters(source, each.name) == layout.letters for each in arguments if each.role in STREAMS)
+    letters = re.sub(r"[^bt123]", "d", layout.letters)
+    return any(documented_letters(source, each.name) == letters for each in arguments if each.role in STREAMS)
 
 
-def _found(target: _Target, plan: CallPlan) -> _Found:
+def _found(target: Target, plan: CallPlan) -> _Found:
     invocation = plan.invocation(target.call, target.sizes)
     invocation.streams, clear = settled_streams(invocation)
     invocation.assumptions = _assumptions(target, plan, invocation)
@@ -370,70 +356,7 @@ def _letters(found: _Found) -> str | None:
     return "".join(axes.get(axis) or (kept.pop(0) if kept else "d") for axis in range(len(letters)))
 
 
-def _targets(
-    implementation: Any, args: Mapping[str, Any], settings: UserSettings, errors: list[Failed]
-) -> Iterator[_Target]:
-    """What may be called: the thing itself, or objects of a class of several sizes."""
-    if inspect.isfunction(implementation) and args and set(args) <= set(inspect.signature(implementation).parameters):
-        given = partial(implementation, **args)
-        given.__name__, given.__doc__ = implementation.__name__, implementation.__doc__  # type: ignore[attr-defined]
-        yield _Target(given, DISTINCT_SIZES[0].with_arguments(args), [])
-        return
-    if not inspect.isclass(implementation):
-        if args:
-            name = getattr(implementation, "__name__", type(implementation).__name__)
-            raise InputError(f"{name} is already constructed and takes no arguments: {sorted(args)}")
-        call = method_of(copied(implementation))
-        prepare(call, seed=1)
-        yield _Target(call, DISTINCT_SIZES[0].with_arguments(numbers_of(call)), [])
-        return
-    refused: InputError | None = None
-    several = [plain.with_arguments(args) for plain in DISTINCT_SIZES]
-    ways = [(sizes, constructions(implementation, args, sizes, settings)) for sizes in several]
-    for most in (1, MAX_CONSTRUCTIONS - 1):  # other ways to make one come after other sizes
-        for sizes, made_so in list(ways):
-            try:
-                for construction, made, said in itertools.islice(made_so, most):
-                    call = method_of(made)
-                    prepare(call, seed=1)
-                    yield _Target(call, _told(sizes, call, args, said), said, construction)
-            except InputError as error:
-                ways.remove((sizes, made_so))
-                refused = refused or error
-                errors.append(Failed(str(error)))
-        if refused is not None and not ways:
-            raise refused
-
-
-def _told(sizes: Sizes, call: Any, args: Mapping[str, Any], said: list[str]) -> Sizes:
-    """The sizes of what a module is meant to be called with."""
-    width = width_of_scale(call, args, said)
-    return sizes if width is None else replace(sizes, d_head=width)
-
-
-def from_factory(implementation: Any, settings: UserSettings) -> tuple[Any, dict[str, Any]]:
-    """What a function without arguments makes: a module, or a module and its inputs; anything else is itself."""
-    if inspect.isclass(implementation) or not inspect.isfunction(implementation):
-        return implementation, {}
-    if inspect.signature(implementation).parameters:
-        return implementation, {}
-    with settings.on():
-        made = implementation()
-    if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
-        target, inputs = made
-        if isinstance(inputs, Mapping):
-            return target, dict(inputs)
-        values = inputs if isinstance(inputs, tuple | list) else (inputs,)
-        names = list(dict.fromkeys(each.within or each.name for each in readings(target)[0]))
-        return target, dict(zip(names, values, strict=False))
-    if callable(made):
-        return made, {}
-    raise NotCallable(
-        f"{implementation.__name__}() returned a {type(made).__name__}: a factory returns a module, or (module, inputs)"
-    )
-
-
-def _assumptions(target: _Target, plan: CallPlan, invocation: Invocation) -> list[str]:
+def _assumptions(target: Target, plan: CallPlan, invocation: Invocation) -> list[str]:
     said = list(target.said)
     if invocation.arrays:
         said.append("it computes with numpy: its steps are seen where PyTorch has functions of the same names")

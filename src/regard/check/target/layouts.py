@@ -10,6 +10,7 @@ from torch import nn
 
 from regard.check.target.preparation import modules_in
 from regard.check.target.signature import MATRICES, Argument, source_of
+from regard.check.target.usage import squared
 
 __all__ = ["Layout", "layouts"]
 
@@ -22,7 +23,7 @@ _IMAGE = re.compile(r"\b(?:b|bs|n|batch|batch_size|B|N)\w*\s*,\s*(?:c|ch|channel
 class Layout:
     """One letter an axis: b batch, h heads, t tokens, d width, y and x the rows and columns of an image.
 
-    "f" is heads and their widths side by side.
+    "f" is heads and their widths side by side, "p" queries, keys and values as well; "3" and "2" are these as an axis.
     """
 
     letters: str
@@ -49,6 +50,8 @@ class Layout:
 
 FUNCTIONS = ("bhtd", "btd", "td", "bthd", "tbhd", "htd", "btf", "tbd", "bdt", "bhdt", "thd")
 MODULES = ("btd", "td", "tbd", "bdyx", "byxd", "bdt", "bhtd")
+PACKED = ("btp", "bpt", "bt3hd", "b3htd", "3bhtd", "bth3d", "t3hd", "bh3td")
+"""Of queries, keys and values in one tensor."""
 WEIGHTED = ("btd", "td", "tbd")
 
 
@@ -59,6 +62,9 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
     parameters = any(parameter.ndim > 1 for each in inner for parameter in each.parameters(recurse=False))
     if "boundaries" in roles:
         letters: tuple[str, ...] = ("thd", "td", "btd") if {"q", "k", "v"} <= roles else ("td", "btd")
+        letters = ("t3hd",) if "qkv" in roles else letters
+    elif "qkv" in roles:
+        letters = PACKED
     elif "image" in roles:
         letters = ("bdyx", "byxd", "btd", "dyx")
     elif "ids" in roles and "x" not in roles:
@@ -70,11 +76,16 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
         if any(each.role == "size heads" and each.required for each in arguments):
             letters = ("btf", *(each for each in letters if each != "btf"))
     elif inner or "x" in roles:
-        letters = MODULES
-        if any(isinstance(each, nn.Conv2d | nn.BatchNorm2d) for each in inner) or _IMAGE.search(source_of(target)):
+        letters = MODULES if inner else (*MODULES, "bthd")
+        if any(isinstance(each, nn.Conv2d | nn.BatchNorm2d) for each in inner) or _is_map(source_of(target)):
             letters = ("bdyx", *(each for each in letters if each != "bdyx"))
         elif any(isinstance(each, nn.Conv1d | nn.BatchNorm1d) for each in inner):
             letters = ("btd", "bdt", *(each for each in letters if each not in ("btd", "bdt")))
     else:
         letters = FUNCTIONS
     return [Layout(each) for each in letters]
+
+
+def _is_map(source: str) -> bool:
+    """Whether the text names the sides of a map of features, or lays its places out by the square of one."""
+    return _IMAGE.search(source) is not None or bool(squared(source))

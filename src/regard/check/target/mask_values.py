@@ -18,8 +18,8 @@ TRIED_FORMS = MASK_FORMS[:4]
 """Of those that cannot be told apart by whether a call runs, one each."""
 HEADS_LAST = "qk1"
 """Of a mask for all samples and heads, which stand behind: of one graph, or of tokens that come first."""
-SCORE_SHAPES = ("qk", "b1qk", "b11k", "bqk", "11qk", "bk", "b1k", "bhqk", "bqkh", HEADS_LAST)
-PADDING_SHAPES = ("bk", "b11k", "b1k", "b1qk", "bqk", "qk")
+SCORE_SHAPES = ("qk", "b1qk", "b11k", "bqk", "11qk", "bk", "b1k", "bhqk", "bqkh", "kb", HEADS_LAST)
+PADDING_SHAPES = ("bk", "b11k", "b1k", "b1qk", "bqk", "qk", "kb")
 
 
 def open_mask(draft: Draft, form: str, shape: str) -> Any:

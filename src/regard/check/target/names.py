@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterable
 
 from regard.check.names import INPUTS, SIZES, inverted, meaning
 
-__all__ = ["call_meaning", "constructor_meaning"]
+__all__ = ["call_meaning", "constructor_meaning", "side_names"]
 
 _CALL = {
     "x": "latents queries_input features trg target_sequence queries_in sequences xs_in "
@@ -38,20 +40,23 @@ _CALL = {
     "src_lens key_lengths key_lens kv_lens kv_lengths num_valid n_valid context_lengths input_lengths memory_lengths "
     "enc_lens enc_valid_lens sequence_lengths pad_idxs pad_starts pad_start",
     "documents": "doc docs doc_ids doc_id document_ids document_id documents",
+    "prefix": "prefix_len prefix_lens prefix_length prefix_lengths prefix_size prefix_sizes n_prefix num_prefix",
     "boundaries": "cu_seqlens cu_seqlens_q cu_seqlens_k cu_seqlens_kv cu_seqlen cu_seq_lens cu_lens cu_lengths",
     "size length": "max_seqlen max_seqlen_q max_seqlen_k max_seqlen_kv",
     "scale": "scale scaling softmax_scale sm_scale scale_factor attn_scale scaling_factor",
     "temperature": "temperature temp tau",
     "dropout": "dropout dropout_p p_drop attn_dropout",
     "context": "annotations cond",
-    "w_qkv": "w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
+    "qkv": "qkv packed_qkv qkv_packed mixed_qkv fused_qkv qkvs",
+    "w_o": "out_proj_weight proj_weight output_weight w_proj o_proj_weight c_proj_weight",
+    "w_qkv": "in_proj_weight qkv_proj_weight in_proj_w w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
     "height": "height hh",
     "width": "width ww",
     "grid": "grid_size hw_size spatial_shape hw shape",
 }
 _CONSTRUCTOR = {
-    "d_model": "attention_hidden_size in_size",
+    "d_model": "attention_hidden_size in_size hid",
     "d_out": "out_size",
     "heads": "index_n_heads index_num_heads",
     "d_head": "v_head_dim qk_nope_head_dim nope_head_dim index_head_dim d_kv",
@@ -107,6 +112,11 @@ _CONTEXT = re.compile(
     r"|inputs?|seqs?|sequences?|tokens?|data|vectors?|representations?)"
 )
 """What another module made, as in enc_src or encoder_features."""
+_STATE = re.compile(
+    r"(?:(?:dec(?:oder)?|prev(?:ious)?|last|current|query)_)+(?:h|s|hidden|(?:hidden_|cell_)?states?|hiddens|outs?"
+    r"|outputs?|inputs?|vectors?)|s_(?:prev|t_?(?:minus_?1|m1|1)?)|[hx]_t|x_new"
+)
+"""What a decoder asks with, as decoder_hidden or prev_state."""
 _LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")
 """How many tokens each sample of some sequence has, as in mem_lengths; a number of tokens is none of these."""
 _PADDING = re.compile(
@@ -125,6 +135,7 @@ _ROPE = re.compile(r"(?:rope|rotary)_(?:pos|emb|freq)\w*")
 _COS = re.compile(r"(?!.*sin)(?:\w+_)?cos(?:_\w+)?")
 _SIN = re.compile(r"(?!.*cos)(?:\w+_)?sin(?:_\w+)?")
 """One of several tables of rotary positions, as in cos_local."""
+_SIDE = re.compile(r"(?P<before>(?:\w+_)?)(?P<side>height|width|h|w)", re.I)
 _PREFIX = re.compile(
     r"^(?:(?:encoder|decoder|enc|dec|attn|attention|text|speech|audio|vision|model|default|self|block|transformer"
     r"|cross|swa|memory_attention)_)+"
@@ -138,7 +149,15 @@ def call_meaning(name: str) -> str | None:
         return f"size {size}"
     if found is not None:
         return found
-    patterns = {"mask": _MASK, "padding": _PADDING, "context": _CONTEXT, "lengths": _LENGTHS, "cos": _COS, "sin": _SIN}
+    patterns = {
+        "mask": _MASK,
+        "padding": _PADDING,
+        "context": _CONTEXT,
+        "x": _STATE,
+        "lengths": _LENGTHS,
+        "cos": _COS,
+        "sin": _SIN,
+    }
     patterns |= {"rope": _ROPE, "added": _ADDED}
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 
@@ -149,3 +168,17 @@ def constructor_meaning(name: str) -> str | None:
     if found is None and (short := _PREFIX.sub("", name)) != name:
         found = meaning(short, _CONSTRUCTOR_NAMES)
     return "d_model" if found is None and _WIDTH.fullmatch(name.lower()) else found
+
+
+def side_names(names: Iterable[str]) -> tuple[str, ...]:
+    """The names of the height and the width of a map of features, in the order in which they stand; none of others.
+
+    Neither is told by itself: h may count heads, and width be that of the tokens.
+    """
+    several = list(names)
+    found = [(name, match["before"], match["side"].lower()) for name in several if (match := _SIDE.fullmatch(name))]
+    for (one, before, side), (other, after, last) in itertools.pairwise(found):
+        is_pair = {side[0], last[0]} == {"h", "w"} and (len(side) > 1) == (len(last) > 1) and before == after
+        if is_pair and abs(several.index(one) - several.index(other)) == 1:
+            return (one, other)
+    return ()

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, from_numpy
 
-__all__ = ["as_array", "as_tensor", "names_numpy", "numpy_by_torch"]
+__all__ = ["as_array", "as_tensor", "names_numpy", "numpy_by_torch", "with_its_arrays"]
 
 LIBRARIES = ("numpy", "torch", "scipy", "regard")
 
@@ -54,6 +54,26 @@ def numpy_by_torch(target: Any) -> Iterator[None]:
     finally:
         for names, name, value in replaced:
             names[name] = value
+
+
+def with_its_arrays(target: Any) -> Any:
+    """The target, whose own arrays of numbers, and those of the objects that it keeps, are made PyTorch's."""
+    numpy = sys.modules.get("numpy")
+    kept: list[Any] = [getattr(target, "__self__", target)]
+    seen: set[int] = set()
+    while kept:
+        each = kept.pop()
+        is_object = type(each).__module__.partition(".")[0] not in (*LIBRARIES, "builtins")
+        parts = each if isinstance(each, dict | list) else vars(each) if is_object and hasattr(each, "__dict__") else {}
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        for key, value in list(parts.items() if isinstance(parts, dict) else enumerate(parts)):
+            if numpy is not None and type(value) is numpy.ndarray and value.dtype.kind in "fiub":
+                parts[key] = as_array(from_numpy(value.copy()))
+            else:
+                kept.append(value)
+    return target
 
 
 def _functions() -> Any:

@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import Failed, failed
-from regard.check.target.numpy_by_torch import as_array, as_tensor, numpy_by_torch
+from regard.check.target.numpy_by_torch import as_array, as_tensor, numpy_by_torch, with_its_arrays
 from regard.check.target.preparation import copied
 from regard.check.target.sizes import Sizes
 
@@ -56,7 +56,7 @@ class Invocation:
     """The keys of the arguments that are given by their place, in order."""
     streams: list[Stream]
     packed: dict[str, list[str]] = field(default_factory=dict)
-    """Arguments of the target that are a tuple of several of these, by name; those of its parts, in order."""
+    """Arguments of the target that are a tuple or a dict of these, by name; those of its parts, in order."""
     masks: list[str] = field(default_factory=list)
     """Arguments that may be a mask; in `arguments` only where they have to be given: then fully open."""
     causal_flags: list[str] = field(default_factory=list)
@@ -64,6 +64,8 @@ class Invocation:
     """Arguments that say of each sample how many of its keys are no padding."""
     documents: list[str] = field(default_factory=list)
     """Arguments that say of each token which of several texts in one row it is of."""
+    prefixes: list[str] = field(default_factory=list)
+    """Arguments that say how many tokens of a row, or of each, are a prefix that is not masked causally."""
     boundaries: list[str] = field(default_factory=list)
     """Arguments that say where each of the sequences begins that are packed one after the other."""
     guessed: list[str] = field(default_factory=list)
@@ -119,12 +121,13 @@ class Invocation:
             try:
                 given = {name: value if name in shared else self.handed_over(value) for name, value in given.items()}
                 target = copied(self.target) if target is None else target
+                target = with_its_arrays(target) if self.is_watched else target
                 around = (
                     contextlib.nullcontext()
                     if watch is None
                     else watch({name: as_tensor(value) for name, value in given.items()})
                 )
-                given |= {name: tuple(given.pop(part) for part in parts) for name, parts in self.packed.items()}
+                given |= {name: _as_one(given, parts) for name, parts in self.packed.items()}
                 positional = [given.pop(name) for name in self.positional if name in given]
                 appended = given.pop(APPENDED, None)
                 mode.calls = 0
@@ -167,6 +170,13 @@ class Invocation:
         if isinstance(value, dict):
             return type(value)({name: self.handed_over(each) for name, each in value.items()})
         return copy.deepcopy(value)
+
+
+def _as_one(given: dict[str, Any], parts: list[str]) -> Any:
+    """The parts of an argument, which are arguments no more: a dict of those that have a name in it, as weights.q."""
+    if "." in parts[0]:
+        return {name.partition(".")[2]: given.pop(name) for name in parts}
+    return tuple(given.pop(part) for part in parts)
 
 
 @contextlib.contextmanager

@@ -11,23 +11,32 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from regard.check.names import role as weight_role
 from regard.check.target.classes import parameters_of
+from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.names import call_meaning, constructor_meaning
 from regard.check.target.preparation import embeds
-from regard.check.target.usage import is_demanded, is_two_sides, parts_of
+from regard.check.target.usage import added_to, fields_of, is_bound, is_demanded, is_two_sides, parts_of
 
-__all__ = ["MATRICES", "PLAIN", "STREAMS", "Argument", "readings", "source_of"]
+__all__ = ["ADDED", "MATRICES", "PLAIN", "STREAMS", "Argument", "readings", "source_of"]
 
-STREAMS = ("x", "q", "k", "v", "context", "ids", "image")
+STREAMS = ("x", "q", "k", "v", "context", "ids", "image", "qkv")
 """The roles of arguments that hold sequences."""
 WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
 MATRICES = frozenset({*WEIGHTS, "w_qkv"})
 """The roles of matrices that tokens are multiplied by."""
+ADDED = "added to "
+"""How the role of vectors begins that are added to those of a sequence; then comes its name."""
 PLAIN = ("int", "bool", "float", "str")
 """Annotations of what is no sequence."""
 _OF_AN_ENCODER = re.compile(r"enc|mem|src|source|context|ctx|cond")
 _OF_QUERIES = re.compile(r"(?:tgt|trg|target|dec|decoder|query|q)_")
-_VECTOR = re.compile(r"b_?([qkvo])|([qkvo])_bias|bias_([qkvo])")
+_CACHED = re.compile(r"(?:k|v|key|value)s?_(?:cache|past)|(?:past|cached?)_(?:k|v|key|value)s?")
+"""What is cached of keys, or of values."""
+_VECTOR = re.compile(
+    r"b_?([qkvo])|([qkvo])_bias|bias_([qkvo])|b_out|(?:out|output|[qkvo]|c)_?(?:proj)?_b(?:ias)?"
+    r"|(?P<packed>(?:in|qkv|in_?proj|qkv_proj|c_attn)_b(?:ias)?|b_?(?:qkv|attn)|bias_qkv)"
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     """
     named = _arguments(target)
     if named is not None and not inputs:
-        named = [part for each in named for part in _parts(each, source_of(target))]
+        named = [part for each in named for part in _parts(each, source_of(target), named)]
     if named is not None and inputs:
         named = _with_inputs(named, inputs)
     if named is None and inputs:
@@ -65,6 +74,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     if named is None:
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
     named = [_by_use(each, source_of(target)) for each in named]
+    named = [_added(each, named, source_of(target)) for each in named]
     named = _with_ids_of_padding(target, [_in_the_place_of_another(target, each, named) for each in named])
     if not any(each.role in STREAMS for each in named) or any(each.required and each.role is None for each in named):
         named = [replace(each, role=None) if _is_bare(each) else each for each in named]
@@ -77,16 +87,47 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
 
 def _by_use(argument: Argument, source: str) -> Argument:
     """The argument, where the code says more of it than its signature."""
-    if not argument.required and is_demanded(source, argument.name):
+    if not argument.required and argument.default is None and is_demanded(source, argument.name):
         return replace(argument, required=True)
+    is_cache = argument.role == "absent" or (argument.role is None and _CACHED.fullmatch(argument.name.lower()))
+    if argument.required and is_cache and len(documented_letters(source, argument.name)) > 2:
+        return replace(argument, role="context")  # a cache that is filled
+    if argument.required and argument.role in ("positions", "start", None) and is_bound(source, argument.name):
+        return replace(argument, role="place")
     return replace(argument, role="grid") if argument.role is None and is_two_sides(source, argument.name) else argument
 
 
-def _parts(argument: Argument, source: str) -> list[Argument]:
-    """The argument, or what it is made of where the code takes it apart into a sequence and its mask."""
+def _added(argument: Argument, named: list[Argument], source: str) -> Argument:
+    """The argument, or what is added to a sequence that is another one, as positions are to tokens."""
+    if not argument.required or argument.role not in (None, "positions", "rope"):
+        return argument
+    other = added_to(source, argument.name)
+    is_sequence = any(each.name == other and each.role in STREAMS for each in named)
+    return replace(argument, role=f"{ADDED}{other}") if is_sequence else argument
+
+
+def _parts(argument: Argument, source: str, named: list[Argument]) -> list[Argument]:
+    """The argument, or what it is made of where the code takes it apart into a sequence and its mask, or by names."""
+    fields = fields_of(source, argument.name) if argument.required else []
+    if fields:
+        is_beside = any(each.role in STREAMS for each in named if each is not argument)
+        found = [
+            Argument(f"{argument.name}.{each}", _of_field(each, is_beside=is_beside), True, within=argument.name)
+            for each in fields
+        ]
+        return found if all(each.role for each in found) else [argument]
     names = parts_of(source, argument.name) if argument.required and argument.role in (None, "x") else []
     parts = [Argument(each, call_meaning(each), True, within=argument.name) for each in names]
     return parts if any(each.role in ("mask", "padding") for each in parts) else [argument]
+
+
+def _of_field(name: str, *, is_beside: bool) -> str | None:
+    """The role of a part of a dict; beside a sequence it is a matrix."""
+    matrix = {"q": "w_q", "k": "w_k", "v": "w_v", "out": "w_o", "qkv": "w_qkv"}.get(weight_role(name) or "")
+    vector = _VECTOR.fullmatch(name.lower())
+    if vector is not None:
+        return "packed vector" if vector["packed"] else "vector"
+    return (matrix if is_beside else None) or call_meaning(name) or matrix
 
 
 def _with_ids_of_padding(target: Any, named: list[Argument]) -> list[Argument]:
@@ -301,8 +342,8 @@ def _arguments(target: Callable[..., Any]) -> list[Argument] | None:
 
 def _role(parameter: inspect.Parameter) -> str | None:
     name = parameter.name.lower()
-    if _VECTOR.fullmatch(name):
-        return "vector"
+    if (vector := _VECTOR.fullmatch(name)) is not None:
+        return "packed vector" if vector["packed"] else "vector"
     role = call_meaning(parameter.name)
     is_number = type(parameter.default) in (int, float) or parameter.annotation in (int, float, "int", "float")
     if role in ("mask", "padding") and is_number:  # as pad, the id of padding

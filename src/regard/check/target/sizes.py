@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regard.check.target.names import constructor_meaning
+from regard.check.target.names import constructor_meaning, side_names
 
 __all__ = ["COINCIDENT_SIZES", "DISTINCT_SIZES", "SQUARE_SIZES", "Sizes", "both_sides"]
 
@@ -73,8 +73,11 @@ class Sizes:
         given: dict[str, int] = {}
         grid: tuple[int, int] | None = None
         fields = [each for value in args.values() if isinstance(value, Mapping) for each in value.items()]
+        sides = side_names(args)
+        if sides and all(type(args[each]) is int for each in sides):
+            grid = (args[sides[0]], args[sides[1]])
         for name, value in (*args.items(), *fields):
-            means = constructor_meaning(name)
+            means = None if name in sides else constructor_meaning(name)
             if means in ("image", "grid") and grid is None:
                 grid = both_sides(value)
             if means is not None and isinstance(value, int) and not isinstance(value, bool):

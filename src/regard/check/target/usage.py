@@ -9,10 +9,13 @@ import textwrap
 __all__ = [
     "FEW_TOKENS",
     "PARTS",
+    "added_to",
     "called_with",
     "compared_with",
     "divides",
+    "fields_of",
     "has_fields",
+    "is_bound",
     "is_called",
     "is_demanded",
     "is_large_part",
@@ -21,6 +24,7 @@ __all__ = [
     "is_tested",
     "is_two_sides",
     "parts_of",
+    "squared",
 ]
 
 OVER_TOKENS = r"(?:,\s*(?:dim\s*=\s*)?(?:0|1|-2)\s*)?\)"
@@ -37,6 +41,19 @@ COPIES = ("deepcopy", "copy")
 def has_fields(source: str, name: str) -> bool:
     """Whether fields are read from it by their names, as from a dict: it is a config, whatever its name says."""
     return re.search(rf"\b{re.escape(name)}(?:\s*\[\s*[\"']|\.get\(\s*[\"'])", source) is not None
+
+
+def fields_of(source: str, name: str) -> list[str]:
+    """The names by which something is read from it, as from a dict of weights; none where it is read otherwise."""
+    tree = list(ast.walk(_tree(source)))
+    found = [
+        (each.lineno, each.col_offset, each.slice.value)
+        for each in tree
+        if isinstance(each, ast.Subscript) and isinstance(each.value, ast.Name) and each.value.id == name
+        if isinstance(each.slice, ast.Constant) and isinstance(each.slice.value, str)
+    ]
+    reads = sum(isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load) for each in tree)
+    return list(dict.fromkeys(field for *_, field in sorted(found))) if len(found) == reads else []
 
 
 def divides(source: str, name: str) -> bool:
@@ -75,13 +92,59 @@ def is_demanded(source: str, name: str) -> bool:
     is_asked = (
         re.search(rf"\b{named}\s+(?:is|or|and)\b|\b(?:if|not|and|or|bool)\b[ (]*{named}\b(?!\.)", source) is not None
     )
-    return not is_asked and re.search(rf"(?<![\w.]){named}\.(?:shape|ndim|dtype|size\(|dim\()", source) is not None
+    is_read = re.search(rf"(?<![\w.]){named}\.(?:shape|ndim|dtype|size\(|dim\()", source) is not None
+    if is_read and not is_asked:
+        return True
+    return bool(_summands(source, name)) and not is_tested(source, name) and not _is_set(source, name)
+
+
+def added_to(source: str, name: str) -> str | None:
+    """The name of what it is added to, as tokens to which positions are; None of what is added to nothing of a name."""
+    return next(iter(_summands(source, name)), None)
+
+
+def _summands(source: str, name: str) -> list[str]:
+    """The names that stand beside it in sums."""
+    found = list[str]()
+    for each in ast.walk(_tree(source)):
+        if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Add):
+            sides = [side.id if isinstance(side, ast.Name) else "" for side in (each.left, each.right)]
+            found += [other for one, other in (sides, sides[::-1]) if one == name and other]
+    return found
+
+
+def _is_set(source: str, name: str) -> bool:
+    """Whether the code gives it another value, or compares it, as with None."""
+    tree = list(ast.walk(_tree(source)))
+    compared = [side for each in tree if isinstance(each, ast.Compare) for side in (each.left, *each.comparators)]
+    stored = [each for each in tree if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+    return any(isinstance(each, ast.Name) and each.id == name for each in (*compared, *stored))
 
 
 def is_two_sides(source: str, name: str) -> bool:
     """Whether it is the height and the width of a map of features, as by H, W = feat_size."""
     sides = r"\(?\s*[hH]\w*\s*,\s*[wW]\w*\s*\)?"
     return re.search(rf"^\s*{sides}\s*=\s*{re.escape(name)}\s*(?:#.*)?$", source, re.M) is not None
+
+
+def squared(source: str) -> list[str]:
+    """What a view has the square of as an axis, as size in x.view(-1, channels, self.size * self.size): a side."""
+    views = re.findall(r"\.(?:view|reshape)\(((?:[^()]|\([^()]*\))*)\)", source)
+    square = re.compile(r"(?:self\.)?\b(\w+)\s*(?:\*\s*(?:self\.)?\1\b|\*\*\s*2\b)")
+    return list(dict.fromkeys(name for view in views for name in square.findall(view)))
+
+
+def is_bound(source: str, name: str) -> bool:
+    """Whether something is read up to it, or from it on: it is the number of a place."""
+    bounds = [
+        one
+        for each in ast.walk(_tree(source))
+        if isinstance(each, ast.Slice)
+        for bound in (each.lower, each.upper)
+        if bound is not None
+        for one in ast.walk(bound)
+    ]
+    return any(isinstance(each, ast.Name) and each.id == name for each in bounds)
 
 
 def parts_of(source: str, name: str) -> list[str]:

@@ -21,7 +21,7 @@ from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in, prepare
-from regard.check.target.signature import MATRICES, STREAMS, Argument
+from regard.check.target.signature import ADDED, MATRICES, STREAMS, Argument
 from regard.check.target.token_ids import drawn_ids
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part
 
@@ -66,7 +66,7 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
         called = is_called(source, argument.name) if role in (None, "rope") else None
         objects = {} if called is None else _called(argument.name, target, called)
         return objects or found or _unknown(argument)
-    if role in STREAMS or role in ("rope", "cos", "sin", "positions", "vector") or role in MATRICES:
+    if role in STREAMS or role in ("rope", "cos", "sin", "positions", "vector", "packed vector") or role in MATRICES:
         return {"absent": _absent, **{name: make for name, make in found.items() if name != "none"}}
     if role == "added" and argument.default is None:
         return {"absent": _absent, **found}
@@ -82,7 +82,7 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
 def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidate]:
     role, name = argument.role or "", argument.name
     if role in STREAMS:
-        return _streams(argument, target)
+        return _streams(argument, target, source)
     if role in ("mask", "padding"):
         added = _axes_added(name, source)  # a mask with more axes than scores runs by accident, and mixes what it reads
         shapes = sorted(
@@ -103,6 +103,12 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {"zeros": lambda draft: torch.zeros(draft.sizes.batch, draft.tokens, dtype=torch.long), "none": _none}
     if role == "documents":
         return {"one": _one_document, "none": _none}
+    if role == "prefix":
+        number = {"number": _constant(FEW_TOKENS)}
+        each = {"of each sample": lambda draft: torch.full((draft.sizes.batch,), FEW_TOKENS)}
+        return {**number, **each} if "int" in argument.annotation else {**each, **number}
+    if role == "place":
+        return {"last": lambda draft: draft.keys - 1}
     if role == "boundaries":
         return {"one sequence": lambda draft: torch.tensor([0, draft.tokens]), "none": _none}
     if role == "bias":
@@ -113,6 +119,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return dict(rope_candidates(role, name, source))
     if role == "positions":
         return dict(position_candidates())
+    if role.startswith(ADDED):
+        return {"beside each token": lambda draft: _beside(draft, role.removeprefix(ADDED))}
     if role.startswith("w_"):
         return {"weights": lambda draft: _matrix(draft, role)}
     if role == "added":
@@ -121,6 +129,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {said: partial(_added, side=side) for side, said in sides.items()} | {"none": _none}
     if role == "vector":
         return {"vector": lambda draft: draft.draw(draft.width) * 0.3, "none": _none}
+    if role == "packed vector":
+        return {"vector": lambda draft: draft.draw(3 * draft.width) * 0.3, "none": _none}
     if role.startswith("size "):
         roots = rf"sqrt\(\s*{re.escape(name)}\s*\)|\b{re.escape(name)}\s*\*\*\s*\(?-?\s*(?:0?\.5|1\s*/\s*2)"
         is_root_taken = re.search(roots, source) is not None
@@ -168,7 +178,14 @@ def _axes_added(name: str, source: str) -> int:
     return max((chain.count("None") + chain.count(".unsqueeze(") for chain in chains), default=0)
 
 
-def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
+def _written_layout(told: str) -> str:
+    """The layout of four axes or more that the documentation writes, as of a cache; empty where it writes none."""
+    if len(told) < 4 or told.count("b") != 1 or told.count("t") != 1 or told.count("d") != 2:
+        return ""
+    return told.replace("d", "h", 1)
+
+
+def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidate]:
     name, role = argument.name, str(argument.role)
     sequence = {"sequence": lambda draft: _sequence(draft, name, role)}
     ids = {
@@ -177,10 +194,20 @@ def _streams(argument: Argument, target: Any) -> dict[str, Candidate]:
     }
     if role == "ids":
         return {**ids, **sequence}
+    if role in ("x", "context") and documented_letters(source, name) == "bt":
+        return {**ids, **sequence}
     if role in ("x", "context") and embeds(target):
         return {**sequence, **ids}
     if role == "context":
-        return {**sequence, **_of_pairs(name), TEXT: lambda draft: _sequence(draft, name, role, Layout("btd"))}
+        letters = _written_layout(documented_letters(source, name))
+        written = {"as documented": lambda draft: _sequence(draft, name, role, Layout(letters))} if letters else {}
+        return {
+            **written,
+            **sequence,
+            **_of_pairs(name),
+            **_packed(name, role),
+            TEXT: lambda draft: _sequence(draft, name, role, Layout("btd")),
+        }
     states = {STATE: lambda draft: _state(draft, name), LAYER_STATE: lambda draft: _layer_state(draft, name)}
     alone = {VECTOR: lambda draft: draft.draw(draft.width)} if role == "q" else {}
     if role in ("k", "v"):
@@ -209,7 +236,25 @@ def _layer_state(draft: Draft, name: str) -> Any:
 def _sequence(draft: Draft, name: str, role: str, layout: Layout | None = None) -> Any:
     layout = layout or draft.layout
     draft.axes[name] = layout
-    return draft.draw(*draft.shape(role, layout))
+    draft.shapes[name] = draft.shape(role, layout)
+    return draft.draw(*draft.shapes[name])
+
+
+def _beside(draft: Draft, name: str) -> Any:
+    """A vector beside each of a sequence, the same for all samples."""
+    shape = draft.shapes.get(name, draft.shape("x", draft.layout))
+    axis = draft.layout.batch_axis
+    one = draft.draw(*(1 if number == axis else size for number, size in enumerate(shape)))
+    return one.expand(shape).clone()
+
+
+def _packed(name: str, role: str) -> dict[str, Candidate]:
+    """Keys and values in one tensor, where the name says that it is both."""
+
+    def packed(draft: Draft) -> Any:
+        return _sequence(draft, name, role, Layout(draft.layout.letters.replace("h", "2h")))
+
+    return {"keys and values": packed} if re.search("kv", name.lower()) else {}
 
 
 def _added(draft: Draft, side: str) -> Any:

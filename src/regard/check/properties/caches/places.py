@@ -20,7 +20,8 @@ def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *,
     """Keys or values that a call writes into a cache and does not read, and places that it reads and has not written.
 
     Code that drops old tokens from its cache on purpose, as a window does, is right: what is not read counts only where
-    something is wrong. Places that nothing was written to count where the call is told that its tokens are the first.
+    something is wrong, or where it is the one token that asks. Places that nothing was written to count where the call
+    is told that its tokens are the first.
 
     Args:
         invocation: the call.
@@ -28,10 +29,12 @@ def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *,
         is_wrong: whether a property is violated.
     """
     is_first = any(call_meaning(name) == "start" and value == 0 for name, value in invocation.arguments.items())
+    roles = {each.role for each in invocation.streams}
+    is_step = "context" in roles and any(each.role == "x" and not each.token_axes for each in invocation.streams)
     for evidence in several:
         instance = evidence.base.instance
         trace, last = instance.run.trace, max(each.operation.index for each in instance.sums)
-        for storage, writes in kept_writes(trace, last).items():
+        for storage, writes in kept_writes(trace, last, copies=is_step).items():
             places = _places(trace, storage, writes, reads_of(trace, storage, writes[0].index, last))
             if places is None:
                 continue
@@ -39,7 +42,9 @@ def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *,
             # Who hands a mask over may hide what comes behind.
             end = max(written) if invocation.masks else max(read) + 1
             empty = [number for number, place in enumerate(read) if place not in written and place < end]
-            if (is_wrong and not set(written) <= set(read)) or (is_first and _has_weight(instance, len(read), empty)):
+            if ((is_wrong or is_step) and not set(written) <= set(read)) or (
+                is_first and _has_weight(instance, len(read), empty)
+            ):
                 message = f"in a cache places {_listed(written)} are written, and places {_listed(read)} are read"
                 yield Finding("violation", "cache-places", "k", message, writes[0].location, instance.module)
                 break
@@ -76,9 +81,14 @@ def _has_weight(instance: AttentionInstance, places: int, chosen: Sequence[int])
     return False
 
 
-def kept_writes(trace: Trace, last: int) -> dict[int, list[Operation]]:
-    """By memory that was there before the call, what writes into it before some operation."""
-    made = {each.storage for operation in trace if not operation.is_view for each in operation.outputs}
+def kept_writes(trace: Trace, last: int, *, copies: bool = False) -> dict[int, list[Operation]]:
+    """By memory that was there before the call, or a copy of it, what writes into it before some operation."""
+    made = {
+        each.storage
+        for operation in trace
+        if not operation.is_view and not (copies and operation.name == "clone")
+        for each in operation.outputs
+    }
     found: dict[int, list[Operation]] = {}
     for operation in trace.operations[:last]:
         for record in operation.written:

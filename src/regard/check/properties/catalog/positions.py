@@ -49,4 +49,40 @@ POSITIONS = (
         "The model has no positions.",
         "angles = positions[:, None] * frequencies  # along the tokens, not along the heads",
     ),
+    Property(
+        "rotary-frequencies",
+        "positions",
+        "the pair i of d channels turns by base^(-2i/d) from token to token",
+        "The slowest pairs, which tell far positions apart, turn as fast as those of another base; weights of other "
+        "code do not fit.",
+        "inv_freq = base ** (-torch.arange(0, d, 2) / d)",
+    ),
+    Property(
+        "sinusoid-frequencies",
+        "positions",
+        "the frequencies of a sinusoidal table fall from 1, by powers of 10000",
+        "Neighbouring positions have vectors that are as unlike as those of far ones: no channel tells places roughly.",
+        "div_term = torch.exp(torch.arange(0, d, 2) * (-math.log(10000.0) / d))",
+    ),
+    Property(
+        "calls-apart",
+        "positions",
+        "what a call keeps for later ones is a table that is theirs as well",
+        "The first call decides the positions of all that come after it.",
+        "if (length, offset) not in self.tables: ...  # all that the table depends on",
+    ),
+    Property(
+        "positions-once",
+        "positions",
+        "a table of positions is added to the tokens once",
+        "Positions outweigh what the tokens say.",
+        "x = x + self.positions[: x.size(1)]  # here, or in what calls it",
+    ),
+    Property(
+        "positions-from-the-start",
+        "positions",
+        "of causal attention the position of a token hangs on no token that comes later",
+        "While text is generated, every token moves at each step: keys of a cache stand elsewhere.",
+        "x = x + self.positions[: x.size(1)]  # and not the last rows",
+    ),
 )

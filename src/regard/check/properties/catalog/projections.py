@@ -64,6 +64,13 @@ PROJECTIONS = (
         "return self.out(heads)",
     ),
     Property(
+        "packed-as-documented",
+        "v",
+        "one matrix holds the weights of queries, keys and values in the order that is told",
+        "Weights that are loaded are taken for those of something else.",
+        "q, k, v = (x @ in_proj_weight.T).chunk(3, dim=-1)  # as in torch.nn.MultiheadAttention",
+    ),
+    Property(
         "context-read",
         "k",
         "a second sequence that has to be handed over is read",

@@ -29,6 +29,13 @@ SCORES = (
         "scores = q @ k.transpose(-2, -1)  # with the batch as an axis of its own in front",
     ),
     Property(
+        "products-summed",
+        "scores",
+        "a score is the sum of the products of all channels of a query and a key",
+        "Each channel has a softmax of its own: what a query asks for in one does not tell where it reads another.",
+        "scores = (q * k).sum(-1) / math.sqrt(q.size(-1))",
+    ),
+    Property(
         "axes-as-documented",
         "scores",
         "attention runs over the axis that the documentation calls the sequence",
@@ -188,6 +195,13 @@ SCORES = (
         "of a table with a column for each head, a head takes the entries of its own column",
         "Distances share their biases with others, in another way for each head.",
         "bias = table[index].permute(2, 0, 1)  # (queries, keys, heads) to (heads, queries, keys)",
+    ),
+    Property(
+        "entry-of-each-offset",
+        "biased",
+        "each offset of two tokens reads an entry of the table of its own, and half of it is read by some",
+        "Different offsets share a bias, and entries of the table learn nothing.",
+        "index = (rows + H - 1) * (2 * W - 1) + columns + W - 1  # rows, columns: between the two tokens",
     ),
     Property(
         "bias-after-scale",

@@ -21,7 +21,14 @@ from regard.check.properties.masks.drawn import causal_mask, drawn_mask, open_ma
 from regard.check.properties.masks.masked_weights import masked_weights
 from regard.check.properties.masks.memory import mask_memory_findings
 from regard.check.properties.masks.outcome import MaskOutcome
-from regard.check.properties.masks.patterns import FROM_FIRST_KEY, allowed_of, built_in_pattern, square
+from regard.check.properties.masks.outcome_findings import (
+    are_of_one_sequence,
+    have_no_effect,
+    kept,
+    own_mask_lost,
+    violated,
+)
+from regard.check.properties.masks.patterns import allowed_of, built_in_pattern, square
 from regard.check.properties.masks.settings import not_chosen, switched_off
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
@@ -33,16 +40,9 @@ from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, write_mask
 from regard.check.target.names import call_meaning
 from regard.check.target.signature import source_of
 
-__all__ = [
-    "flag_findings",
-    "kept",
-    "mask_argument_findings",
-    "own_mask_lost",
-    "shared_mask_findings",
-    "violated",
-]
+__all__ = ["flag_findings", "mask_argument_findings", "shared_mask_findings"]
 
-SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "k")
+SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "kb", "k")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid|present|presence|exists")
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_")
@@ -51,8 +51,6 @@ NOT_OF_KEYS = re.compile("^(?:q|query|queries)_|prefix")
 """Names of masks that hide no key: of queries that are padding, whose outputs are of no use, and of a prefix."""
 GRAPH = re.compile("adj(?:acency)?(?:_?(?:mat|matrix))?")
 """Names of the edges of a graph."""
-OWN_MASKS = frozenset({"causal", "causal window", FROM_FIRST_KEY})
-"""Masks of the code itself that a mask of padding has to be joined with."""
 MOST_UNREAD = 12
 """Masks that change no weight of an attention, after which it is taken not to read them."""
 SIDES = ("anywhere", "end", "front")
@@ -95,7 +93,7 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             message += "; a token sees itself all the same" if outcome.with_itself else ""
             yield Finding("holds", "mask-form", "mask", message)
             continue
-        unread = not_chosen(invocation, name) if _have_no_effect(outcomes) else None
+        unread = not_chosen(invocation, name) if have_no_effect(outcomes) else None
         yield from violated(evidence, outcomes, name) if unread is None else [unread]
 
 
@@ -217,11 +215,11 @@ def _outcomes_of(invocation: Invocation, evidence: Evidence, name: str, side: st
             blocked = ~(weight.abs() > ZERO_WEIGHT)
             row = (table.query.sample.clamp(min=0), table.head, table.query.token)
             built_in = allowed_of(evidence)[*row, table.key.token] if axes is None else free > ZERO_WEIGHT
-            judged = _of_real_queries(evidence, whole, shape)
+            judged = _of_real_queries(evidence, whole, shape) & ~_without_any_key(invocation, evidence, name, free)
             judged &= ~_has_a_zero(evidence, free)
             if not bool(judged.any()):
                 continue
-            itself = (table.query.token == table.key.token) & ("q" in shape and _are_of_one_sequence(table))
+            itself = (table.query.token == table.key.token) & ("q" in shape and are_of_one_sequence(table))
             for told in [whole[*row, column] for column in _columns(table)]:
                 # With or in the place of its own mask.
                 for allowed in (told & built_in, told, *([told & built_in | itself] if bool(itself.any()) else [])):
@@ -266,23 +264,21 @@ def _has_a_zero(evidence: Evidence, free: Tensor) -> Tensor:
 def _of_real_queries(evidence: Evidence, whole: Tensor, shape: str) -> Tensor:
     """(scores): whether its query is a token that the mask does not hide as a key."""
     table = evidence.base
-    if "q" in shape or not _are_of_one_sequence(table) or not evidence.num_tokens:
+    if "q" in shape or not are_of_one_sequence(table) or not evidence.num_tokens:
         return torch.ones(len(table.weight), dtype=torch.bool)
     real = pad(whole, (0, max(0, whole.shape[-2] - whole.shape[-1])))  # a token that no query sees is not judged
     return real[table.query.sample.clamp(min=0), table.head, 0, table.query.token]
 
 
-def _are_of_one_sequence(table: AttentionTable) -> bool:
-    """Whether queries and keys are made of the same tokens, by themselves or by projections of the same tensor."""
-    if torch.equal(table.query.stream, table.key.stream):
-        return True
-    run = table.instance.run
-    taken: list[set[int]] = [set(), set()]
-    for each in table.instance.scores:
-        for mine, (index, number) in zip(taken, (each.left_place, each.right_place), strict=True):
-            projections = (run.trace.operations[one] for one in run.owner_of(run.tags.inputs[index][number]))
-            mine.update(one.storage for made in projections for one in made.inputs if not one.learned)
-    return bool(taken[0] & taken[1])
+def _without_any_key(invocation: Invocation, evidence: Evidence, name: str, free: Tensor) -> Tensor:
+    """(scores): whether another mask hides all keys of its query, so that each has the same weight."""
+    others = [invocation.arguments.get(each) for each in invocation.masks if each != name]
+    if not any(isinstance(each, Tensor) and bool((each != each.flatten()[0]).any()) for each in others):
+        return torch.zeros(len(free), dtype=torch.bool)
+    rows = query_numbers(evidence)
+    mean = torch.zeros(int(rows.max()) + 1, dtype=free.dtype).index_add_(0, rows, free) / rows.bincount()
+    is_other = ((free - mean[rows]).abs() > SUM_TOLERANCE).long()
+    return torch.zeros(len(mean), dtype=torch.long).index_add_(0, rows, is_other)[rows] == 0
 
 
 def _forms(invocation: Invocation, name: str) -> list[str]:
@@ -315,25 +311,6 @@ def _beyond_hiding(
     yield from mask_memory_findings(invocation, name, open_mask(outcome.value.shape, outcome.form), outcome.value)
 
 
-def own_mask_lost(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
-    """A mask that has one entry for each key cannot say what comes later: it is joined with the code's own mask."""
-    if "q" in outcome.shape:
-        return
-    own = allowed_of(evidence)
-    pattern, _ = built_in_pattern(own[0, 0])
-    table = evidence.base
-    later = ~own[table.query.sample.clamp(min=0), table.head, table.query.token, table.key.token]
-    seen = outcome.judged & later & ~outcome.blocked
-    if pattern not in OWN_MASKS or not bool(seen.any()):
-        return
-    at = int(seen.nonzero()[0])
-    message = (
-        f"with {name} its own mask ({pattern}) is dropped: query {int(table.query.token[at])} sees key "
-        f"{int(table.key.token[at])} with weight {float(outcome.weight[at]):.3g}"
-    )
-    yield Finding("violation", "masks-joined", "mask", message, table.instance.scores_location)
-
-
 def _with_flag(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
     """A mask and a flag that says causal hide together what each of them hides."""
     for flag in invocation.causal_flags[:1]:
@@ -355,86 +332,3 @@ def _free(invocation: Invocation, evidence: Evidence, name: str, sizes: Sequence
     """The weights under a mask that blocks nothing."""
     run = record_invocation(invocation, {**invocation.arguments, name: open_mask(sizes, form)})
     return masked_weights(evidence, run)
-
-
-def kept(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
-    """What is allowed has weights that sum to one and stand to one another as without the mask."""
-    table, rows = evidence.base, query_numbers(evidence)
-    line = table.instance.scores_location
-    weight, free = (torch.where(outcome.judged, each, 0.0) for each in (outcome.weight, outcome.free))
-    before = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).index_add_(0, rows, free)
-    sums = torch.zeros_like(before).index_add_(0, rows, weight)
-    is_normalized = (before - 1).abs() <= SUM_TOLERANCE  # linear attention without a denominator has other sums
-    excess = torch.where(is_normalized, (sums - before).abs(), 0.0)
-    if bool((excess > SUM_TOLERANCE).any()) and not bool(table.with_sink.any()):
-        worst = float(sums[excess.argmax()])
-        yield Finding(
-            "violation",
-            "weights-sum-to-one",
-            "weights",
-            f"with {name} the weights of a query sum to {worst:.4g}, not to 1: they are masked after the softmax",
-            line,
-        )
-        return
-    live = (weight > 1e-9) & (free > 1e-9)  # a mask may stand in the place of the code's own
-    ratio = torch.where(live, weight / free.clamp(min=1e-300), float("nan"))
-    for row in range(int(rows.max()) + 1):
-        mine = ratio[(rows == row) & live]
-        if len(mine) > 1 and float(mine.max() - mine.min()) > 1e-6 * float(mine.max()):
-            yield Finding(
-                "violation",
-                "mask-argument",
-                "mask",
-                f"{name} changes the weights of allowed keys among themselves",
-                line,
-            )
-            return
-
-
-def _is_causal(evidence: Evidence, outcome: MaskOutcome) -> bool:
-    """Whether a mask hid what comes later, and nothing else."""
-    table = evidence.base
-    later = table.key.token > table.query.token
-    return _are_of_one_sequence(table) and bool(later.any()) and torch.equal(outcome.blocked, later)
-
-
-def _have_no_effect(outcomes: Sequence[MaskOutcome]) -> bool:
-    """Whether no mask changes any weight."""
-    return all(bool((each.weight - each.free).abs().max() < 1e-9) for each in outcomes)
-
-
-def violated(evidence: Evidence, outcomes: list[MaskOutcome], name: str) -> Iterator[Finding]:
-    """The outcome that comes nearest to what a mask has to do, and where it does not."""
-    table = evidence.base
-    line = table.instance.scores_location
-    if _have_no_effect(outcomes):
-        if bool((outcomes[0].free.abs() <= ZERO_WEIGHT).any()):
-            message = f"whatever {name} holds, the code's own mask stands in its place"
-            yield Finding("design", "mask-form", "mask", message, line)
-            return
-        yield Finding("violation", "mask-argument", "mask", f"{name} has no effect on any weight", line)
-        return
-    if len(outcomes) > 1 and all(_is_causal(evidence, each) for each in outcomes):
-        message = (
-            f"whatever {name} holds, a query sees keys up to its own position: that it is given is all that is read"
-        )
-        yield Finding("design", "mask-flag", "mask", message, line)
-        return
-    of_numbers = [each for each in outcomes if bool(each.weight.isfinite().all())]
-    best = min(of_numbers or outcomes, key=lambda each: int(each.wrong.sum()))
-    leaks = best.leaks
-    at = int((leaks if bool(leaks.any()) else best.wrong).nonzero()[0])
-    verb = (
-        f"has weight {float(best.weight[at]):.3g} where {name} blocks it"
-        if bool(leaks.any())
-        else (f"has no weight where {name} allows it")
-    )
-    yield Finding(
-        "violation",
-        "mask-argument",
-        "mask",
-        f"key {int(table.key.token[at])} {verb} for query {int(table.query.token[at])} of sample "
-        f"{int(table.query.sample[at])}, head {int(table.head[at])} ({int(best.wrong.sum())} of "
-        f"{len(best.blocked)} scores)",
-        line,
-    )

@@ -1,4 +1,4 @@
-"""Lengths and documents that are handed over: keys of padding, or of another text, have no weight."""
+"""Lengths, prefixes and documents that are handed over: keys that they hide have no weight, and no others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks.arguments import kept, own_mask_lost, violated
 from regard.check.properties.masks.masked_weights import masked_weights
 from regard.check.properties.masks.memory import mask_memory_findings
 from regard.check.properties.masks.outcome import MaskOutcome
+from regard.check.properties.masks.outcome_findings import kept, own_mask_lost, violated
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
@@ -33,6 +33,16 @@ def key_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterato
         judged = query < lengths[sample] if of_itself else torch.ones_like(allowed)
         says = "hides the keys of padding"
         yield from _judged(invocation, evidence, name, (lengths, whole), (allowed, judged), says)
+    for name in invocation.prefixes:
+        given, two = invocation.arguments.get(name), torch.full((samples,), 2)
+        is_number = not isinstance(given, Tensor)
+        if given is None:
+            is_number = bool(record_invocation(invocation, {**invocation.arguments, name: two}).error)
+        sizes = two if is_number else torch.arange(samples) % (keys - 1) + 1
+        whole, allowed = torch.full((samples,), keys), (key <= query) | (key < sizes[sample])
+        values = (2, keys) if is_number else (sizes, whole)
+        says = "is seen by all tokens of its row, and what comes after it by later ones"
+        yield from _judged(invocation, evidence, name, values, (allowed, torch.ones_like(allowed)), says)
     for name in invocation.documents:
         texts = (torch.arange(keys)[None, :] > torch.arange(samples)[:, None] % (keys - 1)).long()
         same = texts[sample, query.clamp(max=keys - 1)] == texts[sample, key]
@@ -72,7 +82,7 @@ def _judged(
     invocation: Invocation,
     evidence: Evidence,
     name: str,
-    values: tuple[Tensor, Tensor],
+    values: tuple[Tensor | int, Tensor | int],
     wanted: tuple[Tensor, Tensor],
     says: str,
 ) -> Iterator[Finding]:
@@ -85,11 +95,14 @@ def _judged(
         yield Finding("open", "mask-open", "mask", f"{name}: not exercised")
         return
     allowed, judged = wanted[0] & (free > ZERO_WEIGHT), wanted[1]
-    outcome = MaskOutcome("", "", values[0], free, weight, allowed, ~(weight.abs() > ZERO_WEIGHT), judged)
+    outcome = MaskOutcome(
+        "", "", torch.as_tensor(values[0]), free, weight, allowed, ~(weight.abs() > ZERO_WEIGHT), judged
+    )
     if not outcome.exact or torch.equal(weight, free):
         yield from violated(evidence, [outcome], name)
         return
     yield from kept(evidence, outcome, name)
-    yield from own_mask_lost(evidence, outcome, name)
+    if name not in invocation.prefixes:  # which opens what is masked
+        yield from own_mask_lost(evidence, outcome, name)
     yield from mask_memory_findings(invocation, name, values[1], values[0])
     yield Finding("holds", "mask-form", "mask", f"{name} {says}")

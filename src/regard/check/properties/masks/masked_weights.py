@@ -8,6 +8,7 @@ from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence
 from regard.check.roles.contractions import Contraction
+from regard.check.roles.influence import selections
 from regard.check.roles.table import AttentionTable
 from regard.check.trace.operation import Operation, Trace
 
@@ -16,7 +17,7 @@ __all__ = ["masked_weights"]
 
 def masked_weights(evidence: Evidence, run: Trace) -> Tensor | None:
     """The weights of the attention in a run with more operations; None where it is not found again."""
-    if run.error:
+    if run.error or _are_others(evidence.base, run):
         return None
     table, base = evidence.base, evidence.base.instance.run.trace
     parts = []
@@ -41,6 +42,14 @@ def masked_weights(evidence: Evidence, run: Trace) -> Tensor | None:
     weight = torch.full((len(table.weight),), float("nan"), dtype=torch.float64)
     weight[table.values.score[known]] = torch.cat(parts)[known].double()
     return weight
+
+
+def _are_others(table: AttentionTable, run: Trace) -> bool:
+    """Whether the keys that a run gathered are others, as the nearest neighbours that a mask leaves."""
+    first = min(each.operation.index for each in table.instance.scores)
+    gathered = [places for index, places in selections(table.instance.run.trace).items() if index < first]
+    found = list(selections(run).values())[: len(gathered)]
+    return len(found) == len(gathered) and not all(map(torch.equal, gathered, found))
 
 
 def _kind(operation: Operation) -> tuple[str, tuple[int, ...]]:

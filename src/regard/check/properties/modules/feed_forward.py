@@ -55,7 +55,8 @@ def _made_linearly(
     """The product that a tensor is a linear function of, one that changes no token's numbers for another's."""
     storages = {record.storage}
     for operation in reversed(trace.operations[:index]):
-        if operation.is_view or not {each.storage for each in operation.outputs[:1]} & storages:
+        is_view = operation.is_view and not operation.written  # an activation may be written in place
+        if is_view or not {each.storage for each in operation.outputs[:1]} & storages:
             continue
         found = products.get(operation.outputs[0].storage)
         if found is not None and found.operation is operation:

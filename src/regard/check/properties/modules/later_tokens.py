@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import torch
 
+from regard.check.properties.caches.comparison import by_line, line_key
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import allowed_of, built_in_pattern
+from regard.check.properties.modules.earlier_calls import with_fewer_tokens
 from regard.check.properties.modules.surroundings import is_random
-from regard.check.roles.influence import influence_of
+from regard.check.roles.influence import influence_of, record_invocation
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
@@ -17,6 +20,10 @@ __all__ = ["later_token_findings"]
 
 CAUSAL = frozenset({"causal", "causal window"})
 MIN_TOKENS = 3
+_FROM_THE_END = re.compile(
+    r"\b(?:from|to) the (?:end|last|most recent)\b|\breverse(?:d|s)?\b|\breversal\b|\bbackwards?\b", re.I
+)
+"""Positions that are counted from the last token on purpose, as of what somebody bought."""
 MOVED = 1e-6
 """Of the largest number of the output: what is computed in float32 inside changes by less."""
 
@@ -51,3 +58,33 @@ def later_token_findings(invocation: Invocation, base: Trace, several: Sequence[
         message = f"its attentions are causal, and the output at position {place} changes with the token at {token}, "
         message += "a later one: something else mixes the tokens"
         yield Finding("violation", "later-tokens-hidden", "mask", message)
+    elif not bool(later.any()) and not is_random(invocation):
+        yield from _by_later_tokens(invocation, base, several, axis)
+
+
+def _by_later_tokens(invocation: Invocation, base: Trace, several: Sequence[Evidence], axis: int) -> Iterator[Finding]:
+    """Queries and outputs of what is causal that are others where one token less comes after them."""
+    fewer = with_fewer_tokens(invocation)
+    if fewer is None or any(_FROM_THE_END.search(each.code) for each in several):
+        return
+    count, run = fewer[0], record_invocation(invocation, fewer[1], lines=True)
+    if run.error or run.outputs[0].data.ndim <= axis or run.outputs[0].shape[axis] != count:
+        return
+    whole, part = base.outputs[0].data.narrow(axis, 0, count), run.outputs[0].data
+    if whole.shape != part.shape or float((whole - part).abs().max()) <= MOVED * float(whole.abs().max()):
+        return
+    for product in (each for evidence in several for each in evidence.base.instance.scores):
+        one, two = (by_line(each)[line_key(product.operation)] for each in (base, run))
+        for whole, part in ((a.data, b.data) for a, b in zip(one[0].inputs, two[0].inputs, strict=False)):
+            axes = [at for at, sizes in enumerate(zip(whole.shape, part.shape, strict=False)) if len(set(sizes)) > 1]
+            if whole.ndim != part.ndim or len(axes) != 1 or part.shape[axes[0]] != count:
+                continue
+            rows = (each.movedim(axes[0], 0)[:count].flatten(1) for each in (whole, part))
+            mine, other = map(torch.nn.functional.normalize, rows)  # a scale by the number of tokens is no position
+            if float((mine - other).abs().max()) > MOVED:
+                message = (
+                    f"of {count + 1} tokens the first {count} have other queries and keys than of {count}: their "
+                    "positions hang on how many come later"
+                )
+                yield Finding("violation", "positions-from-the-start", "positions", message, product.operation.location)
+                return

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import Influence, differs, influence_of, record_invocation
@@ -66,7 +67,7 @@ def _samples_alike(invocation: Invocation, base: Trace) -> Iterator[Finding]:
             if value.shape[axis] != count:
                 return
             arguments[name] = value.narrow(axis, 0, 1).expand(value.shape).clone()
-        elif isinstance(value, torch.Tensor) and value.numel() > 1:
+        elif any(isinstance(each, Tensor) and each.numel() > 1 for each in tree_leaves(value)):
             return  # it may say something else of each sample
     run = record_invocation(invocation, arguments)
     if is_random(invocation):

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.outputs.documented_axes import written_shapes
 from regard.check.properties.outputs.heads import MovedSums
-from regard.check.roles.instances import SEVERAL
+from regard.check.roles.owners import SEVERAL
 from regard.check.target import Invocation, Stream
 
 __all__ = ["output_axis_findings"]

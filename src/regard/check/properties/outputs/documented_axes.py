@@ -11,6 +11,7 @@ from torch import nn
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation, Stream
+from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.signature import source_of
 
 __all__ = ["documented_axes_findings", "named_axes_differ", "names_the_batch", "written_shapes"]
@@ -51,7 +52,16 @@ def documented_axes_findings(invocation: Invocation) -> list[Finding]:
 
 
 def named_axes_differ(invocation: Invocation) -> bool:
-    """Whether the code, or a comment in it, names an axis of the batch as one that attention was seen to run over."""
+    """Whether an axis that attention was seen to run over is named as another one.
+
+    By the code or a comment in it, as one of the batch; or by the documentation, which names another axis of tokens.
+    """
+    source = source_of(invocation.target)
+    for stream in invocation.streams:
+        told = documented_letters(source, stream.argument)
+        is_told = len(told) == invocation.arguments[stream.argument].ndim and told.count("t") == 1
+        if is_told and stream.token_axes and told.index("t") not in stream.token_axes:
+            return True
     return any(
         _BATCH.fullmatch(each[axis])
         for stream in invocation.streams

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import differs, record_invocation
-from regard.check.roles.instances import SEVERAL, TaggedRun
+from regard.check.roles.instances import TaggedRun
+from regard.check.roles.owners import SEVERAL
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation, Stream
 from regard.check.trace.operation import TensorRecord, Trace

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -20,6 +22,11 @@ MIN_STEPS = 3
 """Of a slope, from key to key: fewer show none."""
 MOST = 1e3
 """Of a bias: larger numbers are masks."""
+_ALIBI = re.compile(r"alibi|\bPress et al|\blinear bias", re.I)
+_FROM_ONE = re.compile(
+    r"\b(?:start(?:s|ing)?|begin(?:s|ning)?)\s+(?:at|with|from)\s+1(?![\d./])|\b1, 1/2\b|2\^?0\b", re.I
+)
+"""A sequence whose first slope is 1 on purpose."""
 
 
 def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Finding]:
@@ -52,7 +59,7 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
             break
         slopes.append(float(past.mean()))
     if len(slopes) == dense.shape[1] and any(abs(each) > 1e-9 for each in slopes):
-        listed = ", ".join(f"{each:.3g}" for each in slopes)
+        listed = _listed(slopes)
         if all(each < 0 for each in slopes):
             yield Finding(
                 "violation",
@@ -75,8 +82,8 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
                 f"all heads have the same slope {slopes[0]:.3g} of the distance",
                 line,
             )
-        elif min(slopes) > 0 and not _is_geometric(slopes) and not _is_learned(evidence):
-            message = f"the slopes {listed} are no geometric sequence: the published ones are {_published(len(slopes))}"
+        elif not _is_learned(evidence) and (said := _said_of_slopes(evidence, slopes)):
+            message = f"{said}: the published ones are {_listed(_published(len(slopes)))}"
             yield Finding("violation", "alibi-slopes", "bias", message, line)
         else:
             yield Finding("design", "alibi", "bias", f"a bias linear in the distance (ALiBi), slopes {listed}", line)
@@ -110,6 +117,37 @@ def _goes_on(evidence: Evidence, steps: Tensor, after: Tensor) -> bool:
     return float(low.min()) > SMALLEST and float((high - low).max()) < 1e-6
 
 
+def _said_of_slopes(evidence: Evidence, slopes: Sequence[float]) -> str:
+    """What is wrong with slopes, one for each head; empty where nothing is. Of some heads they may be 0."""
+    several = [each for each in slopes if each > 0]
+    twice = [(a, b) for a, b in _pairs(len(slopes)) if slopes[a] > 0 and _is_same(slopes[a], slopes[b])]
+    if twice and not _are_by_group(evidence, slopes):
+        a, b = twice[0]
+        return f"heads {a} and {b} have the same slope {slopes[a]:.3g}"
+    if len(several) == len(slopes) and not twice and not _is_geometric(slopes):
+        return f"the slopes {_listed(slopes)} are no geometric sequence"
+    ratio = 2 ** (-8 / max(1, len(slopes)))
+    starts_at_one = _is_same(slopes[0], 1.0) and len(slopes) > 1 and _is_same(slopes[1], ratio)
+    if starts_at_one and _is_geometric(slopes) and _ALIBI.search(evidence.code) and not _FROM_ONE.search(evidence.code):
+        return f"the slopes {_listed(slopes)} begin with 1, the power 0 of 2^(-8/n), and not with its first power"
+    return ""
+
+
+def _is_same(one: float, other: float) -> bool:
+    return abs(one - other) <= 1e-5 * max(abs(one), abs(other))
+
+
+def _are_by_group(evidence: Evidence, slopes: Sequence[float]) -> bool:
+    """Whether heads with one slope are those that share their keys, as in grouped-query attention."""
+    keys = evidence.base.keys_by_head
+    shares = [(torch.equal(keys[a], keys[b]), _is_same(slopes[a], slopes[b])) for a, b in _pairs(len(slopes))]
+    return all(of_keys == of_slopes for of_keys, of_slopes in shares) and not all(of_keys for of_keys, _ in shares)
+
+
+def _pairs(count: int) -> Iterator[tuple[int, int]]:
+    return itertools.combinations(range(count), 2)
+
+
 def _is_geometric(slopes: Sequence[float]) -> bool:
     """Whether slopes are times the same number from head to head, or those of a power of two and every second one more.
 
@@ -128,8 +166,15 @@ def _is_learned(evidence: Evidence) -> bool:
     return any(record.learned for _, record, _ in added_to_scores(evidence))
 
 
-def _published(num_heads: int) -> str:
-    return ", ".join(f"{2 ** (-8 * (head + 1) / num_heads):.3g}" for head in range(num_heads))
+def _published(num_heads: int) -> list[float]:
+    """Of a power of two heads, and those of more: every second one of twice as many."""
+    power = 1 << (num_heads.bit_length() - 1)
+    of_power = [2 ** (-8 * (head + 1) / power) for head in range(power)]
+    return of_power + [2 ** (-4 * (2 * head + 1) / power) for head in range(num_heads - power)]
+
+
+def _listed(slopes: Sequence[float]) -> str:
+    return ", ".join(f"{each:.3g}" for each in slopes)
 
 
 def _by_sum(dense: Tensor) -> bool:

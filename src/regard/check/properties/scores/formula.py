@@ -27,6 +27,8 @@ MIN_WEIGHT = 1e-9
 LINEAR = 1e-6
 """The largest residual of scores that are a number times q . k, relative to the largest of them."""
 SAME_NUMBER = 1e-5
+MORE = 4
+"""Times as many scores as factors: of fewer, any numbers can be written with them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,8 @@ class ScoreFit:
     width: int
     q_least: float = math.nan
     """The least factor of a query, where it differs among tokens."""
+    parts: tuple[float, ...] = ()
+    """The factors of the products that are added to q . k, where they are not those of q . k."""
 
     @property
     def total(self) -> float:
@@ -82,6 +86,12 @@ def fit_scores(evidence: Evidence, *, before_softmax: bool = False) -> ScoreFit 
     scales = above / below.clamp(min=1e-300)
     residual = float((y - scales[head] * x).abs().max()) / max(float(y.abs().max()), 1e-12)
     bias = torch.where(live, logs[0] - scales[base.head] * products[0], float("nan"))
+    width, of_parts = base.width, ()
+    apart = None if residual < LINEAR else _with_own_factors(base, fresh, rows, live, logs)
+    if apart is not None:
+        factors, residual, bias = apart
+        scales, width = factors[:, 0], base.q.shape[-1]
+        of_parts = tuple(factors[0, 1:].tolist())
     same = float(scales.max() - scales.min()) < SAME_NUMBER * float(scales.abs().max())
     return ScoreFit(
         float(scales.mean()) if same else math.nan,
@@ -90,9 +100,38 @@ def fit_scores(evidence: Evidence, *, before_softmax: bool = False) -> ScoreFit 
         residual < LINEAR,
         _factor(base.q - fresh.q, base.q_source - fresh.q_source),
         _factor(base.k - fresh.k, base.k_source - fresh.k_source),
-        base.width,
+        width,
         _least_factor(base.q - fresh.q, base.q_source - fresh.q_source),
+        of_parts,
     )
+
+
+def _with_own_factors(
+    base: AttentionTable, fresh: AttentionTable, rows: Tensor, live: Tensor, logs: list[Tensor]
+) -> tuple[Tensor, float, Tensor] | None:
+    """The same where q . k and what is added to it by learned vectors have factors of their own; None of all others.
+
+    Returns:
+        (heads, products): the factors, that of q . k first; the residual; and the bias.
+    """
+    depends, count = base.instance.run.depends, base.parts.shape[-1] + 1
+    of_both = any(depends >= {each.left_place, each.right_place} for each in base.instance.added)  # parts of queries
+    if count < 2 or of_both or int(base.head[live].bincount(minlength=base.num_heads).min()) < MORE * count:
+        return None
+    several = []
+    for each in (base, fresh):
+        columns = torch.cat([(each.product - each.parts.sum(-1))[:, None], each.parts], -1)
+        several.append(torch.stack([_centered(column, rows, live) for column in columns.unbind(-1)], -1))
+    moved, wanted = (several[0] - several[1])[live], (logs[0] - logs[1])[live]
+    factors = torch.stack(
+        [
+            torch.linalg.lstsq(moved[mine], wanted[mine, None], driver="gelsd").solution[:, 0]
+            for mine in (base.head[live] == head for head in range(base.num_heads))
+        ]
+    )
+    residual = float((wanted - (factors[base.head[live]] * moved).sum(-1)).abs().max())
+    bias = torch.where(live, logs[0] - (factors[base.head] * several[0]).sum(-1), float("nan"))
+    return factors, residual / max(float(wanted.abs().max()), 1e-12), bias
 
 
 def _uniform(weight: Tensor, rows: Tensor) -> Tensor:
@@ -158,6 +197,10 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
         return
     yield Finding("holds", "scores-of-two-tokens", "scores", f"q . k of one query and one key{_heads(table)}", line)
     right = fit.width**-0.5
+    if fit.parts:
+        listed = ", ".join(f"{each:.4g}" for each in fit.parts)
+        message = f"q . k is times {fit.scales[0]:.4g}, what is added to it has a factor of its own: {listed}"
+        yield Finding("design", "parts-scaled-apart", "scores", message, line)
     biased = list(bias_findings(evidence, fit.bias, fit.scale))
     yield from biased
     if not biased:

@@ -7,15 +7,22 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from regard.check.location import CodeLocation
 from regard.check.properties.documentation import documentation_of, index_direction
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.scores.bias import added_to_scores
+from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
+from regard.check.trace.operation import Trace
 
-__all__ = ["documented_table_findings", "table_head_findings"]
+__all__ = ["documented_table_findings", "table_entry_findings", "table_head_findings"]
 
 SAME = 1e-9
+LONG = (160, 320)
+"""Tokens by which buckets of distances are all reached: those of T5 end at 128."""
+LEAST_ENTRIES = 8
+"""Of a table, half of which is a part."""
 
 
 def documented_table_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -83,6 +90,119 @@ def table_head_findings(invocation: Invocation, evidence: Evidence) -> Iterator[
                 message = f"the bias of head {head} takes entries of the table that belong to heads {listed}"
                 yield Finding("violation", "table-by-head", "bias", message, line)
                 return
+
+
+def table_entry_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
+    """A table with an entry for each offset of two tokens, of which several offsets share one; or half unread.
+
+    Args:
+        invocation: the call.
+        evidence: of an attention to whose scores a bias by positions is added.
+    """
+    tokens = evidence.num_tokens
+    for entries, index, line in _lookups(evidence.base.instance.run.trace, tokens):
+        unread = entries - len(torch.unique(index))
+        grids = [(rows, tokens // rows) for rows in range(1, tokens + 1) if tokens % rows == 0]
+        if _is_by_distance(index):
+            grids = [(1, tokens)]
+        grids = [each for each in grids if (2 * each[0] - 1) * (2 * each[1] - 1) == entries]
+        if not unread or any(_is_one_to_one(index, columns) for _, columns in grids):
+            continue
+        if grids and _with_tokens(invocation, tokens + 1) is None:  # else it may have more tokens than these
+            rows, columns = grids[-1]
+            of_what = f"a window of {rows} x {columns} tokens" if rows > 1 and columns > 1 else f"{tokens} tokens"
+            message = (
+                f"the table has {entries} entries, as many as there are offsets in {of_what}: {unread} of them are "
+                f"read by no two tokens, and {_shared_entry(index, columns)}"
+            )
+            yield Finding("violation", "entry-of-each-offset", "bias", message, line)
+            return
+        never = _never_read(invocation, entries) if entries >= LEAST_ENTRIES else 0
+        if 2 * never >= entries - 2:
+            message = (
+                f"{never} of the {entries} entries of the table are read at no distance, up to {LONG[-1] - 1} tokens"
+            )
+            yield Finding("violation", "entry-of-each-offset", "bias", message, line)
+            return
+
+
+def _lookups(trace: Trace, tokens: int) -> Iterator[tuple[int, Tensor, CodeLocation | None]]:
+    """Of each learned table that all pairs of tokens look up: its entries, which one each pair reads, and the line."""
+    for operation in trace:
+        if operation.name not in ("index", "index_select", "embedding") or not operation.inputs[0].learned:
+            continue
+        table, places = (
+            operation.inputs[0],
+            [each.data for each in operation.inputs[1:] if each.data.dtype == torch.long],
+        )
+        if tokens < 2 or len(places) != 1 or places[0].numel() != tokens**2 or len(operation.inputs) != 2:
+            continue
+        axis = 0
+        if operation.name == "index":
+            axis = next(at for at, each in enumerate(operation.args[1]) if each is not None)
+        elif operation.name == "index_select":
+            axis = int(operation.args[1])
+        yield table.shape[axis], places[0].reshape(tokens, tokens) % table.shape[axis], operation.location
+
+
+def _offsets(tokens: int, columns: int) -> Tensor:
+    """(tokens, tokens): a number for each offset in rows and columns."""
+    places = torch.arange(tokens)
+    rows, along = places // columns, places % columns
+    of_rows, of_columns = (each[:, None] - each for each in (rows, along))
+    return of_rows * 2 * tokens + of_columns
+
+
+def _is_one_to_one(index: Tensor, columns: int) -> bool:
+    """Whether pairs of tokens read the same entry if, and only if, their offset is the same."""
+    both = torch.stack([_offsets(len(index), columns), index], -1).flatten(0, 1)
+    pairs = len(torch.unique(both, dim=0))
+    return pairs == len(torch.unique(both[:, 0])) == len(torch.unique(both[:, 1]))
+
+
+def _shared_entry(index: Tensor, columns: int) -> str:
+    """Two pairs of tokens of different offsets that read the same entry, in words."""
+    offsets = _offsets(len(index), columns).flatten()
+    for entry in torch.unique(index):
+        mine = (index.flatten() == entry).nonzero().flatten()
+        other = mine[offsets[mine] != offsets[mine[0]]]
+        if len(other):
+            one, two = (tuple(divmod(int(each), len(index))) for each in (mine[0], other[0]))
+            return f"tokens {one[0]} and {one[1]} read the same as {two[0]} and {two[1]} (entry {int(entry)})"
+    return "an offset reads several"
+
+
+def _is_by_distance(index: Tensor) -> bool:
+    """Whether pairs of tokens at the same distance read the same entry."""
+    return bool((index[1:, 1:] == index[:-1, :-1]).all())
+
+
+def _never_read(invocation: Invocation, entries: int) -> int:
+    """How many entries of a table are read by no distance of many tokens, nor by any of twice as many; 0 if unknown."""
+    unread = []
+    for tokens in LONG:
+        run = _with_tokens(invocation, tokens)
+        found = [] if run is None else [index for count, index, _ in _lookups(run, tokens) if count == entries]
+        if len(found) != 1:
+            return 0
+        unread.append(entries - len(torch.unique(found[0])))
+    return unread[0] if unread[0] == unread[1] else 0
+
+
+def _with_tokens(invocation: Invocation, tokens: int) -> Trace | None:
+    """A run of the call with as many tokens; None where it takes more than sequences, or does not run."""
+    streams = {each.argument: each for each in invocation.streams}
+    given = dict(invocation.arguments)
+    for name, value in invocation.arguments.items():
+        stream = streams.get(name)
+        if stream is None or len(stream.token_axes) != 1:
+            if isinstance(value, Tensor):
+                return None
+            continue
+        axis = stream.token_axes[0]
+        given[name] = value.index_select(axis, torch.arange(tokens) % value.shape[axis])
+    run = record_invocation(invocation, given, lines=True)
+    return None if run.error else run
 
 
 def _parameters(invocation: Invocation) -> list[Tensor]:

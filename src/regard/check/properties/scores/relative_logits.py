@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import ZERO_WEIGHT
@@ -18,6 +21,13 @@ from regard.check.target import Invocation
 __all__ = ["relative_logit_findings"]
 
 SAME = 1e-8
+_RELATIVE = re.compile(
+    r"(?<!non-)(?<!no )(?:relative|(?<![a-z])rel)(?=[_ -]?(?:pos|shift|enc|dist|emb|attn|bias|k\b|v\b))"
+    r"|Transformer-?XL",
+    re.I,
+)
+_ABSOLUTE = re.compile(r"absolute|(?<![a-z])abs(?=[_ -]?(?:pos|emb|enc))", re.I)
+"""What the code says of its positions; both, where it has both."""
 
 
 def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -56,14 +66,44 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
         distances = {2 * int(each) + 1 for each in places[1].amax(0)}
         if (queries or keys) and not any(_is_cut_from_distances(run, each, distances) for each in learned):
             of_what, others = ("keys", "queries") if keys else ("queries", "keys")
+            if _RELATIVE.search(evidence.code) and not _ABSOLUTE.search(evidence.code):
+                message = (
+                    f"{others} times a learned vector of the place of {of_what} alone are added to the scores, where "
+                    "the code speaks of relative positions: at one distance it is another vector for each of them"
+                )
+                yield Finding("violation", "positions-relative", "positions", message, line)
+                return
             message = f"{others} times a learned vector of the place of {of_what} are added to the scores"
             yield Finding("design", "absolute-logits", "positions", message, line)
+            return
+        if any(_is_of_given_pairs(invocation, evidence.base, each) for each in learned):
+            message = "queries times a vector for each two tokens, which is handed over, are added to the scores"
+            yield Finding("design", "given-logits", "positions", message, line)
             return
         message = "a learned vector is added to the scores by the places of query and key, not by their distance"
         yield Finding("violation", "positions-relative", "positions", message, line)
         return
     message = "queries or keys times a learned vector of their distance are added to the scores (Transformer-XL)"
     yield Finding("design", "relative-logits", "positions", message, line)
+
+
+def _is_of_given_pairs(invocation: Invocation, table: AttentionTable, product: Contraction) -> bool:
+    """Whether the vectors are made of what the call was given with one for each query and key, beside its sequences."""
+    run, streams = table.instance.run, {each.argument for each in invocation.streams}
+    queries, keys = (int(each.token.max()) + 1 for each in (table.query, table.key))
+    given = tree_leaves([value for name, value in invocation.arguments.items() if name not in streams])
+    tensors = [each for each in given if isinstance(each, Tensor) and each.is_floating_point() and each.ndim > 2]
+    tensors = [each for each in tensors if (queries, keys) in itertools.pairwise(each.shape[:-1])]
+    index, number = product.right_place if product.left_place in run.depends else product.left_place
+    behind = {run.trace.operations[index].inputs[number].storage}
+    for operation in reversed(run.trace.operations[: index + 1]) if tensors else ():
+        if operation.index < index and not {each.storage for each in (*operation.outputs, *operation.written)} & behind:
+            continue
+        taken = operation.inputs if operation.index < index else (operation.inputs[number],)
+        behind.update(each.storage for each in taken)
+        if any(each.shape == one.shape and torch.equal(each.data, one) for each in taken for one in tensors):
+            return True
+    return False
 
 
 def _of_another_query(table: AttentionTable, learned: list[Contraction]) -> Finding | None:
@@ -81,13 +121,14 @@ def _of_another_query(table: AttentionTable, learned: list[Contraction]) -> Find
             scores, elements = rows[kept[mine]], lost[mine] - first
             query, key = (owner[elements] for owner in owners)
             own = (query == table.query.token[scores]) | (key == table.key.token[scores])
-            wrong = live[scores] & (query >= 0) & ~own
+            wrong = live[scores] & ((query >= 0) | (key >= 0)) & ~own
             if bool(wrong.any()):
                 at = int(wrong.nonzero()[0])
                 score = scores[at]
+                whose = "query" if int(query[at]) >= 0 else "key"
                 message = (
-                    f"a learned vector times the query of token {int(query[at])} is added to the score of query "
-                    f"{int(table.query.token[score])} and key {int(table.key.token[score])}"
+                    f"a learned vector times the {whose} of token {max(int(query[at]), int(key[at]))} is added to the "
+                    f"score of query {int(table.query.token[score])} and key {int(table.key.token[score])}"
                 )
                 return Finding("violation", "logits-of-the-query", "positions", message, product.operation.location)
     return None

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from regard.check.location import CodeLocation
-from regard.check.properties.documentation import documentation_of
+from regard.check.properties.documentation import documentation_of, name_and_documentation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.scores.formula import SAME_NUMBER, ScoreFit
 from regard.check.roles.contractions import Contraction
@@ -39,6 +39,12 @@ SWITCHES = re.compile(
     r"(use_|with_|is_)?(softmax_|attn_|attention_|qk_)?scal(e|ed|ing)(_(attn|attention|qk|scores?)\w*)?"
 )
 """Options that say whether scores are scaled, or by what."""
+INTRODUCTORY = re.compile(
+    r"\b(?:basic|simple|simplified|simplest|introductory|toy|parameter[- ]free|without weights)\b", re.I
+)
+"""Of self-attention, as books explain it before its weights."""
+OF_PRODUCTS = re.compile(r"\b(?:dot|inner)[- ]products?\b|\bx\s*@\s*x|\bx\s*x\^?T", re.I)
+OF_A_SCALE = re.compile(r"\bscal(?:e[ds]?|ing)\b|sqrt|\u221a|\broots?\b|\bdivid|\bd_?k\b|\btemperature", re.I)
 UNSCALED = re.compile(r"\b(?:no|not|without|un)[- ]?(?:any )?(?:softmax )?scal(?:e|ed|ing)\b", re.I)
 """In a comment, or in the documentation."""
 LINES_NEAR = 4
@@ -105,6 +111,9 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     if said:
         message = f"scores are not scaled, as {said} says"
         return Finding("design", "no-scale", "scale", message, line)
+    if _is_introductory(invocation, evidence):
+        message = "tokens are multiplied as they are, without weights and a scale (introductory self-attention)"
+        return Finding("design", "no-scale", "scale", message, line)
     scaled = _scaled_twin(invocation.target)
     if scaled:
         message = f"scores are not scaled: beside it stands {scaled}, which is what it is without a scale"
@@ -113,6 +122,16 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         message = "scores are not scaled: states attend to states as they are, with one matrix at most (Luong)"
         return Finding("design", "no-scale", "scale", message, line)
     return None
+
+
+def _is_introductory(invocation: Invocation, evidence: Evidence) -> bool:
+    """Whether tokens are their own queries and keys, in what says softmax(x x^T) x by its name or step by step."""
+    table = evidence.base
+    if table.instance.is_projected or [each.role for each in invocation.streams] != ["x"]:
+        return False
+    text = name_and_documentation(invocation.target).replace("_", " ")
+    told = INTRODUCTORY.search(text) or (OF_PRODUCTS.search(text) and re.search("softmax", text, re.I))
+    return told is not None and OF_A_SCALE.search(text) is None
 
 
 def _attributes(invocation: Invocation) -> Iterator[tuple[str, Any]]:

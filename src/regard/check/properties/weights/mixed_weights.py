@@ -1,6 +1,7 @@
 """Weights that are a part softmax and a part something else: what was handed over, or a softmax of places.
 
-What is handed over may be the adjacency of atoms in a molecule; the softmax of places is that of ConViT.
+What is handed over may be the adjacency of atoms in a molecule; the softmax of places is that of ConViT. Or weights
+that a norm makes of the softmax, as in ResT.
 """
 
 from __future__ import annotations
@@ -16,16 +17,20 @@ from regard.check.roles.instances import SOFTMAXES
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
+from regard.check.trace.operation import Operation
 
-__all__ = ["GATED", "MIXED", "mixed_weights", "of_the_softmax"]
+__all__ = ["GATED", "MIXED", "NORMED", "mixed_weights", "of_the_softmax"]
 
 MIXED = "weights-mixed-in"
 GATED = "gated-positions"
+NORMED = "weights-normed"
+NORMS = frozenset({"native_batch_norm", "native_layer_norm", "native_group_norm", "_native_batch_norm_legit"})
+"""The norms of PyTorch's core; `nn.InstanceNorm2d` is the first."""
 SAME = 1e-8
 
 
 def mixed_weights(invocation: Invocation, evidence: Evidence) -> Finding | None:
-    """A number times the softmax, plus a matrix of an argument that is no mask, or a softmax of places.
+    """A number times the softmax, plus a matrix of an argument that is no mask, or a softmax of places; or its norm.
 
     None of anything else. What is added is nowhere negative and the same whatever the tokens are: a mask, or a bias
     that was meant for the scores, is no such argument. What weights sum to is for the argument to say.
@@ -37,6 +42,10 @@ def mixed_weights(invocation: Invocation, evidence: Evidence) -> Finding | None:
     base, fresh = evidence.base, evidence.fresh
     if len(base.weight) != len(fresh.weight) or bool(base.softmax.isnan().any()):
         return None
+    norm = _norm(base)
+    if norm is not None:
+        message = "a norm is taken of what the softmax returned: weights may be negative, and do not sum to 1 (ResT)"
+        return Finding("design", NORMED, "weights", message, norm.location)
     moved, of_weight = fresh.softmax - base.softmax, fresh.weight - base.weight
     sums = torch.zeros(2, base.num_heads, dtype=torch.float64)
     parts, squares = sums.index_add_(1, base.head, torch.stack([moved * of_weight, moved * moved]))
@@ -54,6 +63,15 @@ def mixed_weights(invocation: Invocation, evidence: Evidence) -> Finding | None:
     if _is_of_places(base, added, 1 - parts):
         message = f"weights are {told} times the softmax; the rest is one of places alone (gated positions, ConViT)"
         return Finding("design", GATED, "weights", message, line)
+    return None
+
+
+def _norm(table: AttentionTable) -> Operation | None:
+    """The norm that takes what the softmax made of the scores; None where there is none."""
+    run, own = table.instance.run, {each.operation.index for each in table.instance.scores}
+    for operation in run.trace.operations[max((each.index for each in table.instance.softmaxes), default=0) :]:
+        if operation.name in NORMS and run.owner_of(run.tags.inputs[operation.index][0]) & own:
+            return operation
     return None
 
 

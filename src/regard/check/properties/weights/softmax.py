@@ -76,7 +76,8 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
     if unwritten is not None:
         yield unwritten
         return
-    if bool(table.with_sink.any()) and bool((sums[live] < 1).all()):
+    beside_sinks = sums_by(query_numbers(evidence), table.with_sink.double()) > 0
+    if bool(table.with_sink.any()) and bool((beside_sinks[live] & (sums[live] < 1))[off].all()):
         yield Finding("design", "sinks", "weights", "a sink takes a share of the weights of each query", line)
         return
     without_a_sum = rectified(evidence)

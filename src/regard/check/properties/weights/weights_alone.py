@@ -9,7 +9,8 @@ import torch
 from regard.check.properties.finding import Finding
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import influence_of
-from regard.check.roles.instances import SOFTMAXES, TaggedRun, owners
+from regard.check.roles.instances import SOFTMAXES, TaggedRun
+from regard.check.roles.owners import owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation
 

@@ -1,0 +1,76 @@
+"""The text of what is judged, and the numbers in it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from torch import nn
+
+from regard.check.target import Invocation
+from regard.check.target.preparation import modules_in
+from regard.check.target.signature import source_of
+
+__all__ = ["code_of", "numbers_in"]
+
+_NAME = re.compile(r"\b[A-Za-z_]\w*")
+_NUMBER = re.compile(r"(?<![\w.])\d[\d_]*(?:\.\d*)?(?:e[+-]?\d+)?", re.I)
+MOST = 40
+"""Functions and classes whose texts are read."""
+
+
+def code_of(target: Any) -> str:
+    """The text of a target, of the classes of its modules, and of what it uses of the functions of its file."""
+    kinds = [type(each) for module in modules_in(target) for each in module.modules()]
+    waiting = [target, *(each for each in dict.fromkeys(kinds) if not each.__module__.startswith("torch."))]
+    known, texts = set[int](), list[str]()
+    while waiting and len(texts) < MOST:
+        text = source_of(each := waiting.pop(0))
+        if id(each) in known or not text or text in texts:
+            continue
+        known.add(id(each))
+        texts.append(text)
+        waiting += [used for _, used in _used(each, text) if inspect.isfunction(used) or inspect.isclass(used)]
+    return "\n\n".join(texts)
+
+
+def _used(target: Any, text: str) -> Iterator[tuple[str, Any]]:
+    """What the names in the text of a target are in its file."""
+    kind = target if inspect.isclass(target) or inspect.isroutine(target) else type(target)
+    file = getattr(kind, "__module__", None)
+    methods = [each for each in vars(kind).values() if inspect.isfunction(each)] if inspect.isclass(kind) else [kind]
+    names = next((each.__globals__ for each in methods if hasattr(each, "__globals__")), None)
+    names = vars(sys.modules[file]) if names is None and file in sys.modules else names or {}
+    for name in dict.fromkeys(_NAME.findall(text)):
+        value = names.get(name)
+        if isinstance(value, int | float) or (value is not None and getattr(value, "__module__", None) == file):
+            yield name, value
+
+
+def numbers_in(code: str, invocation: Invocation) -> frozenset[float]:
+    """The numbers that are written in a text, that a target holds, and that it was told."""
+    found: list[Any] = []
+    for each in _NUMBER.findall(code):
+        with suppress(ValueError):
+            found.append(float(each.replace("_", "")))
+    found += [value for _, value in _used(invocation.target, code)]
+    for module in modules_in(invocation.target):
+        for each in module.modules():
+            for value in vars(each).values():
+                found += [value] if isinstance(value, int | float) else _of_a_config(value)
+    found += invocation.arguments.values()
+    found += [
+        float(each.partition("=")[2]) for each in invocation.assumptions if _NUMBER.fullmatch(each.partition("=")[2])
+    ]
+    return frozenset(float(each) for each in found if isinstance(each, int | float) and not isinstance(each, bool))
+
+
+def _of_a_config(value: Any) -> list[Any]:
+    """The fields of an object that is neither a module nor a collection."""
+    if isinstance(value, nn.Module | dict | list | tuple | str) or not hasattr(value, "__dict__"):
+        return []
+    return [*vars(value).values()]

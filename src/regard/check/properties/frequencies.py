@@ -1,0 +1,102 @@
+"""The frequencies by which rotary positions turn queries and keys, measured on tokens that are all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from regard.check.location import CodeLocation
+from regard.check.properties.finding import Evidence
+from regard.check.roles.table import AttentionTable
+from regard.check.trace.operation import Trace
+
+__all__ = ["rotations", "wrong_frequencies"]
+
+BASE = 10000.0
+"""Of tables that are handed over."""
+TOLERANCE = 1e-5
+"""Of a turn, for each radian of its angle: tables are often computed in float32."""
+LEAST_BASE = 1000.0
+"""Smaller numbers of a file are rarely meant as one."""
+POWERS = (
+    (0.5, "the exponents rise as i/d, half as fast as 2i/d"),
+    (2.0, "the exponents rise as 4i/d, twice as fast as 2i/d"),
+    (-1.0, "the exponents have the other sign: frequencies grow from pair to pair"),
+)
+"""What the exponents of Su et al. 2021, 2i/d, were multiplied by."""
+
+
+def wrong_frequencies(evidence: Evidence, table: AttentionTable) -> tuple[str, CodeLocation | None]:
+    """What is said of frequencies that are no powers of the base in the code by -2i/d, but by a multiple of it.
+
+    Scaled ones (NTK, YaRN) and those of other numbers that stand in the code are right.
+
+    Args:
+        evidence: of an attention whose queries and keys are rotated.
+        table: of tokens that are all alike.
+    """
+    for turns, tokens, is_whole in rotations(table):
+        pairs = turns.shape[-1]
+        if pairs < 2 or any(_fits(turns, tokens, base, 1.0) for base in {BASE, *evidence.numbers} if base > 1):
+            return "", None
+        for base in sorted(each for each in evidence.numbers if LEAST_BASE <= each < 1e9):
+            for power, said in POWERS:
+                if (is_whole or power != 0.5) and _fits(turns, tokens, base, power):
+                    found, wanted = (
+                        ", ".join(f"{base ** (-each * pair / pairs):.3g}" for pair in range(min(4, pairs)))
+                        for each in (power, 1.0)
+                    )
+                    message = (
+                        f"the pairs turn by {found} from token to token: of the base {base:g} it is {wanted}; {said}"
+                    )
+                    return message, _line_of_powers(evidence.base.instance.run.trace, pairs)
+    return "", None
+
+
+def rotations(table: AttentionTable) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    """(tokens, pairs): by which each pair of channels is turned, the tokens, and whether all channels are rotated."""
+    for vectors, owner in ((table.q, table.query), (table.k, table.key)):
+        mine = ((owner.sample == owner.sample.min()) & (table.head == 0) & (owner.token >= 0)).nonzero().flatten()
+        if not len(mine):
+            continue
+        tokens, which = torch.unique(owner.token[mine], return_inverse=True)
+        rows = torch.zeros(len(tokens), vectors.shape[-1], dtype=torch.float64)
+        rows[which] = vectors[mine].double()
+        moves = ((rows - rows[:1]).abs().amax(0) > 1e-9 * float(rows.abs().max())).nonzero().flatten()
+        if len(tokens) < 2 or not len(moves):
+            continue
+        first, end = int(moves[0]), int(moves[-1]) + 1
+        width = end - first
+        if width % 2 or width != len(moves):
+            continue
+        channels = torch.arange(first, end)
+        halves, neighbours = channels.view(2, -1), channels.view(-1, 2).T
+        for pairs in (halves, neighbours):
+            turned = torch.complex(rows[:, pairs[0]], rows[:, pairs[1]])
+            lengths = turned.abs()
+            if float((lengths - lengths[:1]).abs().max()) < 1e-6 * float(lengths.max()) and bool(
+                (lengths[0] > 0).all()
+            ):
+                yield turned / turned[:1], tokens - tokens[0], width == rows.shape[-1]
+                break
+
+
+def _fits(turns: Tensor, tokens: Tensor, base: float, power: float) -> bool:
+    """Whether pair i turns by base^(-power i / pairs) from token to token, to one side or the other."""
+    pairs = turns.shape[-1]
+    angles = tokens[:, None] * base ** (-power * torch.arange(pairs, dtype=torch.float64) / pairs)
+    allowed = TOLERANCE * angles.abs().clamp(min=1.0)
+    wanted = torch.polar(torch.ones_like(angles), angles)
+    return any(bool(((turns - each).abs() <= allowed).all()) for each in (wanted, wanted.conj()))
+
+
+def _line_of_powers(trace: Trace, pairs: int) -> CodeLocation | None:
+    """The line that computes as many powers; else that of their cosines."""
+    for names in (("pow", "exp"), ("cos", "polar")):
+        for operation in trace:
+            made = operation.outputs[0].data.numel() if operation.outputs else 0
+            if operation.name in names and made and made % pairs == 0 and not operation.outputs[0].learned:
+                return operation.location
+    return None

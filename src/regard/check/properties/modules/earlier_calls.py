@@ -1,0 +1,128 @@
+"""What a call keeps for the next one: a table of positions that is not the next one's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.check.location import CodeLocation
+from regard.check.properties.caches.comparison import by_line, line_key, same_tensor
+from regard.check.properties.finding import Finding
+from regard.check.roles.instances import AttentionInstance
+from regard.check.target import Invocation
+from regard.check.target.cache_runs import optional_positions
+from regard.check.target.preparation import copied
+from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.recorder import record
+
+__all__ = ["earlier_call_findings", "with_fewer_tokens"]
+
+START = 3
+"""Where tokens of the second call begin."""
+
+
+def earlier_call_findings(invocation: Invocation, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """A call whose queries and keys are others after another call, as where a table is kept that is of that call.
+
+    Keys alone may be others: a cache has those of the tokens before. A module that goes on from call to call with the
+    same arguments is not asked.
+
+    Args:
+        invocation: a call of a module.
+        instances: its attentions.
+    """
+    if not isinstance(invocation.target, nn.Module):
+        return
+    plain = invocation.arguments
+    pairs = [
+        (f"with {name}={START}", "without it", plain, {**plain, name: START})
+        for name, kind in optional_positions(invocation)
+        if kind == "start"
+    ]
+    fewer = with_fewer_tokens(invocation)
+    if fewer is not None and not _recorded(invocation, [fewer[1]]).error:
+        (less, shorter), more = fewer, _tokens_of(invocation)
+        pairs += [
+            (f"of {more} tokens", f"of {less}", shorter, plain),
+            (f"of {less} tokens", f"of {more}", plain, shorter),
+        ]
+    if not pairs or not _repeats(invocation, instances):
+        return
+    for what, before, first, second in pairs:
+        alone, after = _recorded(invocation, [second]), _recorded(invocation, [first, second])
+        if alone.error:
+            continue
+        if after.error:
+            message = f"a call {what} raises after one {before}, and not alone: {after.error}"
+            yield Finding("violation", "calls-apart", "positions", message, _line_of_the_end(after))
+            return
+        line = _departure(alone, after, instances)
+        if line is not None:
+            message = (
+                f"a call {what} has other queries and keys after one {before} than alone: what is kept is that one's"
+            )
+            yield Finding("violation", "calls-apart", "positions", message, line)
+            return
+
+
+def _repeats(invocation: Invocation, instances: Sequence[AttentionInstance]) -> bool:
+    """Whether the same call computes the same twice."""
+    one, two = _recorded(invocation, [invocation.arguments]), _recorded(invocation, [invocation.arguments] * 2)
+    same = all(same_tensor(a.data, b.data) for a, b in zip(one.outputs, two.outputs, strict=False))
+    return not (one.error or two.error) and same and _departure(one, two, instances) is None
+
+
+def _recorded(invocation: Invocation, several: Sequence[Mapping[str, Any]]) -> Trace:
+    """The last of several calls of one copy of a module."""
+    live = copied(invocation.target)
+
+    def run(watch: Any) -> Any:
+        for each in several[:-1]:
+            invocation.run(each, target=live)
+        return invocation.run(several[-1], target=live, watch=watch)
+
+    return record(run, outputs=invocation.outputs, lines=True)
+
+
+def _departure(alone: Trace, after: Trace, instances: Sequence[AttentionInstance]) -> CodeLocation | None:
+    """The line of the first product of queries and keys both of which are others; None where there is none."""
+    for product in (each for instance in instances for each in instance.scores):
+        one, two = (by_line(each)[line_key(product.operation)] for each in (alone, after))
+        if len(one) != len(two):
+            continue
+        for a, b in zip(one, two, strict=True):
+            if all(not same_tensor(*pair) for pair in _factors(a, b)):
+                return product.operation.location
+    return None
+
+
+def _factors(one: Operation, two: Operation) -> list[tuple[Tensor, Tensor]]:
+    return [(a.data, b.data) for a, b in zip(one.inputs, two.inputs, strict=False)]
+
+
+def _tokens_of(invocation: Invocation) -> int:
+    stream = invocation.streams[0]
+    return int(invocation.arguments[stream.argument].shape[stream.token_axes[0]])
+
+
+def with_fewer_tokens(invocation: Invocation) -> tuple[int, dict[str, Any]] | None:
+    """The same call with one token less of each sequence, and how many the first has; None where it takes more."""
+    streams = {each.argument: each for each in invocation.streams}
+    given = dict(invocation.arguments)
+    for name, value in invocation.arguments.items():
+        stream = streams.get(name)
+        if stream is None or len(stream.token_axes) != 1:
+            if isinstance(value, Tensor):
+                return None
+            continue
+        axis = stream.token_axes[0]
+        if value.shape[axis] < 3:
+            return None
+        given[name] = value.narrow(axis, 0, value.shape[axis] - 1)
+    return _tokens_of(invocation) - 1, given
+
+
+def _line_of_the_end(trace: Trace) -> CodeLocation | None:
+    return next((each.location for each in reversed(trace.operations) if each.location is not None), None)

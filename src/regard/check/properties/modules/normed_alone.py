@@ -1,0 +1,76 @@
+"""Post-norm blocks: each norm takes a sum with what was there before, that of every attention as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from regard.check.properties.finding import Finding
+from regard.check.roles.instances import AttentionInstance, TaggedRun
+from regard.check.target.preparation import modules_in
+from regard.check.trace.operation import Operation, Trace
+
+__all__ = ["normed_alone_findings"]
+
+
+def normed_alone_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """An attention whose output goes through a norm alone, beside norms of the same block that take sums.
+
+    Vaswani et al. 2017, "Attention Is All You Need", section 3.1: LayerNorm(x + Sublayer(x)) around each sublayer.
+
+    Args:
+        target: what was called.
+        run: the run.
+        instances: its attentions.
+    """
+    if len(instances) < 2:
+        return
+    taken = dict(_taken_by_norms(target, run.trace))
+    reached = [run.trace.made_of({each.operation.outputs[0].storage for each in one.sums}) for one in instances]
+    for instance, attended in zip(instances, reached, strict=True):
+        if any(_is_joined(operation, attended) for operation in run.trace):
+            continue
+        after = run.trace.operations[instance.sums[-1].operation.index + 1 :]
+        first = next((path for path, (operation, _) in taken.items() if _takes(operation, after, attended)), None)
+        others = [made for path, (_, made) in taken.items() if _parent(path) == _parent(first or "") and path != first]
+        if first is not None and any(_is_joined(made, each) for made in others if made for each in reached):
+            message = (
+                f"{first} takes what an attention returned alone, and not its sum with what the attention read: the "
+                "vector of the token itself is lost"
+            )
+            yield Finding("violation", "residual-of-the-input", "block", message, taken[first][0].location)
+            return
+
+
+def _taken_by_norms(target: Any, trace: Trace) -> Iterator[tuple[str, tuple[Operation, Operation | None]]]:
+    """For each norm of the target its first operation, and what made the vectors that this takes."""
+    paths = {
+        path
+        for module in modules_in(target)
+        for path, each in module.named_modules()
+        if "norm" in type(each).__name__.lower() and not list(each.children())
+    }
+    seen = set[str]()
+    made: dict[int, Operation] = {}
+    for operation in trace:
+        if operation.module in paths - seen and operation.inputs:
+            seen.add(operation.module)
+            yield operation.module, (operation, made.get(operation.inputs[0].storage))
+        if not operation.is_view or operation.written:
+            made.update(dict.fromkeys([each.storage for each in operation.outputs], operation))
+
+
+def _takes(operation: Operation, after: Sequence[Operation], attended: set[int]) -> bool:
+    return operation in after and operation.inputs[0].storage in attended
+
+
+def _parent(path: str) -> str:
+    return path.rpartition(".")[0]
+
+
+def _is_joined(operation: Operation, attended: set[int]) -> bool:
+    """Whether it is a sum of what an attention made and of what it did not make."""
+    if operation.name.rstrip("_") != "add" or len(operation.inputs) != 2:
+        return False
+    one, other = operation.inputs
+    return one.shape == other.shape and (one.storage in attended) != (other.storage in attended)

@@ -1,0 +1,102 @@
+"""Tables of positions: they are added once, before the scores, and each token has a row of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from regard.check.location import CodeLocation
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.trace.operation import Operation, TensorRecord, Trace
+
+__all__ = ["position_table_findings"]
+
+_POSITIONS = re.compile(r"(?:^|[._])pos(?![a-z])|position|(?:^|[._])w?pe(?:$|[._])", re.I)
+_ROTARY = re.compile(r"(?<![a-z])rope(?![a-z])|rotary", re.I)
+
+
+def position_table_findings(base: Trace, several: Sequence[Evidence], found: Sequence[Finding]) -> Iterator[Finding]:
+    """What is wrong with tables that no score shows, or that all scores show alike.
+
+    Args:
+        base: a run.
+        several: its attentions.
+        found: what is known of these.
+    """
+    first = several[0]
+    of_tokens = base.made_of(base.arguments[each].storage for each in first.base.streams if each in base.arguments)
+    applied = list(_applied(base, of_tokens, first.num_tokens))
+    yield from _added_twice(applied)
+    yield from _one_row(base, of_tokens)
+    is_absent = any((each.kind, each.property) == ("absent", "positions") for each in found)
+    if is_absent and len(several) == 1:
+        yield from _not_before_the_scores(base, first, applied)
+
+
+def _applied(base: Trace, of_tokens: set[int], count: int) -> Iterator[tuple[Operation, TensorRecord, TensorRecord]]:
+    """The sums and products of something made of tokens and something that is not, and is of a row for each token."""
+    for operation in base:
+        if operation.name.rstrip("_") not in ("add", "sub", "mul") or len(operation.inputs) != 2:
+            continue
+        for one, table in (operation.inputs, operation.inputs[::-1]):
+            if one.storage in of_tokens and table.storage not in of_tokens and _is_by_row(table.data, count):
+                yield operation, one, table
+
+
+def _is_by_row(table: Tensor, count: int) -> bool:
+    """Whether it has as many rows as there are tokens, not all the same, and is no mask."""
+    if not table.is_floating_point() or count < 2 or table.ndim < 2 or bool(((table == 0) | (table == 1)).all()):
+        return False
+    if not bool(table.isfinite().all()) or table.shape[-1] == 1:
+        return False
+    axes = [axis for axis, size in enumerate(table.shape[:-1]) if size == count]
+    return any(bool((table.movedim(axis, 0) != table.movedim(axis, 0)[:1]).any()) for axis in axes)
+
+
+def _added_twice(applied: Sequence[tuple[Operation, TensorRecord, TensorRecord]]) -> Iterator[Finding]:
+    sums: dict[int, tuple[Tensor, CodeLocation | None]] = {}
+    for operation, one, table in applied:
+        if operation.name.rstrip("_") != "add":
+            continue
+        before = sums.get(one.storage)
+        if before is not None and before[0].shape == table.data.shape and torch.equal(before[0], table.data):
+            line = before[1]
+            told = "" if line is None or line == operation.location else f", as in line {line.line}"
+            message = f"the same table of positions is added to the tokens a second time{told}"
+            yield Finding("violation", "positions-once", "positions", message, operation.location)
+            return
+        sums[operation.outputs[0].storage] = table.data, operation.location
+
+
+def _one_row(base: Trace, of_tokens: set[int]) -> Iterator[Finding]:
+    """A table, by its name of positions, that is looked up at the same place for all tokens."""
+    for operation in base:
+        if operation.name != "embedding" or not _POSITIONS.search(operation.module):
+            continue
+        places = operation.inputs[1]
+        if places.storage not in of_tokens and places.data.numel() > 1 and len(torch.unique(places.data)) == 1:
+            message = f"the table of positions is looked up at {int(places.data.flatten()[0])} for all tokens"
+            yield Finding("violation", "positions-without-effect", "positions", message, operation.location)
+            return
+
+
+def _not_before_the_scores(
+    base: Trace, evidence: Evidence, applied: Sequence[tuple[Operation, TensorRecord, TensorRecord]]
+) -> Iterator[Finding]:
+    """A table that is added to what was read, or a rotation of anything else than queries and keys."""
+    instance = evidence.base.instance
+    read = base.made_of(each.output.storage for each in instance.sums)
+    for operation, one, table in applied:
+        is_sum = operation.name.rstrip("_") == "add"
+        if is_sum and one.storage in read and _POSITIONS.search(evidence.code):
+            what = "a table of positions is added to what was read"
+        elif not is_sum and not table.learned and _ROTARY.search(evidence.code):
+            what = "what is rotated by its position is neither a query nor a key"
+        else:
+            continue
+        message = f"{what}: for the scores the same token is the same everywhere"
+        yield Finding("violation", "positions-without-effect", "positions", message, operation.location)
+        return

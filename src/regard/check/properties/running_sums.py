@@ -1,0 +1,148 @@
+"""Causal linear attention: queries meet sums of keys times values that run over the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.check.location import CodeLocation
+from regard.check.properties.finding import Finding
+from regard.check.properties.saturation import ZERO_WEIGHT
+from regard.check.roles.influence import record_invocation
+from regard.check.roles.instances import TaggedRun
+from regard.check.target import Invocation
+from regard.check.trace.operation import Operation, TensorRecord, Trace, axis_of
+
+__all__ = ["running_sum_findings"]
+
+SUM_TOLERANCE = 1e-4
+"""Of the weights of a query: a small number in its denominator is larger beside its small features."""
+
+OF_BOTH_SIGNS = frozenset({"cos", "sin"})
+"""Random features whose products are positive on average alone."""
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A sum of keys times values that runs over the tokens."""
+
+    operation: Operation
+    axis: int
+    factors: tuple[TensorRecord, TensorRecord]
+
+
+def running_sum_findings(invocation: Invocation, run: TaggedRun) -> Iterator[Finding]:
+    """What is found of the weights of such an attention, read off its output for values of ones.
+
+    Katharopoulos et al. 2020, "Transformers are RNNs": out_i = phi(q_i) S_i / (phi(q_i) z_i).
+    """
+    trace = run.trace
+    for each in _sums(trace):
+        line = each.operation.location
+        for values in each.factors:
+            weights = _weights(invocation, trace, each, values)
+            if weights is None:
+                continue
+            if not float((weights.sum(-1) - 1).abs().max()) <= SUM_TOLERANCE:  # NaN, of keys that are zero, as well
+                continue
+            is_positive = not any(one.name in OF_BOTH_SIGNS for one in trace)
+            yield from _of_weights(weights, line, is_positive=is_positive)
+            return
+        unused = next((one for keys in each.factors if (one := _unused_sum(trace, keys)) is not None), None)
+        if unused is not None:
+            message = "the sum of the keys so far is computed and not used: no query is divided by its weights' sum"
+            yield Finding("violation", "weights-sum-to-one", "weights", message, unused.location)
+            return
+        message = "queries meet sums of keys times values that run over the tokens (linear attention, not divided)"
+        yield Finding("design", "linear-attention", "scores", message, line)
+        return
+
+
+def _of_weights(weights: Tensor, line: CodeLocation | None, *, is_positive: bool) -> Iterator[Finding]:
+    if is_positive and float(weights.min()) < -ZERO_WEIGHT:
+        message = f"weights are negative, down to {float(weights.min()):.3g}: the features of queries and keys are"
+        yield Finding("violation", "weights-not-negative", "weights", message, line)
+        return
+    message = "queries meet sums of keys times values that run over the tokens (causal linear attention)"
+    yield Finding("design", "linear-attention", "scores", message, line)
+
+
+def _sums(trace: Trace) -> Iterator[_Sum]:
+    """Every sum that runs over an axis of products of two vectors, each number of one with each of the other."""
+    made: dict[int, Operation] = {}
+    for operation in trace:
+        if operation.name == "cumsum" and (product := made.get(operation.inputs[0].storage)) is not None:
+            factors = product.inputs[:2]
+            axis = axis_of(operation.function, operation.args, operation.kwargs)
+            shape = operation.inputs[0].shape
+            is_outer = len(factors) == 2 and all(each.data.ndim == len(shape) for each in factors)
+            if axis is not None and is_outer and all(each.shape != shape for each in factors):
+                yield _Sum(operation, axis % len(shape), (factors[0], factors[1]))
+        if not operation.is_view:
+            made.pop(operation.outputs[0].storage if operation.outputs else -1, None)
+            if operation.name == "mul":
+                made[operation.outputs[0].storage] = operation
+
+
+def _weights(invocation: Invocation, trace: Trace, each: _Sum, values: TensorRecord) -> Tensor | None:
+    """(samples, queries, keys): what becomes of values of ones at one token; None where channels differ."""
+    made = _maker(trace, each.operation.index, values)
+    read = _read(trace, each.operation)
+    stream = invocation.streams[0]
+    if made is None or read is None or stream.batch_axis != 0 or stream.token_axes != (1,):
+        return None
+    samples, tokens = invocation.arguments[stream.argument].shape[:2]
+    found = []
+    for token in range(tokens):
+        alone = torch.zeros_like(values.data)
+        if alone.shape[each.axis] != tokens:
+            return None
+        alone.select(each.axis, token).fill_(1.0)
+        run = record_invocation(invocation, frozen={made.index: alone.view(made.outputs[0].shape)})
+        if run.error or len(run) != len(trace):
+            return None
+        output = run.operations[read[0]].inputs[read[1]].data if read[0] >= 0 else run.outputs[0].data
+        if output.numel() % (samples * tokens):
+            return None
+        found.append(output.reshape(samples, tokens, -1).double())
+    weights = torch.stack(found, -1)  # (samples, queries, channels, keys)
+    return weights.movedim(2, 1).flatten(0, 1)
+
+
+def _maker(trace: Trace, before: int, record: TensorRecord) -> Operation | None:
+    """The last operation whose output a tensor is, or which has the same numbers of the same memory."""
+    for operation in reversed(trace.operations[:before]):
+        for made in operation.outputs[:1]:
+            is_same = made.storage == record.storage and made.offset == record.offset
+            if is_same and made.data.numel() == record.data.numel():
+                return operation
+    return None
+
+
+def _read(trace: Trace, after: Operation) -> tuple[int, int] | None:
+    """Where the first matrix after an operation takes what was made of it; the output of the whole is (-1, 0)."""
+    reached = trace.made_of({after.outputs[0].storage})
+    for operation in trace.operations[after.index + 1 :]:
+        for number, each in enumerate(operation.inputs):
+            beside = [one for one in operation.inputs if one is not each]
+            is_projected = any(one.learned and one.data.ndim == 2 for one in beside)
+            if operation.name in ("mm", "addmm", "bmm") and each.storage in reached and is_projected:
+                return operation.index, number
+    return (-1, 0) if trace.outputs and trace.outputs[0].storage in reached else None
+
+
+def _unused_sum(trace: Trace, keys: TensorRecord) -> Operation | None:
+    """A running sum of the keys that nothing takes."""
+    for operation in trace:
+        if operation.name != "cumsum" or operation.inputs[0].storage != keys.storage:
+            continue
+        made = trace.made_of({operation.outputs[0].storage})
+        is_taken = any(each.storage in made for later in trace for each in later.inputs) or any(
+            each.storage in made for each in trace.outputs
+        )
+        if not is_taken:
+            return operation
+    return None

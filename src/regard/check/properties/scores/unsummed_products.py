@@ -1,0 +1,42 @@
+"""Queries and keys that are multiplied channel by channel, and each channel given a softmax of its own."""
+
+from __future__ import annotations
+
+import re
+
+from regard.check.properties.documentation import comments_of, name_and_documentation
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.target import Invocation
+from regard.check.target.names import constructor_meaning
+from regard.check.target.preparation import numbers_of
+
+__all__ = ["unsummed_products"]
+
+MEANT = re.compile(
+    r"\bvector (?:self-?)?attention|channel-?wise|(?:per|each|every)[\s-]channel|element-?wise|hadamard",
+    re.I,
+)
+
+
+def unsummed_products(invocation: Invocation, evidence: Evidence) -> Finding | None:
+    """A violation where nothing says that this is meant; None of scores that are no such products.
+
+    Args:
+        invocation: the call.
+        evidence: of the attention.
+    """
+    table = evidence.base
+    instance = table.instance
+    if not instance.run.additive or instance.scores[0].operation.name != "mul":
+        return None
+    heads = [value for name, value in numbers_of(invocation.target).items() if constructor_meaning(name) == "heads"]
+    text = [name_and_documentation(invocation.target), *comments_of(invocation.target)]
+    line = instance.scores_location
+    if table.num_heads in (1, *heads) or any(map(MEANT.search, text)):
+        message = "each channel of a query times that of a key is a score by itself (vector attention)"
+        return Finding("design", "vector-scores", "scores", message, line)
+    message = (
+        f"queries and keys are multiplied channel by channel and never summed: each of {table.num_heads} channels has "
+        "a softmax of its own"
+    )
+    return Finding("violation", "products-summed", "scores", message, line)

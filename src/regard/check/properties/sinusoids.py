@@ -1,0 +1,145 @@
+"""Tables of sines and cosines that are added to the tokens: their frequencies, measured."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.trace.operation import Trace
+
+__all__ = ["sinusoid_findings"]
+
+BASE = 10000.0
+"""Of the paper; where it stands in the code, its frequencies are meant."""
+MIN_PLACES = 4
+"""Along an axis: of fewer, anything may be a sine."""
+SEVERAL = 3
+"""Frequencies that show how they go on; no more than one further is looked at, as rounding grows with them."""
+TURNS = 4
+"""Full turns from place to place that may be hidden in the second frequency."""
+CLOSE = 1e-3
+ROUNDED = 1e-2
+"""Of sines of thousands of radians in float32."""
+
+
+@dataclass(frozen=True)
+class _Sinusoids:
+    """The channels of a table, along one axis of places."""
+
+    frequencies: Sequence[float]
+    """The first ones, in their order, less full turns."""
+    channels: int
+    axes: int
+    """Of places."""
+    is_half_empty: bool = False
+    """Whether every second channel is 0 at every place."""
+
+    @property
+    def counts(self) -> list[float]:
+        """How many frequencies there may be: one for each channel, or pair; of several axes of places a part each."""
+        several = [self.channels, self.channels / 2]
+        return [each / part for each in several for part in ((1,) if self.axes < 2 else (1, self.axes, 2 * self.axes))]
+
+
+def sinusoid_findings(base: Trace, evidence: Evidence) -> Iterator[Finding]:
+    """A table whose frequencies are others than 10000 says, which stands in the code.
+
+    Args:
+        base: a run.
+        evidence: of one of its attentions.
+    """
+    if BASE not in evidence.numbers:
+        return
+    streams = [base.arguments[each] for each in evidence.base.streams if each in base.arguments]
+    of_tokens = base.made_of(each.storage for each in streams)
+    for operation in base:
+        if operation.name.rstrip("_") != "add" or len(operation.inputs) != 2:
+            continue
+        for one, table in (operation.inputs, operation.inputs[::-1]):
+            if one.storage not in of_tokens or table.storage in of_tokens or table.learned:
+                continue
+            for each in _sinusoids(table.data):
+                said = _said(each, evidence.numbers)
+                if said:
+                    message = f"the frequencies of the table that is added to the tokens {said}"
+                    yield Finding("violation", "sinusoid-frequencies", "positions", message, operation.location)
+                    return
+
+
+def _said(table: _Sinusoids, numbers: Collection[float]) -> str:
+    """What is wrong with the frequencies of a table; empty where nothing is."""
+    first, second = table.frequencies[:2]
+    ratio = second / max(first, 1e-12)
+    if table.is_half_empty:
+        return "are of half of its channels: every second one is 0 at every place, as where sines were written over"
+    if ratio < 1 and _is_geometric(table.frequencies, ratio):
+        exponents = [1 / each for count in table.counts for each in (count, count - 1) if each >= 1]
+        bases = [each for each in numbers if each > 1]
+        if any(abs(math.log(ratio) / math.log(base) + each) < CLOSE * each for base in bases for each in exponents):
+            return ""
+        wanted = BASE ** (-2 * table.axes / table.channels)
+        listed, right = (", ".join(f"{first * each**at:.3g}" for at in range(3)) for each in (ratio, wanted))
+        return f"are {listed}, ...: with {BASE:g} and {table.channels} channels they are {right}, ..."
+    ratio = _growth(table.frequencies)
+    if not ratio:
+        return ""
+    listed = ", ".join(f"{first * ratio**each:.3g}" for each in range(3))
+    return f"grow from pair to pair, {listed}, ...: with {BASE:g} they fall from 1"
+
+
+def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
+    """A table along each axis of which the channels are sines, where some are."""
+    if not table.is_floating_point():
+        return
+    long = [axis for axis, size in enumerate(table.shape) if size >= MIN_PLACES]
+    for places, channels in itertools.permutations(long, 2):
+        others = [axis for axis in range(table.ndim) if axis not in (places, channels)]
+        rows = (
+            table.permute(places, channels, *others)
+            .reshape(table.shape[places], table.shape[channels], -1)[..., 0]
+            .double()
+        )
+        empty = (rows == 0).all(0)
+        is_half_empty = any(bool(empty[start::2].all()) and not bool(empty[1 - start :: 2].any()) for start in (0, 1))
+        rows = rows[:, (rows - rows[:1]).abs().amax(0) > CLOSE]
+        if rows.shape[1] < SEVERAL:
+            continue
+        middle, around = rows[1:-1], rows[2:] + rows[:-2]
+        twice = (middle * around).sum(0) / (middle * middle).sum(0).clamp(min=1e-12)
+        if float((around - twice * middle).abs().max()) > ROUNDED * float(rows.abs().max()):
+            continue
+        found: list[float] = []
+        for each in (twice / 2).clamp(-1, 1).acos().tolist():
+            if all(abs(each - known) > CLOSE for known in found):
+                found.append(each)
+        if len(found) >= SEVERAL:
+            axes = sum(table.shape[axis] > 1 for axis in (places, *others[-1:]))
+            yield _Sinusoids(found[: SEVERAL + 1], table.shape[channels], axes, is_half_empty)
+
+
+def _growth(frequencies: Sequence[float]) -> float:
+    """By which each frequency is larger than the one before it; 0 where they fall, or nothing tells.
+
+    One of more than half a turn from place to place is seen less its full turns, to one side or the other.
+    """
+    first, second = frequencies[:2]
+    if max(frequencies) < 1 + CLOSE or sorted(frequencies, reverse=True) == [*frequencies]:
+        return 0.0
+    for turns, sign in itertools.product(range(TURNS), (1, -1)):
+        ratio = (2 * math.pi * turns + sign * second) / max(first, 1e-12)
+        if ratio > 1 + CLOSE and _is_geometric(frequencies, ratio):
+            return ratio
+    return 0.0
+
+
+def _is_geometric(frequencies: Sequence[float], ratio: float) -> bool:
+    """Whether each is the one before it times a ratio, but for full turns."""
+    wanted = [frequencies[0] * ratio**each for each in range(len(frequencies))]
+    folded = [abs(math.remainder(each, 2 * math.pi)) for each in wanted]
+    allowed = [CLOSE * (1 + each * ratio ** (each - 1)) for each in range(len(frequencies))]  # the ratio is rounded
+    return all(abs(one - other) < most for one, other, most in zip(frequencies, folded, allowed, strict=True))

@@ -1,0 +1,115 @@
+"""What is called: the thing itself, what a factory makes, or objects of a class of several sizes."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.construction import Construction, constructions, method_of
+from regard.check.target.errors import Failed, NotCallable
+from regard.check.target.names import constructor_meaning
+from regard.check.target.preparation import copied, numbers_of, prepare, width_of_scale
+from regard.check.target.signature import readings
+from regard.check.target.sizes import DISTINCT_SIZES, Sizes
+from regard.errors import InputError
+
+__all__ = ["MAX_CONSTRUCTIONS", "Target", "from_factory", "targets_of"]
+
+MAX_CONSTRUCTIONS = 3
+"""Of each set of sizes, that can be made and are tried to be called."""
+
+
+@dataclass(eq=False)
+class Target:
+    """What is called, of one set of sizes."""
+
+    call: Any
+    sizes: Sizes
+    said: list[str]
+    construction: Construction | None = None
+
+    def resized(self, sizes: Sizes, seed: int) -> Target:
+        """The same of other sizes.
+
+        Raises:
+            Failed: it cannot be constructed.
+        """
+        if self.construction is None:
+            return replace(self, sizes=replace(sizes, given=self.sizes.given))
+        made, said = self.construction.build(sizes)
+        call = method_of(made)
+        prepare(call, seed)
+        return Target(call, _told(sizes, call, self.construction.args, said), said, self.construction)
+
+
+def targets_of(
+    implementation: Any, args: Mapping[str, Any], settings: UserSettings, errors: list[Failed]
+) -> Iterator[Target]:
+    """What may be called: the thing itself, or objects of a class of several sizes."""
+    if inspect.isfunction(implementation) and args and set(args) <= set(inspect.signature(implementation).parameters):
+        given = partial(implementation, **args)
+        given.__name__, given.__doc__ = implementation.__name__, implementation.__doc__  # type: ignore[attr-defined]
+        yield Target(given, DISTINCT_SIZES[0].with_arguments(args), [])
+        return
+    if not inspect.isclass(implementation):
+        if args:
+            name = getattr(implementation, "__name__", type(implementation).__name__)
+            raise InputError(f"{name} is already constructed and takes no arguments: {sorted(args)}")
+        call = method_of(copied(implementation))
+        prepare(call, seed=1)
+        yield Target(call, DISTINCT_SIZES[0].with_arguments(numbers_of(call)), [])
+        return
+    refused: InputError | None = None
+    several = [plain.with_arguments(args) for plain in DISTINCT_SIZES]
+    ways = [(sizes, constructions(implementation, args, sizes, settings)) for sizes in several]
+    for most in (1, MAX_CONSTRUCTIONS - 1):  # other ways to make one come after other sizes
+        for sizes, made_so in list(ways):
+            try:
+                for construction, made, said in itertools.islice(made_so, most):
+                    call = method_of(made)
+                    prepare(call, seed=1)
+                    yield Target(call, _told(sizes, call, args, said), said, construction)
+            except InputError as error:
+                ways.remove((sizes, made_so))
+                refused = refused or error
+                errors.append(Failed(str(error)))
+        if refused is not None and not ways:
+            raise refused
+
+
+def _told(sizes: Sizes, call: Any, args: Mapping[str, Any], said: list[str]) -> Sizes:
+    """The sizes of what a module is meant to be called with."""
+    width = width_of_scale(call, args, said)
+    if width is None:
+        return sizes
+    names = {*args, *(each.partition("=")[0] for each in said)}
+    if any(constructor_meaning(each) == "heads" for each in names):
+        return replace(sizes, d_head=width)
+    return replace(sizes, d_head=width, given=(*sizes.given, ("d_model", width)))
+
+
+def from_factory(implementation: Any, settings: UserSettings) -> tuple[Any, dict[str, Any]]:
+    """What a function without arguments makes: a module, or a module and its inputs; anything else is itself."""
+    if inspect.isclass(implementation) or not inspect.isfunction(implementation):
+        return implementation, {}
+    if inspect.signature(implementation).parameters:
+        return implementation, {}
+    with settings.on():
+        made = implementation()
+    if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):
+        target, inputs = made
+        if isinstance(inputs, Mapping):
+            return target, dict(inputs)
+        values = inputs if isinstance(inputs, tuple | list) else (inputs,)
+        names = list(dict.fromkeys(each.within or each.name for each in readings(target)[0]))
+        return target, dict(zip(names, values, strict=False))
+    if callable(made):
+        return made, {}
+    raise NotCallable(
+        f"{implementation.__name__}() returned a {type(made).__name__}: a factory returns a module, or (module, inputs)"
+    )

@@ -1,0 +1,88 @@
+"""Frequencies of tables of sines and cosines that are added to the tokens."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from property_cases import drawn, joined, of_x, split
+from regard.check.properties.analysis import analyze
+from regard.check.target import Invocation
+
+BASE = 10000.0
+WIDTH = 16
+
+
+class WithPlaces(nn.Module):
+    """A table is added to the tokens, which attend to one another; its base is 10000 where none is told."""
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table", table)
+        self.base = BASE
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.table[: x.shape[1]]
+        q, k, v = (split(x @ (drawn(WIDTH, WIDTH, seed=seed) / 4)) for seed in (1, 2, 3))
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+def table(frequencies: Tensor, *, halves: bool = False, places: Tensor | None = None) -> Tensor:
+    angles = (torch.arange(16.0) if places is None else places)[:, None] * frequencies
+    both = angles.sin(), angles.cos()
+    return torch.cat(both, -1) if halves else torch.stack(both, -1).flatten(1)
+
+
+EVEN = torch.arange(0, WIDTH, 2.0)
+
+
+@pytest.mark.parametrize("halves", [True, False], ids=["halves", "in turn"])
+@pytest.mark.parametrize(
+    "exponents",
+    [EVEN / WIDTH, torch.arange(8.0) / 7],
+    ids=["of the paper", "to the end"],
+)
+def test_published_frequencies_are_right(exponents: Tensor, halves: bool) -> None:
+    assert analyze(of_x_of_width(table(BASE**-exponents, halves=halves))).violations == []
+
+
+def of_x_of_width(made: Tensor) -> Invocation:
+    call = of_x(WithPlaces(made))
+    call.arguments["x"] = drawn(2, 5, WIDTH, seed=0)
+    return call
+
+
+def test_normalized_places_and_a_frequency_for_each_channel_are_right() -> None:
+    normalized = torch.arange(16.0) / 5 * 2 * math.pi
+    assert analyze(of_x_of_width(table(BASE ** (-EVEN / WIDTH), places=normalized))).violations == []
+    angles = torch.arange(16.0)[:, None] * BASE ** (-torch.arange(WIDTH) / WIDTH)
+    own = torch.where(torch.arange(WIDTH) % 2 == 0, angles.sin(), angles.cos())
+    assert analyze(of_x_of_width(own)).violations == []
+    assert analyze(of_x_of_width(drawn(16, WIDTH, seed=4))).violations == []
+
+
+@pytest.mark.parametrize("halves", [True, False], ids=["halves", "in turn"])
+@pytest.mark.parametrize(
+    ("frequencies", "said"),
+    [
+        (torch.exp(EVEN * (-math.log(BASE) / WIDTH // 2)), "are 1, 0.135, 0.0183, ..."),
+        (BASE ** (EVEN / WIDTH), "grow from pair to pair, 1, 3.16, 10, ..."),
+        (torch.exp(EVEN / 2), "grow from pair to pair, 1, 2.72, 7.39, ..."),
+        (BASE ** (-2 * EVEN / WIDTH), "are 1, 0.1, 0.01, ...: with 10000 and 16 channels they are 1, 0.316, 0.1, ..."),
+    ],
+    ids=["floored", "sign lost", "powers of e", "twice as fast"],
+)
+def test_frequencies_that_10000_does_not_say_are_wrong(frequencies: Tensor, said: str, halves: bool) -> None:
+    (found,) = analyze(of_x_of_width(table(frequencies, halves=halves))).violations
+    assert found.property == "sinusoid-frequencies"
+    assert said in found.message
+
+
+def test_sines_that_were_written_over_leave_half_of_the_channels_empty() -> None:
+    made = table(BASE ** (-EVEN / WIDTH))
+    made[:, 0::2], made[:, 1::2] = made[:, 1::2], 0.0
+    (found,) = analyze(of_x_of_width(made)).violations
+    assert found.message.endswith("every second one is 0 at every place, as where sines were written over")

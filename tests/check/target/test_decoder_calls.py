@@ -1,0 +1,147 @@
+"""Calls of decoders, of their steps and of poolings: what asks is one vector of each sample, or nothing."""
+
+from __future__ import annotations
+
+import torch
+from target_calls import axes, first
+from torch import Tensor, nn
+
+from regard.check import check
+
+RIGHT = ("right", "different by design")
+
+
+class Step(nn.Module):
+    """What asks, as |decoder_hidden| = (batch, dec_hid), is added to the words of the source.
+
+    encoder_outputs: [src_len, batch, 2 * enc_hid]
+    src_mask: [src_len, batch], 1 for words
+    """
+
+    def __init__(self, enc_hid: int, dec_hid: int) -> None:
+        super().__init__()
+        self.attn, self.v = nn.Linear(2 * enc_hid + dec_hid, dec_hid), nn.Linear(dec_hid, 1, bias=False)
+
+    def forward(self, decoder_hidden: Tensor, encoder_outputs: Tensor, src_mask: Tensor) -> Tensor:
+        states = decoder_hidden[None].expand(len(encoder_outputs), -1, -1)
+        scores = self.v(self.attn(torch.cat((states, encoder_outputs), 2)).tanh())[..., 0]
+        return torch.einsum("sb,sbd->bd", self.weights(scores, src_mask), encoder_outputs)
+
+    def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores.masked_fill(mask == 0, -1e10).softmax(0)
+
+
+class StepOverSamples(Step):
+    def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores.masked_fill(mask == 0, -1e10).softmax(1)
+
+
+class StepOfPadding(Step):
+    """src_mask: [src_len, batch], 1 for words, 0 for padding"""
+
+    def weights(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores.masked_fill(mask == 1, -1e10).softmax(0)
+
+
+def test_a_mask_stands_with_its_samples_last_as_the_sequences_do() -> None:
+    call = first(Step)
+    assert axes(call) == [("x", 0, (), None), ("context", 1, (0,), None)]
+    assert call.arguments["src_mask"].shape == call.arguments["encoder_outputs"].shape[:2]
+    assert check(Step).verdict in RIGHT
+
+
+def test_mistakes_of_a_step_are_found() -> None:
+    found = {kind: {each.id for each in check(kind).causes} for kind in (StepOverSamples, StepOfPadding)}
+    assert found == {StepOverSamples: {"softmax-over-keys", "samples-apart"}, StepOfPadding: {"mask-as-documented"}}
+
+
+class OfTheLastLayer(nn.Module):
+    """Without parameters: the width is known by its scale alone."""
+
+    def __init__(self, hidden_dim: int) -> None:
+        super().__init__()
+        self.scale = hidden_dim**-0.5
+
+    def forward(self, prev_hidden: Tensor, encoder_states: Tensor, src_lengths: Tensor) -> Tensor:
+        scores = (prev_hidden[-1][:, None] * encoder_states).sum(-1) * self.scale
+        hidden = torch.arange(scores.shape[1])[None] >= src_lengths[:, None]
+        return (scores.masked_fill(hidden, -1e9).softmax(-1)[..., None] * encoder_states).sum(1)
+
+
+def test_the_last_layer_of_a_state_is_taken_from_an_axis_of_layers() -> None:
+    call = first(OfTheLastLayer)
+    assert call.arguments["prev_hidden"].shape[:2] == (1, call.sizes["batch"])
+    assert check(OfTheLastLayer).verdict in RIGHT
+
+
+class Pooling(nn.Module):
+    """x: (N, T, H), lengths: (N,)"""
+
+    axis = 1
+
+    def __init__(self, input_dim: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(input_dim, 1)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        hidden = torch.arange(x.shape[1])[None] >= lengths[:, None]
+        weights = self.score(x).masked_fill(hidden[..., None], -1e9).softmax(self.axis)
+        return (weights * x).sum(1)
+
+
+class PoolingOverSamples(Pooling):
+    axis = 0
+
+
+def test_axes_that_are_documented_are_those_of_a_call_that_mixes_samples() -> None:
+    assert axes(first(PoolingOverSamples)) == [("x", 0, (1,), None)]
+    assert check(Pooling).verdict in RIGHT
+    assert "samples-apart" in {each.id for each in check(PoolingOverSamples).causes}
+
+
+class WithPositions(nn.Module):
+    """tgt (queries, batch, width), memory (places, batch, width); positions have to be handed over."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.attn = nn.MultiheadAttention(d_model, 1)
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, pos: Tensor | None = None, query_pos: Tensor | None = None
+    ) -> Tensor:
+        return tgt + self.attn(tgt + query_pos, memory + pos, memory)[0]
+
+
+class WithPositionsOrNone(WithPositions):
+    """The same for who has none."""
+
+    def forward(
+        self, tgt: Tensor, memory: Tensor, pos: Tensor | None = None, query_pos: Tensor | None = None
+    ) -> Tensor:
+        query = tgt if query_pos is None else tgt + query_pos
+        return tgt + self.attn(query, memory if pos is None else memory + pos, memory)[0]
+
+
+def test_positions_that_are_added_to_a_sequence_have_its_shape() -> None:
+    given = first(WithPositions).arguments
+    assert given["pos"].shape == given["memory"].shape
+    assert given["query_pos"].shape == given["tgt"].shape
+    assert {"pos", "query_pos"}.isdisjoint(first(WithPositionsOrNone).arguments)
+    assert check(WithPositions).verdict in RIGHT
+
+
+class OfAPrefix(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(width, 3 * width)
+
+    def forward(self, x: Tensor, prefix_len: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        places = torch.arange(x.shape[1])
+        visible = (places[:, None] >= places) | (places < prefix_len[:, None, None])
+        return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~visible, -torch.inf).softmax(-1) @ v
+
+
+def test_each_sample_has_a_prefix() -> None:
+    assert first(OfAPrefix).arguments["prefix_len"].tolist() == [2, 2]
+    assert check(OfAPrefix).verdict in RIGHT

@@ -1,0 +1,101 @@
+"""Calls of attention over the places of a map of features, whose height and width the constructor is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from target_calls import attention, axes, first
+from torch import Tensor, nn
+
+
+class OfASide(nn.Module):
+    """The side of the map is told, and its square is the number of tokens."""
+
+    def __init__(self, channels: int, size: int) -> None:
+        super().__init__()
+        self.channels, self.size = channels, size
+        self.q, self.k, self.v = (nn.Linear(channels, channels) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.view(-1, self.channels, self.size * self.size).swapaxes(1, 2)
+        read = attention(self.q(x), self.k(x), self.v(x)) + x
+        return read.swapaxes(2, 1).view(-1, self.channels, self.size, self.size)
+
+
+def test_what_is_laid_out_by_a_square_is_a_map() -> None:
+    for args in ({}, {"channels": 8, "size": 3}):
+        call = first(OfASide, **args)
+        assert axes(call) == [("x", 0, (2, 3), None)]
+        assert call.arguments["x"].shape[2:] == (call.target.size, call.target.size)
+
+
+class OfTwoSides(nn.Module):
+    def __init__(self, n_dims: int, width: int = 14, height: int = 14) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Conv2d(n_dims, n_dims, 1) for _ in range(3))
+        self.rows = nn.Parameter(torch.randn(1, n_dims, width, 1))
+        self.columns = nn.Parameter(torch.randn(1, n_dims, 1, height))
+
+    def forward(self, x: Tensor) -> Tensor:
+        n_batch, channels, width, height = x.size()
+        places = (self.rows + self.columns).flatten(2).mT
+        q, k, v = (each(x).flatten(2).mT for each in (self.q, self.k, self.v))
+        weights = ((q @ k.mT + q @ places.mT) / channels**0.5).softmax(-1)
+        return (weights @ v).mT.view(n_batch, channels, width, height)
+
+
+def test_the_height_and_the_width_of_a_constructor_are_those_of_the_map() -> None:
+    assert first(OfTwoSides).arguments["x"].shape[2:] == (4, 6)
+    told = first(OfTwoSides, n_dims=8, width=3, height=5)
+    assert told.arguments["x"].shape[1:] == (8, 3, 5)
+
+
+class OfItsPlaces(nn.Module):
+    """The tokens are the places of a map of a height and a width, which a convolution reads."""
+
+    def __init__(self, d_model: int, H: int = 7, W: int = 7) -> None:
+        super().__init__()
+        self.H, self.W = H, W
+        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
+        self.reduced = nn.Conv2d(d_model, d_model, 2, 2, groups=d_model)
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        x = self.reduced(queries.mT.reshape(len(queries), -1, self.H, self.W)).flatten(2).mT
+        return attention(self.q(queries), self.k(x), self.v(x)) * (keys.shape[1] > 0)
+
+
+def test_there_are_as_many_tokens_as_places() -> None:
+    assert first(OfItsPlaces).arguments["queries"].shape[1] == 4 * 6
+    assert first(OfItsPlaces, d_model=8, H=2, W=4).arguments["queries"].shape[1:] == (8, 8)
+
+
+class Shown(nn.Module):
+    """Its config has a config in it, and it is told whether its weights are returned."""
+
+    def __init__(self, config: Any, vis: Any) -> None:
+        super().__init__()
+        self.vis, self.heads = vis, config.transformer["num_heads"]
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        return (weights @ v).transpose(1, 2).flatten(2), weights if self.vis else None
+
+
+class WithAShown(nn.Module):
+    def __init__(self, config: Any, vis: Any) -> None:
+        super().__init__()
+        self.attention = Shown(config, vis)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        read: tuple[Tensor, Tensor | None] = self.attention(x)
+        return read
+
+
+def test_a_config_may_stand_in_a_config_and_a_flag_may_be_handed_on() -> None:
+    for kind in (Shown, WithAShown):
+        said = first(kind).assumptions
+        assert "vis=False" in said
+        assert any(each.startswith("config.transformer.num_heads=") for each in said)

@@ -1,0 +1,82 @@
+"""Products of queries and keys that are not summed over the channels."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from property_cases import Case, drawn
+from regard.check.target import Invocation, Stream
+from regard.check.target.preparation import prepare
+
+CHANNELS = 3
+
+
+class WindowAttention(nn.Module):
+    """Each place attends to the 3 x 3 places around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Conv2d(CHANNELS, CHANNELS, 1, bias=False) for _ in range(3))
+
+    def forward(self, image: Tensor) -> Tensor:
+        q = self.q(image)[..., None]
+        k, v = (
+            F.pad(each(image), (1, 1, 1, 1)).unfold(2, 3, 1).unfold(3, 3, 1).flatten(-2) for each in (self.k, self.v)
+        )
+        return (self.scores(q, k).softmax(-1) * v).sum(-1)
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return (q * k).sum(1, keepdim=True) / CHANNELS**0.5
+
+
+class NotSummed(WindowAttention):
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return q * k  # here
+
+
+def of_image(kind: type[nn.Module]) -> Invocation:
+    """A call of a module of a map of features."""
+    module = kind()
+    prepare(module, 1)
+    return Invocation(module, {"image": drawn(2, CHANNELS, 4, 4, seed=0)}, ["image"], [Stream("image", "x", 0, (2, 3))])
+
+
+class VectorPairs(nn.Module):
+    """Of all pairs of tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(CHANNELS, CHANNELS) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        products = self.q(x)[:, :, None] * self.k(x)[:, None]
+        return (products.softmax(2) * self.v(x)[:, None]).sum(2)
+
+
+class ChannelWise(VectorPairs):
+    """Vector attention: each channel has weights of its own."""
+
+
+class OfOneChannel(VectorPairs):
+    """As many heads as channels."""
+
+    num_heads = CHANNELS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads = CHANNELS
+
+
+def of_tokens(kind: type[nn.Module]) -> Invocation:
+    """A call of a module of tokens."""
+    module = kind()
+    prepare(module, 1)
+    return Invocation(module, {"x": drawn(2, 5, CHANNELS, seed=0)}, ["x"], [Stream("x", "x", 0, (1,))])
+
+
+CASES = [
+    Case("products-summed", NotSummed, WindowAttention, of_image),
+    Case("products-summed", VectorPairs, ChannelWise, of_tokens, has_line=False),
+    Case("products-summed", VectorPairs, OfOneChannel, of_tokens, has_line=False),
+]

@@ -1,0 +1,71 @@
+"""Layers of a decoder: two attentions, each of whose norms takes a sum, and positions that values are kept from."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from property_cases import WIDTH, Case, of_module
+from property_cases.output_cases import attention
+
+
+class Twice(nn.Module):
+    """Two attentions, each followed by its norm. Positions are added to queries and keys, never to the values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm1(x + self.attended(x))
+        return self.norm2(self.summed(x, self.attended(x)))  # here
+
+    def attended(self, x: Tensor) -> Tensor:
+        return attention(x)
+
+    def summed(self, x: Tensor, attended: Tensor) -> Tensor:
+        return x + attended
+
+
+class SecondAlone(Twice):
+    def summed(self, x: Tensor, attended: Tensor) -> Tensor:
+        return attended
+
+
+class NormedAfterwards(Twice):
+    """Both kinds of norm: that of the output comes before the sum."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm1(x + attention(x))
+        return x + self.norm2(attention(x))
+
+
+class OfPlaces(nn.Module):
+    """Positions are added to queries and keys, never to the values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.places = nn.Parameter(torch.zeros(4, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + self.places
+        weights = (self.q(y) @ self.k(y).mT / WIDTH**0.5).softmax(-1)  # here
+        return weights @ self.v(self.of_values(x, y))
+
+    def of_values(self, x: Tensor, y: Tensor) -> Tensor:
+        return x
+
+
+class ValuesOfPlaces(OfPlaces):
+    """Positions are added to queries and keys, never to the values."""
+
+    def of_values(self, x: Tensor, y: Tensor) -> Tensor:
+        return y
+
+
+CASES = [
+    Case("residual-of-the-input", SecondAlone, Twice, of_module, attentions=2),
+    Case("residual-of-the-input", SecondAlone, NormedAfterwards, of_module, attentions=2),
+    Case("values-without-positions", ValuesOfPlaces, OfPlaces, of_module),
+]

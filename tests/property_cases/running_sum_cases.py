@@ -1,0 +1,53 @@
+"""Causal linear attention: sums of keys times values that run over the tokens, divided by the sum of the keys."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import elu
+
+from property_cases import WIDTH, Case, joined, of_module, split
+
+
+class Divided(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each) for each in self.qkv(x).chunk(3, -1))
+        q, k = self.features(q), self.features(k)
+        sums = torch.einsum("bhnd,bhne->bhnde", k, v).cumsum(2)  # here
+        read = torch.einsum("bhnd,bhnde->bhne", q, sums)
+        return self.out(joined(self.divided(read, q, k)))
+
+    def features(self, x: Tensor) -> Tensor:
+        return elu(x) + 1
+
+    def divided(self, read: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return read / (q * k.cumsum(2)).sum(-1, keepdim=True)
+
+
+class NotDivided(Divided):
+    """It is said nowhere that it should be."""
+
+    def divided(self, read: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return read
+
+
+class DivisorMadeAndLeft(Divided):
+    def divided(self, read: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        k.cumsum(2)  # here
+        return read
+
+
+class OfBothSigns(Divided):
+    def features(self, x: Tensor) -> Tensor:
+        return elu(x)
+
+
+CASES = [
+    Case("weights-sum-to-one", DivisorMadeAndLeft, Divided, of_module),
+    Case("weights-sum-to-one", DivisorMadeAndLeft, NotDivided, of_module),
+    Case("weights-not-negative", OfBothSigns, Divided, of_module),
+]
