@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.check.properties.designs import averaged_heads, differential, subtracted_scores
 from regard.check.properties.documentation import documentation_of, lets_samples_attend, name_and_documentation
-from regard.check.properties.evidence import with_fresh_tokens, with_plain_scales
+from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.chosen_keys import chosen_key_findings
 from regard.check.properties.masks.patterns import mask_findings
@@ -37,8 +37,6 @@ from regard.check.target import Invocation
 
 __all__ = ["attention_findings"]
 
-OF_ROTATIONS = frozenset({"rotation-keeps-lengths", "positions-relative"})
-"""Violations of rotations that change the length of what they turn, or its angle to others."""
 ORIGINS = frozenset(
     {"queries-from-their-input", "keys-from-their-input", "values-from-their-input", "values-from-the-keys-input"}
 )
@@ -120,27 +118,13 @@ def attention_findings(
         yield from _scores(invocation, evidence, fit_scores(evidence, before_softmax=True))
     if not evidence.base.instance.run.additive and (mixed is None or mixed.property != GATED):
         learned = list(relative_logit_findings(invocation, evidence))
-        yield from learned or _of_positions(invocation, evidence)
+        yield from learned or position_findings(evidence, documentation_of(invocation.target))
     averaged = averaged_heads(evidence.base)
     if averaged is not None:
         yield averaged
     yield from projected_once(evidence)
     if evidence.base.streams == tuple(evidence.roles):
         yield from output_findings(invocation, evidence, frozen)
-
-
-def _of_positions(invocation: Invocation, evidence: Evidence) -> list[Finding]:
-    """What positions do; where learned numbers, as of a norm, stretch channels after these were rotated, without."""
-    text = documentation_of(invocation.target)
-    found = list(position_findings(evidence, text))
-    if not any(each.kind == "violation" and each.property in OF_ROTATIONS for each in found):
-        return found
-    plain = with_plain_scales(invocation, evidence)
-    others = found if plain is None else list(position_findings(plain, text))
-    if any(each.kind == "violation" for each in others):
-        return found
-    message = "queries and keys are scaled channel by channel after they are rotated, by learned numbers, as of a norm"
-    return [Finding("design", "scaled-after-positions", "positions", message, found[0].location), *others]
 
 
 def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) -> Iterator[Finding]:

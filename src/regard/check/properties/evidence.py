@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from regard.check.properties.code import code_of, numbers_in
 from regard.check.properties.documentation import comments_of, documentation_of, promises_causality
 from regard.check.properties.finding import Evidence
-from regard.check.roles.influence import Influence, record_invocation
+from regard.check.roles.influence import Influence
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.table import AttentionTable, table_of
 from regard.check.target import Invocation
-from regard.check.target.preparation import copied, is_norm, modules_in
+from regard.check.target.preparation import modules_in
 from regard.check.target.token_ids import other_ids
 from regard.check.trace.operation import Trace
 
@@ -29,7 +29,6 @@ __all__ = [
     "may_be_causal",
     "with_equal_tokens",
     "with_fresh_tokens",
-    "with_plain_scales",
 ]
 
 FRESH_SEED = 77
@@ -82,29 +81,6 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
         code=code,
         numbers=numbers_in(code, invocation),
     )
-
-
-def with_plain_scales(invocation: Invocation, evidence: Evidence) -> Evidence | None:
-    """The evidence of the same attention where the learned scales of norms, and others, are the same for each channel.
-
-    None where there are no such, or other operations run.
-    """
-    target = copied(invocation.target)
-    parts = [each for module in modules_in(target) for each in module.modules()]
-    named = [(is_norm(each), name, one) for each in parts for name, one in each.named_parameters(recurse=False)]
-    scales = [(name, one) for of_norm, name, one in named if of_norm or (one.ndim == 1 and "scal" in name.lower())]
-    if not scales:
-        return None
-    with torch.no_grad():
-        for name, parameter in scales:
-            parameter.fill_(0.0 if "bias" in name else 1.0)
-    plain = replace(invocation, target=target)
-    given = (None, with_fresh_tokens(invocation), with_equal_tokens(invocation))
-    try:
-        base, fresh, equal = (evidence.base.of_run(record_invocation(plain, each)) for each in given)
-    except ValueError:
-        return None
-    return replace(evidence, base=base, fresh=fresh, equal=equal)
 
 
 def _num_tokens(base: AttentionTable, influence: Influence) -> int:
