@@ -101,9 +101,11 @@ class CallPlan:
                 left_out |= set() if self.layout.letters == "bhtd" else {ONE_HEAD}
                 left_out |= {VECTOR} if each.role in STREAMS and asked_of_keys else set()
                 if self._may_have_a_state and each.role == "mask":  # of a state's keys, which have no axis of queries
-                    likeliest = " kb" if self.layout.letters == "tbd" else " bk"
-                    several.sort(key=lambda one: not one.endswith(likeliest))
+                    of_keys = [f"{form} {shape}" for form in MASK_FORMS for shape in ("kb", "bk")]
+                    several.sort(key=lambda one: of_keys.index(one) if one in of_keys else len(of_keys))
                     several.sort(key=lambda one: one != "none")
+                if self.layout.letters != "tbd":  # samples that stand last
+                    several = [one for one in several if not one.endswith(" kb")]
                 if STATE in several:
                     written = self._written_state(each.name)
                     several.sort(key=lambda one: one != written)
