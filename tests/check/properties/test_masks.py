@@ -44,6 +44,19 @@ def hides_the_last(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) 
     return scores.softmax(-1) @ v
 
 
+def with_positions_of_what_is_left(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Padding may stand in front: the first token that is none has the first position."""
+    real = torch.ones(x.shape[:2], dtype=torch.long) if mask is None else mask.long()
+    x = x + drawn(8, 8, seed=5)[(real.cumsum(1) - 1).clamp(min=0)]
+    scores = (split(x) @ split(x).mT / 2).masked_fill(real[:, None, None] == 0, -torch.inf)
+    return joined(scores.softmax(-1) @ split(x))
+
+
+def test_a_mask_may_move_the_positions_of_what_it_leaves() -> None:
+    found = masks_of(analyze(of_x(with_positions_of_what_is_left, masks=("mask",)), masks=True))
+    assert {each.kind for each in found} == {"absent", "holds"}
+
+
 def test_a_mask_that_is_counted_blocks_keys_that_stand_together() -> None:
     found = masks_of(analyze(of_q_k_v(hides_the_last, masks=("mask",)), masks=True))
     assert {each.kind for each in found} == {"absent", "holds"}

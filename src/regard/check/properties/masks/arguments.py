@@ -18,7 +18,7 @@ from regard.check.properties.masks.documented import (
     takes_causal_masks_alone,
 )
 from regard.check.properties.masks.drawn import causal_mask, drawn_mask, open_mask, padding_mask, spread
-from regard.check.properties.masks.masked_weights import masked_weights
+from regard.check.properties.masks.masked_weights import are_scores_others, masked_weights
 from regard.check.properties.masks.memory import mask_memory_findings
 from regard.check.properties.masks.outcome import MaskOutcome
 from regard.check.properties.masks.outcome_findings import (
@@ -212,6 +212,7 @@ def _outcomes_of(invocation: Invocation, evidence: Evidence, name: str, side: st
             weight = masked_weights(evidence, run)
             if weight is None:
                 continue
+            others = are_scores_others(evidence, run)
             blocked = ~(weight.abs() > ZERO_WEIGHT)
             row = (table.query.sample.clamp(min=0), table.head, table.query.token)
             built_in = allowed_of(evidence)[*row, table.key.token] if axes is None else free > ZERO_WEIGHT
@@ -224,7 +225,7 @@ def _outcomes_of(invocation: Invocation, evidence: Evidence, name: str, side: st
                 # With or in the place of its own mask.
                 for allowed in (told & built_in, told, *([told & built_in | itself] if bool(itself.any()) else [])):
                     seeing, own = judged & _has_a_key(evidence, allowed), bool((allowed & ~told).any())
-                    yield MaskOutcome(form, shape, value, free, weight, allowed, blocked, seeing, own)
+                    yield MaskOutcome(form, shape, value, free, weight, allowed, blocked, seeing, others, own)
 
 
 def _shapes(name: str, given: object, *, is_causal: bool) -> list[str]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks.masked_weights import masked_weights
+from regard.check.properties.masks.masked_weights import are_scores_others, masked_weights
 from regard.check.properties.masks.memory import mask_memory_findings
 from regard.check.properties.masks.outcome import MaskOutcome
 from regard.check.properties.masks.outcome_findings import kept, own_mask_lost, violated
@@ -87,16 +87,22 @@ def _judged(
     says: str,
 ) -> Iterator[Finding]:
     """What a value does, beside one that hides nothing; wanted: what it allows, and which scores are judged."""
-    weight, free = (
-        masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: value}))
-        for value in values
-    )
+    runs = [record_invocation(invocation, {**invocation.arguments, name: value}) for value in values]
+    weight, free = (masked_weights(evidence, run) for run in runs)
     if weight is None or free is None:
         yield Finding("open", "mask-open", "mask", f"{name}: not exercised")
         return
     allowed, judged = wanted[0] & (free > ZERO_WEIGHT), wanted[1]
     outcome = MaskOutcome(
-        "", "", torch.as_tensor(values[0]), free, weight, allowed, ~(weight.abs() > ZERO_WEIGHT), judged
+        "",
+        "",
+        torch.as_tensor(values[0]),
+        free,
+        weight,
+        allowed,
+        ~(weight.abs() > ZERO_WEIGHT),
+        judged,
+        are_scores_others(evidence, runs[0]),
     )
     if not outcome.exact or torch.equal(weight, free):
         yield from violated(evidence, [outcome], name)

@@ -1,4 +1,4 @@
-"""The weights of an attention in another run of its call, as with a mask."""
+"""The weights of an attention in another run of its call, as with a mask, and whether its scores are others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.check.roles.influence import selections
 from regard.check.roles.table import AttentionTable
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["masked_weights"]
+__all__ = ["are_scores_others", "masked_weights"]
 
 
 def masked_weights(evidence: Evidence, run: Trace) -> Tensor | None:
@@ -42,6 +42,20 @@ def masked_weights(evidence: Evidence, run: Trace) -> Tensor | None:
     weight = torch.full((len(table.weight),), float("nan"), dtype=torch.float64)
     weight[table.values.score[known]] = torch.cat(parts)[known].double()
     return weight
+
+
+def are_scores_others(evidence: Evidence, run: Trace) -> bool:
+    """Whether queries or keys are others in another run, as where positions are counted by a mask of padding."""
+    base = evidence.base.instance.run.trace
+    for score in evidence.base.instance.scores:
+        place = [each.index for each in base if _kind(each) == _kind(score.operation)].index(score.operation.index)
+        found = [each for each in run if _kind(each) == _kind(score.operation)]
+        if place >= len(found) or len(found[place].inputs) != len(score.operation.inputs):
+            return False
+        pairs = zip(score.operation.inputs, found[place].inputs, strict=True)
+        if not all(one.shape == other.shape and torch.equal(one.data, other.data) for one, other in pairs):
+            return True
+    return False
 
 
 def _are_others(table: AttentionTable, run: Trace) -> bool:

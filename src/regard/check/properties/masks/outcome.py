@@ -27,6 +27,8 @@ class MaskOutcome:
     """(scores): whether the weight is zero."""
     judged: Tensor
     """(scores): whether its query is none that the same mask hides as a key: what padding reads is of no use."""
+    are_scores_others: bool = False
+    """Whether queries or keys change with it, as by positions that are counted by it: weights do as well, then."""
     with_itself: bool = False
     """Whether a token sees itself, whatever the mask says, as a node of a graph with loops."""
 

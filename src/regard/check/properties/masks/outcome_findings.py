@@ -71,6 +71,8 @@ def kept(evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Findin
             line,
         )
         return
+    if outcome.are_scores_others:
+        return
     live = (weight > 1e-9) & (free > 1e-9)  # a mask may stand in the place of the code's own
     ratio = torch.where(live, weight / free.clamp(min=1e-300), float("nan"))
     for row in range(int(rows.max()) + 1):
