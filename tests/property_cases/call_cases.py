@@ -100,7 +100,30 @@ class TemperatureAsANumber(LearnedTemperature):
         return self.temperature.item()
 
 
+class LearnedBias(nn.Module):
+    """A learned number for each distance is added to the scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.rel_bias = nn.Linear(WIDTH, 3 * WIDTH), nn.Parameter(torch.linspace(0.0, 2.0, 15))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        places = torch.arange(x.shape[1])
+        scores = q @ k.mT / q.shape[-1] ** 0.5 + self.table()[places[:, None] - places + 7]
+        return joined(scores.softmax(-1) @ v)
+
+    def table(self) -> Tensor:
+        return self.rel_bias
+
+
+class BiasAsData(LearnedBias):
+    def table(self) -> Tensor:
+        return self.rel_bias.data
+
+
 CASES = [
+    Case("gradient", BiasAsData, LearnedBias, of_module, has_line=False),
     Case("calls-apart", KeepsThemByTheLength, KeepsItsAngles, of_module),
     Case("calls-apart", KeepsThoseOfTheFirstCall, KeepsItsAngles, of_module, has_line=False),
     Case("gradient", TemperatureAsANumber, LearnedTemperature, of_module, has_line=False),

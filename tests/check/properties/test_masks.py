@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_styles import heads_call, tokens_call
-from property_cases import drawn, joined, of_q_k_v, of_x, split
+from property_cases import drawn, joined, of_q_k_v, of_x, of_x_and_context, split
 from property_cases.mask_cases import as_many_as_its_window, more_than_its_window, square_call
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.finding import Finding
@@ -55,6 +55,16 @@ def with_positions_of_what_is_left(x: Tensor, mask: Tensor | None = None) -> Ten
 def test_a_mask_may_move_the_positions_of_what_it_leaves() -> None:
     found = masks_of(analyze(of_x(with_positions_of_what_is_left, masks=("mask",)), masks=True))
     assert {each.kind for each in found} == {"absent", "holds"}
+
+
+def of_the_last_token(x: Tensor, context: Tensor) -> Tensor:
+    return nn.functional.scaled_dot_product_attention(x[:, -1:], context, context)
+
+
+def test_tokens_that_ask_nothing_are_hidden_from_by_nothing() -> None:
+    analysis = analyze(of_x_and_context(of_the_last_token), masks=True)
+    assert analysis.violations == []
+    assert {each.kind for each in masks_of(analysis)} == {"absent", "open"}
 
 
 def test_a_mask_that_is_counted_blocks_keys_that_stand_together() -> None:

@@ -74,6 +74,23 @@ class OfAnArgument(Scaled):
         return self.scale
 
 
+class OfAPart(nn.Module):
+    """The scale is chosen by the code that constructs what is scaled, and not by who calls it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = OfAnArgument(0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+
+class ToldToAPart(OfAPart):
+    def __init__(self, scale: float = 0.1) -> None:
+        super().__init__()
+        self.inner = OfAnArgument(scale)
+
+
 class OfAConfig(Scaled):
     def __init__(self) -> None:
         super().__init__()
@@ -205,6 +222,8 @@ def scale_of(call: Invocation) -> Finding:
         (Learned(), "design", "learned-scale"),
         (OfAnArgument(0.1), "design", "scale-handed-over"),
         (OfAConfig(), "design", "scale-handed-over"),
+        (ToldToAPart(), "design", "scale-handed-over"),
+        (OfAPart(), "violation", "scale"),
         (WithGatedWeights(), "violation", "scale"),
         (OfAnArgument(), "violation", "scale"),
         (OfTheModel(), "violation", "scale"),

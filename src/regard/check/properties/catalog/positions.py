@@ -69,7 +69,7 @@ POSITIONS = (
         "positions",
         "what a call keeps for later ones is a table that is theirs as well",
         "The first call decides the positions of all that come after it.",
-        "if (length, offset) not in self.tables: ...  # all that the table depends on",
+        "table = self.tables.get((length, offset))  # all that the table depends on",
     ),
     Property(
         "positions-once",

@@ -47,6 +47,9 @@ def allowed_of(evidence: Evidence) -> Tensor:
     equal = (dense.amax(-1) - dense.amin(-1) < 1e-12).all(0) & (allowed.sum(-1) > 1)
     if not bool(equal.all()):
         allowed = allowed & ~equal[..., None]
+    asks = torch.zeros(allowed.shape[-2], dtype=torch.bool).index_fill(0, evidence.base.query.token, True)
+    if bool(allowed[..., asks, :].all()):  # tokens that ask nothing, as all but the last, are hidden from by nothing
+        allowed = torch.ones_like(allowed)
     return square(evidence, allowed)
 
 

@@ -122,7 +122,8 @@ def _judged(
     if has_cache:
         return
     for name, parameter in learned.items():
-        is_free = parameter.ndim < 2 and gradients[name] is None and not _only_chooses(parameter, instances)
+        is_other = parameter.ndim < 2 or BIAS.search(name) is not None
+        is_free = is_other and gradients[name] is None and not _only_chooses(parameter, instances)
         if is_free and _has_effect(invocation, live, parameter, before):
             message = f"{name} changes the output and gets no gradient: what is computed is not computed with itself"
             yield Finding("violation", "gradient", "output", message)

@@ -303,8 +303,9 @@ def _numbers(invocation: Invocation) -> Iterator[tuple[str, float]]:
         (name, value) for name, value in invocation.arguments.items() if ARGUMENTS.search(name)
     ]
     for owner in modules_in(invocation.target):
-        for module in owner.modules():
-            given += _constructed_with(module)
+        is_told = any(map(ARGUMENTS.search, inspect.signature(type(owner)).parameters))
+        for module in owner.modules():  # what it constructs itself it chooses itself
+            given += _constructed_with(module) if module is owner or is_told else ()
             config = getattr(module, "config", None)
             fields = config if isinstance(config, Mapping) else getattr(config, "__dict__", {})
             given += [(name, value) for name, value in fields.items() if FIELDS.search(str(name))]
