@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -39,8 +40,8 @@ def matrices(
     """
     if len(found) > 1:
         if letter == "out":  # each head's output has its own: their sum is the concatenation, projected
-            each = [next(matrices([one], None, 1, letter)) for one in found]
-            if len({len(matrix) for _, matrix, _ in each}) > 1:
+            each = [read for one in found for read in islice(matrices([one], None, 1, letter), 1)]
+            if len(each) < len(found) or len({len(matrix) for _, matrix, _ in each}) > 1:
                 return  # of other things, as one that mixes heads
             biases = [bias for _, _, bias in each if bias is not None]
             yield (
@@ -60,6 +61,8 @@ def matrices(
     (weight, bias) = found[0]
     tensor = weight.tensor
     flat = None if bias is None else bias.tensor.reshape(-1)
+    if tensor.ndim > 3:  # of a convolution over several axes, which is no matrix
+        return
     if tensor.ndim == 3:
         yield from ((how, matrix, flat) for how, matrix in _by_head(tensor, into, heads, letter))
     elif weight.stored != "raw":
