@@ -197,6 +197,25 @@ def test_a_scale_of_sums_is_told_by_the_name_of_a_class() -> None:
     assert names(of_module(kind)) == {("violation", "scale")}
 
 
+class DifferentialByHead(nn.Module):
+    """Ye et al. 2025: what is subtracted is times a number of each head, a product of learned vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qk, self.v = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.of_q, self.of_k = (nn.Parameter(torch.randn(2, 4)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, two, three, four = map(split, self.qk(x).chunk(4, -1))
+        share = (self.of_q * self.of_k).sum(-1).exp()[None, :, None, None]
+        first, second = (q @ k.mT / 2 for q, k in ((one, two), (three, four)))
+        return joined((first.softmax(-1) - share * second.softmax(-1)) @ split(self.v(x)))
+
+
+def test_a_number_of_each_head_stands_before_the_weights_that_are_subtracted() -> None:
+    assert names(of_module(DifferentialByHead)) == {("design", "differential")}
+
+
 class NormalizedAfterRotation(nn.Module):
     """TimesFM: rotary positions, then a norm with a gain for each channel."""
 

@@ -271,10 +271,13 @@ def _of_stacked(operation: Operation, given: Tensor, shape: tuple[int, ...], sum
 
 
 def _elementwise(operation: Operation, given: list[Tensor], shape: tuple[int, ...], sums: _Sums) -> Tensor:
-    """Those of the first tensor that has some; where it has none, of the next one; of a single number, last."""
+    """Those of the first tensor that has some; where it has none, of the next one; of a factor of many, last."""
     tags = torch.zeros(shape, dtype=torch.long)
     pairs = zip(operation.inputs, given, strict=True)
-    for record, each in sorted(pairs, key=lambda pair: not pair[0].shape):
+    is_product, size = operation.name.rstrip("_") in ("mul", "div"), math.prod(shape)
+    for record, each in sorted(
+        pairs, key=lambda pair: pair[0].data.numel() < size if is_product else not pair[0].shape
+    ):
         if record.data.dtype == torch.bool or not bool(each.any()):
             continue
         try:
