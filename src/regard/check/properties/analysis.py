@@ -41,11 +41,11 @@ from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
-from regard.check.properties.position_tables import position_table_findings
+from regard.check.properties.positions.sinusoids import sinusoid_findings
+from regard.check.properties.positions.tables import position_table_findings
 from regard.check.properties.read_weights import BY_HAND, linear_findings, read_findings
 from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
-from regard.check.properties.sinusoids import sinusoid_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values

@@ -13,7 +13,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.chosen_keys import chosen_key_findings
 from regard.check.properties.masks.patterns import mask_findings
 from regard.check.properties.outputs.heads import output_findings, projected_once
-from regard.check.properties.positions import position_findings
+from regard.check.properties.positions.equal_tokens import position_findings
 from regard.check.properties.read_weights import confirmed
 from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
 from regard.check.properties.scores.learned_tables import (

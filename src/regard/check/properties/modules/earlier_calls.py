@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from regard.check.location import CodeLocation
 from regard.check.properties.caches.comparison import by_line, line_key, same_tensor
 from regard.check.properties.finding import Finding
+from regard.check.properties.other_lengths import with_tokens
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.cache_runs import optional_positions
@@ -109,19 +110,8 @@ def _tokens_of(invocation: Invocation) -> int:
 
 def with_fewer_tokens(invocation: Invocation) -> tuple[int, dict[str, Any]] | None:
     """The same call with one token less of each sequence, and how many the first has; None where it takes more."""
-    streams = {each.argument: each for each in invocation.streams}
-    given = dict(invocation.arguments)
-    for name, value in invocation.arguments.items():
-        stream = streams.get(name)
-        if stream is None or len(stream.token_axes) != 1:
-            if isinstance(value, Tensor):
-                return None
-            continue
-        axis = stream.token_axes[0]
-        if value.shape[axis] < 3:
-            return None
-        given[name] = value.narrow(axis, 0, value.shape[axis] - 1)
-    return _tokens_of(invocation) - 1, given
+    given = with_tokens(invocation, -1)
+    return None if given is None else (_tokens_of(invocation) - 1, given)
 
 
 def _line_of_the_end(trace: Trace) -> CodeLocation | None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.check.location import CodeLocation
 from regard.check.properties.documentation import documentation_of, index_direction
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.other_lengths import with_tokens
 from regard.check.properties.scores.bias import added_to_scores
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
@@ -191,18 +192,10 @@ def _never_read(invocation: Invocation, entries: int) -> int:
 
 def _with_tokens(invocation: Invocation, tokens: int) -> Trace | None:
     """A run of the call with as many tokens; None where it takes more than sequences, or does not run."""
-    streams = {each.argument: each for each in invocation.streams}
-    given = dict(invocation.arguments)
-    for name, value in invocation.arguments.items():
-        stream = streams.get(name)
-        if stream is None or len(stream.token_axes) != 1:
-            if isinstance(value, Tensor):
-                return None
-            continue
-        axis = stream.token_axes[0]
-        given[name] = value.index_select(axis, torch.arange(tokens) % value.shape[axis])
-    run = record_invocation(invocation, given, lines=True)
-    return None if run.error else run
+    stream = invocation.streams[0]
+    given = with_tokens(invocation, tokens - invocation.arguments[stream.argument].shape[stream.token_axes[0]])
+    run = None if given is None else record_invocation(invocation, given, lines=True)
+    return None if run is None or run.error else run
 
 
 def _parameters(invocation: Invocation) -> list[Tensor]:

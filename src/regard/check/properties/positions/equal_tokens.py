@@ -11,8 +11,8 @@ from torch import Tensor
 from regard.check.location import CodeLocation
 from regard.check.properties.documentation import keeps_positions_from_values, rotates_queries_and_keys
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.frequencies import rotations, wrong_frequencies
 from regard.check.properties.lengths import length_ratios
+from regard.check.properties.positions.frequencies import rotations, wrong_frequencies
 from regard.check.roles.table import AttentionTable
 
 __all__ = ["position_findings"]
