@@ -8,6 +8,7 @@ import pytest
 
 import regard
 from regard.check.report.findings import Findings, Measurement
+from regard.check.sandbox import monkeypatches
 from regard.check.sandbox.answer import Answer
 from regard.check.sandbox.schema import to_builtins, to_json
 from regard.errors import InputError
@@ -169,6 +170,17 @@ def test_what_the_check_does_not_compute_with_may_be_replaced(tmp_path):
         MaskExport.__annotations__  # which Python then writes into the class
     """
     path.write_text(PRELUDE + textwrap.dedent(source))
+    assert "it returned (2, 3, 6, 1)" in str(regard.check.check_file(f"{path}:attention", {}))
+
+
+def test_what_an_installed_package_replaces_is_trusted(tmp_path, monkeypatch):
+    """torch_geometric brings a ``torch.index_select`` that takes its own tensors as well."""
+    monkeypatch.setattr(monkeypatches, "INSTALLED", str(tmp_path / "site-packages"))
+    package = tmp_path / "site-packages" / "extends_torch.py"
+    package.parent.mkdir()
+    package.write_text("import torch\n_old = torch.equal\ntorch.equal = lambda *tensors: _old(*tensors)\n")
+    path = tmp_path / "attention.py"
+    path.write_text(f"import sys\nsys.path.insert(0, {str(package.parent)!r})\nimport extends_torch\n{PRELUDE}")
     assert "it returned (2, 3, 6, 1)" in str(regard.check.check_file(f"{path}:attention", {}))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.check.behaviour.calls import call_object, first_line_of, joined, output_tensor
 from regard.check.behaviour.dropout import without_dropout
 from regard.check.behaviour.examination import Examination
+from regard.check.sandbox.answer import error_text
 from regard.check.search.calls import Failed
 from regard.check.target.preparation import copied
 
@@ -44,7 +45,7 @@ def half_precision(examination: Examination) -> None:
             given = {n: _cast(value, dtype) for n, value in call.arguments(case).items()}
             with without_dropout():
                 try:
-                    module = None if call.module is None else copied(call.module).to(dtype)
+                    module = None if call.module is None else _moved(call.module, dtype)
                     result = call.output(case, call_object(call, module, given))
                 except Failed as error:
                     if not any(limit in str(error) for limit in OWN_LIMITS):
@@ -55,6 +56,14 @@ def half_precision(examination: Examination) -> None:
             if bool((result.isnan() & ~rows).any()):
                 examination.add_note(f"in {name} its output is NaN")
                 break
+
+
+def _moved(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """A copy in that precision; `Failed` where a method of its own hides nn.Module's `_apply`, which moves it."""
+    try:
+        return copied(module).to(dtype)
+    except TypeError as error:
+        raise Failed(error_text(error)) from error
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

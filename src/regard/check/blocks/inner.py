@@ -20,7 +20,7 @@ from regard.check.search.layouts import Sizes
 from regard.check.search.stage import Diagnosis, Stage
 from regard.check.search.subject import Subject
 from regard.check.search.tensors import tensors_in
-from regard.check.target.preparation import copied
+from regard.check.target.preparation import copied, in_float64
 
 __all__ = ["judge_attentions"]
 
@@ -161,7 +161,7 @@ def _in_place(subject: Subject, outer: BlockCall, one: BlockAttention) -> Subjec
 
     def build(sizes: Sizes) -> tuple[nn.Module, list[str]]:
         other, said = subject.build(sizes) if subject.build is not None else (copied(outer.module), [])
-        other = other.double().eval()
+        other = in_float64(other).eval()
         found = next(each for each in attentions_in(other) if each.path == one.path)
         width = outer.width if subject.build is None else sizes.d_model
         made: nn.Module = kind(BlockCall(subject, other, width, outer.ids, outer.layout), found)

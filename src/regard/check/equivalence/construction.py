@@ -11,7 +11,7 @@ from regard.check.equivalence.projections import read_projections
 from regard.check.search.layouts import Sizes
 from regard.check.search.parameters import refuse_lazy
 from regard.check.search.subject import Subject
-from regard.check.target.preparation import copied, redraw
+from regard.check.target.preparation import copied, in_float64, redraw
 from regard.errors import InputError
 
 __all__ = ["built_modules"]
@@ -69,7 +69,7 @@ def _sizes_of(subject: Subject, module: nn.Module) -> tuple[Sizes, ...]:
 def _prepared(module: nn.Module | None, seed: int) -> nn.Module | None:
     if module is None:
         return None
-    module = copied(module).double().eval()
+    module = in_float64(copied(module)).eval()
     for part in module.modules():
         for name, buffer in part.named_buffers(recurse=False):
             if buffer.dtype == torch.complex64:  # rotary angles, which double() passes by

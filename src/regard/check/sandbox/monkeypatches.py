@@ -1,7 +1,8 @@
 """Functions that the check computes with, and that somebody's code replaced by its own: then no number can be trusted.
 
-It notices what files do by accident or for their own ends, such as a debugging version of ``torch.equal``. Code that
-runs in the same interpreter and means to deceive can hide from it.
+It notices what files do by accident or for their own ends, such as a debugging version of ``torch.equal``. What an
+installed package replaces, in Python, is trusted. Code that runs in the same interpreter and means to deceive can hide
+from it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ MAY_CHANGE = frozenset(
 )
 """What the definition does not use: files replace it to plug in an attention of their own, or to print tensors in
 another way; and Lightning replaces torch.compile."""
-TORCH = str(Path(torch.__file__).parent)
+INSTALLED = str(Path(torch.__file__).parents[1])
+"""The folder of installed packages: torch.compile brings another torch.manual_seed, and torch_geometric a
+torch.index_select that takes its own tensors too."""
 
 Binding = tuple[object, object]
 """What a name means: a value, and that one's code if it is a function."""
@@ -62,7 +65,7 @@ def watch_bindings() -> Callable[[], str | None]:
     names = _names_used(tuple(modules)) - MAY_CHANGE
     spaces = (*SPACES, *_ours(modules))
     before = [(space, _named(space), _bindings(space, names), _hidden(space, names)) for space in spaces]
-    loaded, of, get = sys.modules, vars, getattr
+    loaded, of, get, installed = sys.modules, vars, getattr, INSTALLED
 
     def replaced() -> str | None:
         for name, module in modules.items():
@@ -73,7 +76,7 @@ def watch_bindings() -> Callable[[], str | None]:
             for name, (value, code) in bindings.items():
                 new = now.get(name)
                 new_code = get(new, "__code__", None)
-                if (new is not value or new_code is not code) and not _is_torchs_own(new_code):
+                if (new is not value or new_code is not code) and not _is_installed(new_code, installed):
                     return f"{called}.{name}"
             for name in hidden:
                 if name in now:
@@ -115,9 +118,9 @@ def _is_used(name: str, space: ModuleType | type, names: Container[str]) -> bool
     return name in names or (isinstance(space, type) and name[:2] == "__" and name not in MAY_CHANGE)
 
 
-def _is_torchs_own(code: object) -> bool:
-    """Whether PyTorch itself put a function there: torch.compile brings another torch.manual_seed."""
-    return isinstance(code, CodeType) and code.co_filename.startswith(TORCH)
+def _is_installed(code: object, installed: str) -> bool:
+    """Whether an installed package put a function there, as for tensors of its own kind."""
+    return isinstance(code, CodeType) and code.co_filename.startswith(installed)
 
 
 @cache

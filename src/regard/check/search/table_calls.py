@@ -16,7 +16,7 @@ from regard.check.search.layouts import Sizes
 from regard.check.search.stage import Diagnosis
 from regard.check.search.subject import Subject
 from regard.check.search.tensors import tensors_in
-from regard.check.target.preparation import copied
+from regard.check.target.preparation import copied, in_float64
 from regard.errors import InputError
 
 __all__ = ["looks_like_table", "tables_of"]
@@ -235,7 +235,7 @@ def _of_module(subject: Subject, diagnosis: Diagnosis) -> Iterator[Tensor | str]
             yield str(error)
             return
         assert module is not None
-        module = copied(module).double().eval()
+        module = in_float64(copied(module)).eval()
         kept = next(_kept(module), None)
         if kept is None:
             yield "it has no table"

@@ -16,7 +16,7 @@ from torch import nn
 from regard.check.target.construction import constructions
 from regard.check.target.errors import Failed
 from regard.check.target.names import constructor_meaning
-from regard.check.target.preparation import modules_in, numbers_of
+from regard.check.target.preparation import in_float64, modules_in, numbers_of
 from regard.check.target.running import Invocation
 from regard.check.target.sizes import Sizes
 from regard.errors import InputError
@@ -101,7 +101,7 @@ def _set_up(target: Any, sizes: Sizes) -> None:
                 holders = [each for each, value in vars(module).items() if HOLDER.search(each) and value is None]
                 for each in holders[:1]:
                     setattr(module, each, made)
-        module.double()
+        in_float64(module)
 
 
 def _arguments(method: Callable[..., Any], sizes: Sizes) -> dict[str, Any]:

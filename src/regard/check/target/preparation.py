@@ -17,6 +17,7 @@ __all__ = [
     "are_written",
     "copied",
     "embeds",
+    "in_float64",
     "is_norm",
     "kept_tensors",
     "modules_in",
@@ -49,12 +50,32 @@ def prepare(target: Any, seed: int) -> None:
                     f"{type(module).__name__} has its {name} on {tensor.device}: give check a module on the CPU"
                     + ("" if tensor.is_meta else ", such as module.cpu()")
                 )
-        module.double().eval()
+        in_float64(module).eval()
         redraw(module, seed)
         for each in module.modules():
             _widen_attributes(each)
     if not isinstance(target, nn.Module) and hasattr(target, "__dict__") and not isinstance(target, type):
         _widen_attributes(target)
+
+
+def in_float64(module: nn.Module) -> nn.Module:
+    """The module, its parameters and buffers in float64.
+
+    As `module.double()`, also where a part of it has a method of its own by the name of `_apply`, which PyTorch's
+    `double`, `to` and `cuda` call.
+    """
+    try:
+        return module.double()
+    except TypeError:  # how the call of such a method ends
+        pass
+    for part in module.modules():
+        for parameter in part.parameters(recurse=False):
+            if parameter.is_floating_point():
+                parameter.data = parameter.data.double()
+        for name, buffer in part.named_buffers(recurse=False):
+            if buffer.is_floating_point():
+                setattr(part, name, buffer.double())
+    return module
 
 
 def redraw(module: nn.Module, seed: int) -> None:

@@ -1,0 +1,28 @@
+"""How a target is made ready: float64, also where a part of it cannot be moved in PyTorch's own way."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from regard.check.target.preparation import in_float64
+
+
+class _Rotary(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("frequencies", torch.ones(2))
+        self.register_buffer("steps", torch.arange(3))
+        self.gain = nn.Parameter(torch.ones(2))
+
+    @staticmethod
+    def _apply(x, cos, sin):
+        return x * cos + x.flip(-1) * sin
+
+
+def test_a_method_by_the_name_of_apply_hides_how_pytorch_moves_modules():
+    module = nn.ModuleList([nn.Linear(2, 2), _Rotary()])
+    assert in_float64(module) is module
+    assert {each.dtype for each in module.parameters()} == {torch.float64}
+    assert module[1].frequencies.dtype == torch.float64
+    assert module[1].steps.dtype == torch.int64
