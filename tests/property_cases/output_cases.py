@@ -76,6 +76,14 @@ def two_letters(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.einsum("bhts,bhsd->bhtd", (q @ k.mT / 2).softmax(-1), v)
 
 
+def token_1_of_all_heads(x: Tensor) -> Tensor:
+    return attention(x)[:, 1]
+
+
+def token_1_of_the_first_head(x: Tensor) -> Tensor:
+    return last_head_dropped(x)[:, 1]
+
+
 CASES = [
     Case("values-summed", one_letter_for_queries_and_keys, two_letters),
     Case("output-of-the-token", joined_without_a_transpose, attention, of_x),
@@ -85,6 +93,7 @@ CASES = [
     Case("output-of-the-token", reshaped_to_tokens_first, attention, of_x),
     Case("heads-in-output", last_head_dropped, attention, of_x),
     Case("heads-in-output", last_head_dropped, some_tokens_by_weights_of_their_own, of_x),
+    Case("heads-in-output", token_1_of_the_first_head, token_1_of_all_heads, partial(of_x, tokens=5)),
     Case("projected-once", projected_twice, attention, of_x),
     Case("output-of-the-head", heads_turned, heads_kept),
 ]

@@ -60,12 +60,7 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
         wanted, heads, changed = {(sample, token)}, {each[2] for each in places}, {each[:2] for each in places}
         moved += 1
         if not changed:
-            last = max(each.operation.index for each in table.instance.sums)
-            others_free = {index: held for index, held in frozen.items() if index <= last}
-            run = record_invocation(invocation, frozen={**others_free, **given})
-            pairs = zip(trace.outputs, run.outputs, strict=True)
-            if not any(bool(differs(mine.data, other.data).any()) for mine, other in pairs):
-                dead.append(head)  # nor does it reach the output through the attentions that follow
+            dead += [] if shown.reaches(given) else [head]
         elif changed == wanted and stream.head_axis is not None and heads != {head}:
             yield Finding(
                 "violation",
@@ -108,12 +103,14 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
         )
         yield Finding("violation", "output-of-the-token", "heads joined", message, line)
         return
-    if len(set(dead)) < table.num_heads:  # heads of other weights may be for some tokens alone, as for global ones
-        dead = [head for head in dead if not shown.changed(shown.given(shown.rows(0, range(tokens), head)))]
+    dead = sorted(set(dead))
+    if len(dead) < table.num_heads or not _keeps_its_axes(trace.outputs[0].shape, axes, sizes):
+        # Heads may be for some tokens alone, as for global ones, and one token alone may be returned.
+        dead = [head for head in dead if not shown.reaches(shown.given(shown.of_head(head, tokens)))]
     if dead:
-        listed = ", ".join(str(each) for each in sorted(set(dead)))
-        which = "nothing that is attended to" if len(set(dead)) == table.num_heads else f"head {listed}"
-        effect = "reaches the output" if len(set(dead)) == table.num_heads else "does not reach the output"
+        listed = ", ".join(str(each) for each in dead)
+        which = "nothing that is attended to" if len(dead) == table.num_heads else f"head {listed}"
+        effect = "reaches the output" if len(dead) == table.num_heads else "does not reach the output"
         yield Finding("violation", "heads-in-output", "heads joined", f"{which} {effect}", line)
     elif moved:
         which = f"each of {table.num_heads} heads" if table.num_heads > 1 else "one head"
@@ -199,6 +196,20 @@ class MovedSums:
         if run.error or not run.same_operations(trace):
             return None
         return [differs(mine.data, other.data) for mine, other in zip(trace.outputs, run.outputs, strict=True)]
+
+    def of_head(self, head: int, tokens: int) -> Tensor:
+        """(sums): which are of a head, of all tokens and samples."""
+        samples = int(self.evidence.base.query.sample.max().clamp(min=0)) + 1
+        return torch.stack([self.rows(sample, range(tokens), head) for sample in range(samples)]).any(0)
+
+    def reaches(self, given: Mapping[int, Tensor]) -> bool:
+        """Whether weighted sums change the output, also through the attentions that follow."""
+        table = self.evidence.base
+        last = max(each.operation.index for each in table.instance.sums)
+        others_free = {index: held for index, held in self.frozen.items() if index <= last}
+        run = record_invocation(self.invocation, frozen={**others_free, **given})
+        pairs = zip(table.instance.run.trace.outputs, run.outputs, strict=True)
+        return any(bool(differs(mine.data, other.data).any()) for mine, other in pairs)
 
     def exchanged(self, tokens: int) -> Iterator[tuple[int, int, int]]:
         """A token whose output does not show what it read, while another token's does.
@@ -286,13 +297,17 @@ def _places(table: AttentionTable, tokens: int) -> Iterator[tuple[int, int, int]
     yield samples - 1, 0, heads - 1
 
 
+def _keeps_its_axes(output: torch.Size, stream: Stream, shape: torch.Size) -> bool:
+    """Whether an output has the samples and the tokens of the input where this has them, and a width."""
+    kept = stream.token_axes if stream.batch_axis is None else (stream.batch_axis, *stream.token_axes)
+    axes = len(shape) + (stream.role == "ids")
+    return len(output) >= axes and all(output[axis] == shape[axis] for axis in kept)
+
+
 def _positions(changed: Tensor, stream: Stream, shape: torch.Size) -> set[tuple[int, int, int]] | None:
     """The samples, tokens and heads whose outputs changed; None where the output has other axes than the input."""
     batch_axis, token_axes = stream.batch_axis, stream.token_axes
-    if changed.ndim != len(shape) or stream.role == "ids":
-        return None
-    kept = token_axes if batch_axis is None else (batch_axis, *token_axes)
-    if any(changed.shape[axis] != shape[axis] for axis in kept):
+    if changed.ndim != len(shape) or stream.role == "ids" or not _keeps_its_axes(changed.shape, stream, shape):
         return None
     found: set[tuple[int, int, int]] = set()
     for place in changed.nonzero().tolist():
