@@ -11,7 +11,7 @@ NODE_STAMP := node_modules/.installed
 RIVER := Write a poem about a man fishing on a river bank.
 LOAN := Write a poem about a man applying for a loan in a bank.
 
-.PHONY: help install environment install-browser demo docs pictures test test-more test-all mutants release-check lint lint-page format wasm bench clean
+.PHONY: help install environment install-browser demo docs pictures test test-more test-all mutants collected release-check lint lint-page format wasm bench clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -70,6 +70,9 @@ test-all: install ## the same and the long runs, with new random cases
 
 mutants: install ## faults drawn from src against the tests; hours on 2 cores; writes tests/MUTANTS.md
 	cd tests && ../$(BIN)/python -m mutants --report MUTANTS.md $(ARGS)
+
+collected: install ## how often check is right on code that you collected: make collected ARGS=FOLDER
+	cd tests && ../$(BIN)/python -m collected $(ARGS)
 
 release-check: install ## what would be released: built, looked at, installed into empty environments, its tests run (10 minutes)
 	cd tests && ../$(BIN)/python -m release $(ARGS)

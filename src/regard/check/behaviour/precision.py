@@ -61,9 +61,10 @@ def half_precision(examination: Examination) -> None:
 def _moved(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy in that precision; `Failed` where a method of its own hides nn.Module's `_apply`, which moves it."""
     try:
-        return copied(module).to(dtype)
+        moved: nn.Module = copied(module).to(dtype)
     except TypeError as error:
         raise Failed(error_text(error)) from error
+    return moved
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

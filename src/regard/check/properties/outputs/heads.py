@@ -297,7 +297,7 @@ def _places(table: AttentionTable, tokens: int) -> Iterator[tuple[int, int, int]
     yield samples - 1, 0, heads - 1
 
 
-def _keeps_its_axes(output: torch.Size, stream: Stream, shape: torch.Size) -> bool:
+def _keeps_its_axes(output: Sequence[int], stream: Stream, shape: torch.Size) -> bool:
     """Whether an output has the samples and the tokens of the input where this has them, and a width."""
     kept = stream.token_axes if stream.batch_axis is None else (stream.batch_axis, *stream.token_axes)
     axes = len(shape) + (stream.role == "ids")
