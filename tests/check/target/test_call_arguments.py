@@ -348,3 +348,21 @@ def reads_its_mask(x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
 
 def test_a_mask_that_is_read_without_a_question_is_given() -> None:
     assert first(reads_its_mask).arguments["attention_mask"] is not None
+
+
+class Masked(Packed):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        v = v if mask is None else v * mask
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+class HandsAllUp(Masked):
+    def forward(self, *args: Any, context: Tensor | None = None, **kwargs: Any) -> Tensor:
+        assert context is None
+        return super().forward(*args, **kwargs)
+
+
+def test_a_call_that_hands_all_that_it_is_given_to_the_class_above_has_the_arguments_of_that() -> None:
+    call = first(HandsAllUp)
+    assert (call.arguments.keys(), call.masks) == ({"x"}, ["mask"])

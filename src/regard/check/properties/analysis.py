@@ -49,6 +49,7 @@ from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
+from regard.check.properties.weights.masked_normalizers import masked_normalizer_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
@@ -205,6 +206,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             fresh = with_fresh_tokens(invocation)
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
             analysis.findings += sums or normalizer_findings(invocation, instances)
+            if masks and not analysis.violations:
+                analysis.findings += masked_normalizer_findings(invocation, base)
             analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
             if is_first and not analysis.violations:
                 analysis.findings += parameter_findings(invocation, instances)
