@@ -136,3 +136,35 @@ def test_a_mask_that_sets_values_alone_to_0_leaves_their_keys_in_the_sum() -> No
     (found,) = analyze(of_x(masked("v"), tokens=5, masks=("mask",)), masks=True).violations
     assert found.property == "weights-sum-to-one"
     assert found.message.endswith("keys that the mask hides still count")
+
+
+def among_channels(joined_back: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """The channels of a head attend to one another (XCiT, El-Nouby et al. 2021)."""
+
+    def forward(x: Tensor) -> Tensor:
+        q, k, v = (split(each).mT for each in (x @ drawn(8, 24, seed=3) / 8**0.5).chunk(3, -1))
+        read = (q @ k.mT / 5**0.5).softmax(-1) @ v  # (batch, heads, channels, tokens)
+        return joined_back(read) @ drawn(8, 8, seed=4)  # here
+
+    return forward
+
+
+def by_channel(read: Tensor) -> Tensor:
+    return read.permute(0, 3, 1, 2).flatten(2)
+
+
+def as_it_lies(read: Tensor) -> Tensor:
+    return read.reshape(read.shape[0], read.shape[3], -1)
+
+
+def mixed_over_the_tokens(read: Tensor) -> Tensor:
+    return (read @ drawn(5, 5, seed=5)).permute(0, 3, 1, 2).flatten(2)
+
+
+def test_a_row_of_joined_heads_is_of_one_token() -> None:
+    for each in (by_channel, mixed_over_the_tokens):
+        assert analyze(of_x(among_channels(each), tokens=5)).violations == []
+    (found,) = analyze(of_x(among_channels(as_it_lies), tokens=5)).violations
+    assert found.property == "output-of-the-token"
+    assert found.location is not None
+    assert found.location.text.endswith("# here")
