@@ -28,7 +28,7 @@ from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
-from regard.check.properties.modules.normed_alone import normed_alone_findings
+from regard.check.properties.modules.normed_alone import norm_of_sum_findings, normed_alone_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.parameters import parameter_findings
@@ -46,6 +46,7 @@ from regard.check.properties.positions.tables import position_table_findings
 from regard.check.properties.read_weights import BY_HAND, linear_findings, read_findings
 from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
+from regard.check.properties.scores.handed_on import handed_on_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
@@ -220,6 +221,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         analysis.findings += residual_findings(run, instances, name_and_documentation(invocation.target))
         analysis.findings += normed_alone_findings(invocation.target, run, instances)
+        analysis.findings += norm_of_sum_findings(invocation.target, run, instances)
         analysis.findings += feed_forward_findings(run)
         _judge_once(analysis, instances)
         if any(each.property == "samples-attend" for each in analysis.findings):
@@ -291,6 +293,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += [found for judged in shared.values() for found in judged]
     if analysis.asked_masks:  # else another call was asked
         analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
+    analysis.findings += handed_on_findings(several)
     misplaced = list(cache_place_findings(invocation, several, is_wrong=bool(analysis.violations)))
     if misplaced:
         analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *misplaced]
