@@ -13,7 +13,8 @@ from typing import Any
 from torch import nn
 
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.target.construction import Construction, constructions, method_of
+from regard.check.target.classes import method_of
+from regard.check.target.construction import Construction, constructions
 from regard.check.target.errors import Failed, NotCallable, error_line
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import copied, numbers_of, prepare, width_of_scale
