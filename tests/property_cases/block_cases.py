@@ -116,6 +116,29 @@ class MadeAndKept(MadeAndThrownAway):
         return self.changed(Block.placed(self, x))
 
 
+class NormedAndThrownAway(MadeAndKept):
+    """What a norm makes is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.normed_last = nn.LayerNorm(WIDTH)
+
+    def changed(self, made: Tensor) -> Tensor:
+        self.normed(made)
+        return super().changed(made)
+
+    def normed(self, made: Tensor) -> Tensor:
+        return self.normed_last(made)
+
+
+class NormedAndRead(NormedAndThrownAway):
+    def normed(self, made: Tensor) -> Tensor:
+        return made
+
+    def changed(self, made: Tensor) -> Tensor:
+        return super().changed(NormedAndThrownAway.normed(self, made))
+
+
 class LayerNormOverTheTokens(LayerNormByHand):
     def centred(self, x: Tensor) -> Tensor:
         return x - x.mean((1, 2), keepdim=True)
@@ -155,5 +178,6 @@ CASES = [
     Case("norm-of-one-token", BlockOverTheTokens, Block, of_module, has_line=False),
     Case("layers-apart", StackOfOne, Stack, of_module, has_line=False, attentions=2),
     Case("feed-forward-bends", BlockWithoutAnActivationInPlace, BlockBentInPlace, of_module),
+    Case("parameters-used", NormedAndThrownAway, NormedAndRead, of_module, has_line=False),
     Case("parameters-used", MadeAndThrownAway, MadeAndKept, of_module, has_line=False),
 ]

@@ -40,6 +40,57 @@ class NormedAfterwards(Twice):
         return x + self.norm2(attention(x))
 
 
+class NormsOfSums(nn.Module):
+    """Post-norm: LayerNorm(x + Sublayer(x))."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.hidden, self.out = nn.Linear(WIDTH, 16), nn.Linear(16, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.added(x, attention(x))
+        return self.norm2(x + self.out(self.hidden(x).relu()))
+
+    def added(self, x: Tensor, attended: Tensor) -> Tensor:
+        return self.norm1(x + attended)
+
+
+class NormsOfBoth(NormsOfSums):
+    """Post-norm: LayerNorm(x + Sublayer(x))."""
+
+    def added(self, x: Tensor, attended: Tensor) -> Tensor:
+        return x + self.norm1(attended)  # here
+
+
+class NormsOfOutputs(NormsOfBoth):
+    """What a sublayer returns is normalized, as in Swin v2."""
+
+
+class Handing(nn.Module):
+    """Two attentions with the biases of one table of positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, weights = self.attended(x, self.table)
+        return self.attended(x + y, self.next_bias(weights))[0]
+
+    def attended(self, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        weights = (x @ x.mT / WIDTH**0.5 + bias).softmax(-1)  # here
+        return weights @ x, weights
+
+    def next_bias(self, weights: Tensor) -> Tensor:
+        return self.table
+
+
+class HandsWeightsOn(Handing):
+    def next_bias(self, weights: Tensor) -> Tensor:
+        return weights
+
+
 class OfPlaces(nn.Module):
     """Positions are added to queries and keys, never to the values."""
 
@@ -67,5 +118,8 @@ class ValuesOfPlaces(OfPlaces):
 CASES = [
     Case("residual-of-the-input", SecondAlone, Twice, of_module, attentions=2),
     Case("residual-of-the-input", SecondAlone, NormedAfterwards, of_module, attentions=2),
+    Case("norm-as-documented", NormsOfBoth, NormsOfSums, of_module),
+    Case("norm-as-documented", NormsOfBoth, NormsOfOutputs, of_module),
+    Case("bias-handed-on", HandsWeightsOn, Handing, of_module, attentions=2),
     Case("values-without-positions", ValuesOfPlaces, OfPlaces, of_module),
 ]

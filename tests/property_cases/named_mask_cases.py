@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_styles import heads_call
-from property_cases import Case, drawn, joined, of_q_k_v, of_x, split
+from property_cases import Case, drawn, joined, of_module, of_q_k_v, of_x, split
 from property_cases.mask_cases import in_a_band, square_call
 from regard.check.target import Invocation, invocations
 
@@ -114,6 +114,52 @@ def causal_attention(x: Tensor) -> Tensor:
 
 def attention_of_all(x: Tensor) -> Tensor:
     return causal_attention(x)
+
+
+class BlocksOfTwo(nn.Module):
+    """A query sees at most 2 tokens before it, in blocks of two tokens and the block before."""
+
+    def __init__(self, causal: bool = True) -> None:
+        super().__init__()
+        self.causal = causal
+
+    def hidden(self, distance: Tensor) -> Tensor:
+        return (distance < 0) | (distance > 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        at = torch.arange(x.shape[1]).unflatten(0, (-1, 2))
+        keys = torch.cat([x.roll(2, 1).unflatten(1, (-1, 2)), x.unflatten(1, (-1, 2))], 2)
+        scores = x.unflatten(1, (-1, 2)) @ keys.mT / x.shape[-1] ** 0.5  # here
+        places = torch.cat([at - 2, at], 1)[:, None]
+        if self.causal:
+            scores = scores.masked_fill(self.hidden(at[..., None] - places), -torch.inf)
+        return (scores.masked_fill(places < 0, -torch.inf).softmax(-1) @ keys).flatten(1, 2)
+
+
+class OfHiddenByBoth(BlocksOfTwo):
+    def hidden(self, distance: Tensor) -> Tensor:
+        return (distance < 0) & (distance > 2)
+
+
+class SetToSeeAll(OfHiddenByBoth):
+    def __init__(self, causal: bool = False) -> None:
+        super().__init__(causal)
+
+
+class OfHiddenByNone(nn.Module):
+    """Has a setting that says that later tokens are hidden."""
+
+    def __init__(self, is_causal: bool = True) -> None:
+        super().__init__()
+        self.is_causal = is_causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        return joined(scored(x).softmax(-1) @ split(x))
+
+
+class OfHiddenBySetting(OfHiddenByNone):
+    def forward(self, x: Tensor) -> Tensor:
+        return mask_kept(x) if self.is_causal else super().forward(x)
 
 
 def later_keys(x: Tensor) -> Tensor:
@@ -242,6 +288,9 @@ CASES = [
     Case("mask-argument", where_no_edge_is, along_the_edges, of_a_graph),
     Case("mask-argument", along_all_that_may_be_edges, along_the_edges, of_a_graph),
     Case("mask-pattern", causal_attention, attention_of_all, of_x),
+    Case("mask-pattern", OfHiddenByBoth, BlocksOfTwo, of_module),
+    Case("mask-pattern", OfHiddenByBoth, SetToSeeAll, of_module),
+    Case("mask-pattern", OfHiddenByNone, OfHiddenBySetting, of_module, has_line=False),
     Case("blocked-scores", masked_scores_thrown_away, mask_kept, of_x),
     Case("mask-read", mask_thrown_away, mask_kept, of_x, has_line=False),
     Case("keys-seen", without_the_last_key, with_all_keys, of_q_k_v),

@@ -155,7 +155,7 @@ def _concluded(
     settings: UserSettings,
     inputs: Mapping[str, Any] | str | None,
 ) -> Findings:
-    implementation, made = from_factory(implementation, settings)
+    implementation, made, args = from_factory(implementation, args, settings)
     given = parse_inputs(inputs) if isinstance(inputs, str) else {**made, **(inputs or {})}
     # The search comes first: code that counts its calls is not what it was after the many calls of the properties.
     searched, ended = _searched(implementation, args, settings, FIRST_RECIPES)

@@ -111,3 +111,60 @@ def test_what_is_divided_by_another_sum_is_named_with_its_line(heads: Heads) -> 
     assert found.property == "weights-sum-to-one"
     assert found.location is not None
     assert found.location.text.endswith("# here")
+
+
+def masked(*parts: str) -> Callable[..., Tensor]:
+    """Linear attention whose mask sets some of keys and values to 0."""
+
+    def forward(x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = (split(each) for each in (x @ drawn(8, 24, seed=3) / 8**0.5).chunk(3, -1))
+        q, k = F.elu(q) + 1, F.elu(k) + 1
+        if mask is not None:
+            k, v = (each * mask[:, None, :, None] if name in parts else each for name, each in (("k", k), ("v", v)))
+        return joined(q @ (k.mT @ v) / (q @ k.sum(2)[..., None] + 1e-6)) @ drawn(8, 8, seed=4)
+
+    return forward
+
+
+@pytest.mark.parametrize("parts", ["k", "kv"])
+def test_a_mask_that_sets_keys_to_0_hides_them(parts: str) -> None:
+    analysis = analyze(of_x(masked(*parts), tokens=5, masks=("mask",)), masks=True)
+    assert analysis.violations == []
+
+
+def test_a_mask_that_sets_values_alone_to_0_leaves_their_keys_in_the_sum() -> None:
+    (found,) = analyze(of_x(masked("v"), tokens=5, masks=("mask",)), masks=True).violations
+    assert found.property == "weights-sum-to-one"
+    assert found.message.endswith("keys that the mask hides still count")
+
+
+def among_channels(joined_back: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """The channels of a head attend to one another (XCiT, El-Nouby et al. 2021)."""
+
+    def forward(x: Tensor) -> Tensor:
+        q, k, v = (split(each).mT for each in (x @ drawn(8, 24, seed=3) / 8**0.5).chunk(3, -1))
+        read = (q @ k.mT / 5**0.5).softmax(-1) @ v  # (batch, heads, channels, tokens)
+        return joined_back(read) @ drawn(8, 8, seed=4)  # here
+
+    return forward
+
+
+def by_channel(read: Tensor) -> Tensor:
+    return read.permute(0, 3, 1, 2).flatten(2)
+
+
+def as_it_lies(read: Tensor) -> Tensor:
+    return read.reshape(read.shape[0], read.shape[3], -1)
+
+
+def mixed_over_the_tokens(read: Tensor) -> Tensor:
+    return (read @ drawn(5, 5, seed=5)).permute(0, 3, 1, 2).flatten(2)
+
+
+def test_a_row_of_joined_heads_is_of_one_token() -> None:
+    for each in (by_channel, mixed_over_the_tokens):
+        assert analyze(of_x(among_channels(each), tokens=5)).violations == []
+    (found,) = analyze(of_x(among_channels(as_it_lies), tokens=5)).violations
+    assert found.property == "output-of-the-token"
+    assert found.location is not None
+    assert found.location.text.endswith("# here")

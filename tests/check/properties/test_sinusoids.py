@@ -86,3 +86,10 @@ def test_sines_that_were_written_over_leave_half_of_the_channels_empty() -> None
     made[:, 0::2], made[:, 1::2] = made[:, 1::2], 0.0
     (found,) = analyze(of_x_of_width(made)).violations
     assert found.message.endswith("every second one is 0 at every place, as where sines were written over")
+
+
+def test_a_pair_whose_sine_and_cosine_have_different_frequencies_is_wrong() -> None:
+    angles = torch.arange(16.0)[:, None] * BASE ** (-2 * torch.arange(WIDTH) / WIDTH)
+    own = torch.where(torch.arange(WIDTH) % 2 == 0, angles.sin(), angles.cos())
+    (found,) = analyze(of_x_of_width(own)).violations
+    assert "from channel to channel, not from pair to pair" in found.message

@@ -104,3 +104,19 @@ def test_a_window_of_any_sides_has_an_entry_for_each_offset(rows: int, columns: 
     (found,) = analyze(of_x(OfAWindow(rows, columns, factor=1).double(), tokens=rows * columns)).violations
     assert found.property == "entry-of-each-offset"
     assert of_module(lambda: OfAWindow(2, 2)).target.rows == 2
+
+
+def of_three_axes(depth: int, rows: int, columns: int, factor: int) -> Callable[[int], Tensor]:
+    def index(_: int) -> Tensor:
+        places = torch.stack(torch.unravel_index(torch.arange(depth * rows * columns), [depth, rows, columns]))
+        along = places[:, :, None] - places[:, None]
+        along = along + torch.tensor([depth, rows, columns])[:, None, None] - 1
+        return (along[0] * factor + along[1]) * (2 * columns - 1) + along[2]
+
+    return index
+
+
+def test_a_window_of_three_axes_has_an_entry_for_each_offset() -> None:
+    assert analyzed(45, of_three_axes(2, 3, 2, 5), tokens=12).violations == []
+    (found,) = analyzed(45, of_three_axes(2, 3, 2, 3), tokens=12).violations
+    assert "as many as there are offsets in a window of" in found.message

@@ -11,7 +11,7 @@ from target_calls import Packed, attention, axes, first
 from torch import Tensor, nn
 
 from regard.check.properties.analysis import analyze
-from regard.check.target import invocations
+from regard.check.target import NotCallable, invocations
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -348,3 +348,41 @@ def reads_its_mask(x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
 
 def test_a_mask_that_is_read_without_a_question_is_given() -> None:
     assert first(reads_its_mask).arguments["attention_mask"] is not None
+
+
+class Masked(Packed):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        v = v if mask is None else v * mask
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+class HandsAllUp(Masked):
+    def forward(self, *args: Any, context: Tensor | None = None, **kwargs: Any) -> Tensor:
+        assert context is None
+        return super().forward(*args, **kwargs)
+
+
+def test_a_call_that_hands_all_that_it_is_given_to_the_class_above_has_the_arguments_of_that() -> None:
+    call = first(HandsAllUp)
+    assert (call.arguments.keys(), call.masks) == ({"x"}, ["mask"])
+
+
+def made_of(width: int, heads: int = 2) -> Packed:
+    return Packed(width, heads)
+
+
+def made_of_a_config(config: Any) -> Packed:
+    return Packed(config.width, config.heads)
+
+
+@pytest.mark.parametrize(("factory", "args"), [(made_of, {"width": 8}), (made_of_a_config, {"width": 8, "heads": 2})])
+def test_a_function_that_makes_a_module_of_its_arguments_is_a_factory(factory: Any, args: dict[str, int]) -> None:
+    call = first(factory, **args)
+    assert type(call.target) is Packed
+    assert call.arguments["x"].shape[-1] == 8
+
+
+def test_a_factory_that_raises_is_told_so() -> None:
+    with pytest.raises(NotCallable, match="made_of_a_config raises AttributeError"):
+        first(made_of_a_config, width=8)

@@ -114,3 +114,50 @@ def test_arrays_that_the_parts_of_a_model_keep_are_pytorch_s_as_well() -> None:
     assert call.watched() is not call
     assert check(OfIds).verdict in ("right", "right in another layout or convention")
     assert {each.id for each in check(OfLaterIds).causes} == {"mask-pattern"}
+
+
+class Part:
+    """Its objects are called, and hand all on."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
+
+
+class Dropout(Part):
+    def __init__(self, p: float) -> None:
+        self.p = p
+
+    def forward(self, x: Any, training: bool = True) -> Any:
+        return x * (np.random.rand(*x.shape) > self.p) / (1 - self.p) if training else x
+
+
+class OfIds(Part):
+    def __init__(self, width: int = 8, p: float = 0.1) -> None:
+        self.table, self.dropout = drawn(11, width, seed=1).numpy(), Dropout(p)
+
+    def embed(self, ids: Any) -> Any:
+        return self.table[ids]
+
+    def forward(self, x: Any, training: bool = True) -> Any:
+        x = self.embed(x)
+        return x + self.dropped(softmax(x @ x.swapaxes(-2, -1) / np.sqrt(x.shape[-1])) @ x, training)
+
+    def dropped(self, x: Any, training: bool) -> Any:
+        return self.dropout(x, training)
+
+
+class OfIdsThatForgets(OfIds):
+    def dropped(self, x: Any, training: bool) -> Any:
+        return self.dropout(x)
+
+
+def test_an_object_that_hands_all_on_to_its_method_is_called_with_ids_and_told_that_nothing_is_trained() -> None:
+    call = first(OfIds)
+    assert (call.arguments["training"], call.streams[0].role) == (False, "ids")
+    assert check(OfIds).verdict in ("right", "right in another layout or convention")
+
+
+def test_dropout_of_numpy_that_is_not_told_that_nothing_is_trained_stays_on() -> None:
+    report = check(OfIdsThatForgets)
+    assert report.verdict == "wrong"
+    assert "dropout stays on with training=False" in str(report)

@@ -21,6 +21,7 @@ from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
 from regard.check.properties.masks.part_sizes import part_size_findings
+from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.masks.windows import window_findings
@@ -28,7 +29,7 @@ from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
-from regard.check.properties.modules.normed_alone import normed_alone_findings
+from regard.check.properties.modules.normed_alone import norm_of_sum_findings, normed_alone_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.parameters import parameter_findings
@@ -46,9 +47,11 @@ from regard.check.properties.positions.tables import position_table_findings
 from regard.check.properties.read_weights import BY_HAND, linear_findings, read_findings
 from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
+from regard.check.properties.scores.handed_on import handed_on_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
+from regard.check.properties.weights.masked_normalizers import masked_normalizer_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
@@ -205,6 +208,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             fresh = with_fresh_tokens(invocation)
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
             analysis.findings += sums or normalizer_findings(invocation, instances)
+            if masks and not analysis.violations:
+                analysis.findings += masked_normalizer_findings(invocation, base)
             analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
             if is_first and not analysis.violations:
                 analysis.findings += parameter_findings(invocation, instances)
@@ -217,6 +222,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         analysis.findings += residual_findings(run, instances, name_and_documentation(invocation.target))
         analysis.findings += normed_alone_findings(invocation.target, run, instances)
+        analysis.findings += norm_of_sum_findings(invocation.target, run, instances)
         analysis.findings += feed_forward_findings(run)
         _judge_once(analysis, instances)
         if any(each.property == "samples-attend" for each in analysis.findings):
@@ -288,6 +294,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += [found for judged in shared.values() for found in judged]
     if analysis.asked_masks:  # else another call was asked
         analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
+    analysis.findings += handed_on_findings(several)
     misplaced = list(cache_place_findings(invocation, several, is_wrong=bool(analysis.violations)))
     if misplaced:
         analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *misplaced]
@@ -302,6 +309,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += crossed_mask_findings(invocation, samples, several)
         analysis.findings += unread_mask_findings(invocation, several)
+        analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += target_findings(invocation, several, base)
     if not analysis.violations and not analysis.missing and analysis.is_first:

@@ -34,6 +34,8 @@ __all__ = [
 FRESH_SEED = 77
 HIDING = re.compile("causal|decoder|regressive|direction|mask", re.I)
 """Names of settings that say whether later keys are seen."""
+SET_CAUSAL = re.compile(r"_?(?:is_|use_)?(?:auto_?regressive|causal(?:_mask)?)")
+"""Names of settings that are True where no token sees a later one."""
 HIDDEN = -50.0
 """A number of a mask from here down hides a key; Swin writes -100."""
 
@@ -77,6 +79,7 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
         {each.argument: each.role for each in invocation.streams},
         hides_on_demand=_hides_on_demand(invocation),
         names_causal=_names_causal(invocation),
+        set_causal=_set_causal(invocation, base.instance.module),
         comments_causal=any(map(promises_causality, comments_of(invocation.target))) and not may_be_causal(invocation),
         code=code,
         numbers=numbers_in(code, invocation),
@@ -125,6 +128,15 @@ def _names_causal(invocation: Invocation) -> bool:
     kind = type(target) if isinstance(target, nn.Module) else target
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", " ", getattr(kind, "__name__", ""))
     return promises_causality(words) and not may_be_causal(invocation)
+
+
+def _set_causal(invocation: Invocation, path: str) -> str:
+    """The setting of an attention's module that says that it is causal, where no argument of the call hides keys."""
+    target = invocation.target
+    if not isinstance(target, nn.Module) or invocation.masks or invocation.causal_flags or invocation.lengths:
+        return ""
+    settings = vars(target.get_submodule(path))
+    return next((f"{name}=True" for name, value in settings.items() if value is True and SET_CAUSAL.fullmatch(name)), "")
 
 
 def may_be_causal(invocation: Invocation) -> bool:

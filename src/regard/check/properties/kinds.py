@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.check.location import CodeLocation
 from regard.check.properties.agents import learned_agents
 from regard.check.properties.finding import Finding
+from regard.check.properties.outputs.rows import row_findings
 from regard.check.roles.influence import Influence, influence_of
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance
 from regard.check.roles.owners import SEVERAL, owners
@@ -55,6 +56,9 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
         unnormalized = next((found for each in instances for found in _unnormalized(each, influence, streams)), None)
         if swapped is not None or unnormalized is not None:
             return swapped or unnormalized
+        scrambled = next((found for each in instances for found in _rows(each, influence, invocation)), None)
+        if scrambled is not None:
+            return scrambled
         message = "keys are multiplied by values, or channels by channels, before a query asks: no scores of two tokens"
         return Finding("design", "linear-attention", "scores", message, line)
     width = _grid_width(invocation)
@@ -117,6 +121,14 @@ def _tokens(instance: AttentionInstance, place: tuple[int, int], influence: Infl
         mine = (tags >= first) & (tags < first + len(of_source)) & (found < 0)
         found = torch.where(mine, of_source[(tags - first).clamp(0, len(of_source) - 1)], found)
     return found
+
+
+def _rows(instance: AttentionInstance, influence: Influence, invocation: Invocation) -> Iterator[Finding]:
+    """Whether a row that the next matrix reads is of one token."""
+    streams, (stream, *_) = [each.argument for each in invocation.streams], invocation.streams
+    samples = 1 if stream.batch_axis is None else invocation.arguments[stream.argument].shape[stream.batch_axis]
+    places = {place for each in instance.sums for place in (each.left_place, each.right_place)}
+    yield from row_findings(instance, {each: _tokens(instance, each, influence, streams) for each in places}, samples)
 
 
 def _is_over_tokens(left: Tensor, right: Tensor) -> bool:

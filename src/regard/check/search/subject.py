@@ -18,7 +18,7 @@ from regard.check.search.arrays import module_of_arrays
 from regard.check.search.cases import DIFFERENT
 from regard.check.search.construction import constructed, require_cpu
 from regard.check.search.layouts import Sizes
-from regard.check.target.construction import method_of
+from regard.check.target.classes import method_of
 from regard.check.target.preparation import copied, width_of_scale
 from regard.errors import InputError
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.check.target.cache_forms import CacheForm, parameters_of
 from regard.check.target.errors import Failed
@@ -34,7 +36,7 @@ class CachedCall:
     position: str = ""
     """How positions are told that may be left out: "", "vector" or "row"."""
     start: bool = False
-    """Whether an optional number of the first token is told."""
+    """Whether an optional number of the first token is told, or one of all tokens so far."""
     whole_tables: bool = False
     """Whether tables of rotary positions are handed over whole, not the rows of the tokens alone."""
     whole_masks: bool = False
@@ -154,6 +156,8 @@ class CachedCall:
         for name, kind in optional_positions(self.invocation):
             if kind == "start" and self.start:
                 told[name] = first
+            elif kind == "total" and self.start:
+                told[name] = end
             elif kind == "positions" and self.position:
                 row = torch.arange(first, end)
                 told[name] = row[None] if self.position == "row" else row
@@ -175,14 +179,25 @@ def masks_left_out(invocation: Invocation) -> list[str]:
 
 
 def optional_positions(invocation: Invocation) -> list[tuple[str, str]]:
-    """The arguments of a call that tell positions, and were left out."""
+    """The arguments of a call that tell positions, and were left out: "start", "positions", or "total"."""
     found = []
     for name, parameter in parameters_of(invocation.target).items():
         role = call_meaning(name)
         if role in ("start", "positions") and invocation.arguments.get(name) is None:
             is_int = isinstance(parameter.default, int) or str(parameter.annotation) in ("int", "<class 'int'>")
             found.append((name, "start" if is_int else role))
+        elif invocation.arguments.get(name) is None and _counts_all(name, invocation.target):
+            found.append((name, "total"))
     return found
+
+
+def _counts_all(name: str, target: Any) -> bool:
+    """Whether an argument is the number of all tokens so far, the new ones included, as the documentation says."""
+    if call_meaning(name) != "size length":
+        return False
+    kinds = (type(target), type(target).forward) if isinstance(target, nn.Module) else (target,)
+    text = " ".join(inspect.getdoc(each) or "" for each in kinds)
+    return re.search(rf"\b{re.escape(name)}\b[^.;]*\bincluding\b", text, re.I) is not None
 
 
 def _shapes(value: Any) -> list[tuple[int, ...]]:

@@ -43,7 +43,7 @@ def cached_calls(invocation: Invocation, form: CacheForm, prefix: int) -> Iterat
         replace(plain, position=position, start=start, whole_tables=whole_tables, whole_masks=whole_masks)
         for position, start, whole_tables, whole_masks in product(
             ("vector", "row", "") if "positions" in kinds else ("",),
-            both[::-1] if "start" in kinds else (False,),
+            both[::-1] if kinds & {"start", "total"} else (False,),
             both if plain.is_guessed else (False,),
             both if plain.is_guessed else (False,),
         )

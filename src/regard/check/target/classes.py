@@ -8,8 +8,14 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["are_alike", "classes_beside", "handed_on", "parameters_of", "takes"]
+from torch import nn
 
+from regard.errors import InputError
+
+__all__ = ["are_alike", "classes_beside", "handed_on", "method_of", "parameters_of", "takes"]
+
+METHODS = ("forward", "attention", "attend", "call", "compute_attention", "apply", "run", "compute")
+"""Of a plain class, what is called."""
 MIN_LETTERS = 4
 """Of the first word of a name that says of which class an object is."""
 
@@ -61,3 +67,30 @@ def parameters_of(kind: type) -> Mapping[str, inspect.Parameter]:
         if inspect.isfunction(own):
             found = dict(list(inspect.signature(own).parameters.items())[1:])  # without self
     return found
+
+
+def method_of(made: Any) -> Callable[..., Any]:
+    """What is called of an object that is no module.
+
+    Raises:
+        InputError: it cannot be called, and has no method that a call might mean.
+    """
+    if isinstance(made, nn.Module) or (callable(made) and not _hands_on(made)):
+        called: Callable[..., Any] = made
+        return called
+    for name in METHODS:
+        if callable(getattr(made, name, None)):
+            found: Callable[..., Any] = getattr(made, name)
+            return found
+    raise InputError(f"{type(made).__name__} is not a torch.nn.Module and has no forward method")
+
+
+def _hands_on(made: Any) -> bool:
+    """Whether calling an object hands all arguments on to a method of it, whose names say what they are."""
+    if inspect.isroutine(made) or not any(callable(getattr(made, name, None)) for name in METHODS):
+        return False
+    try:
+        kinds = {each.kind for each in inspect.signature(made).parameters.values()}
+    except (ValueError, TypeError):
+        return False
+    return bool(kinds) and kinds <= {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}

@@ -59,8 +59,6 @@ ALWAYS = frozenset(
     ("d_model", "heads", "d_head", "length", "d_context", "d_ff", "vocab", "layers", "d_out", "batch", "image", "patch")
 ) | {"rotary", "rank", "landmarks"}
 """Sizes that replace the default of an optional argument, so that the target is small and its sizes differ."""
-METHODS = ("forward", "attention", "attend", "call", "compute_attention", "apply", "run", "compute")
-"""Of a plain class, what is called."""
 REFUSED = re.compile(r"cannot be constructed: (?:AssertionError|ValueError)\b")
 """The error of a constructor that looks at what it was given."""
 DEFAULT = object()
@@ -346,22 +344,6 @@ def unknown_arguments(kind: type, args: Mapping[str, Any]) -> list[str]:
         and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
         and constructor_meaning(name) is None
     ]
-
-
-def method_of(made: Any) -> Callable[..., Any]:
-    """What is called of an object that is no module.
-
-    Raises:
-        InputError: it cannot be called, and has no method that a call might mean.
-    """
-    if isinstance(made, nn.Module) or callable(made):
-        called: Callable[..., Any] = made
-        return called
-    for name in METHODS:
-        if callable(getattr(made, name, None)):
-            found: Callable[..., Any] = getattr(made, name)
-            return found
-    raise InputError(f"{type(made).__name__} is not a torch.nn.Module and has no forward method")
 
 
 def _called_modules(owner: type, count: int, sizes: Sizes, settings: UserSettings) -> Iterator[Callable[[], nn.Module]]:

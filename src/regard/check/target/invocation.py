@@ -80,7 +80,7 @@ def invocations(
         InputError: arguments that the constructor does not take, or a module that is not on the CPU.
     """
     settings = settings or UserSettings()
-    implementation, fixed = from_factory(implementation, settings)
+    implementation, fixed, args = from_factory(implementation, args, settings)
     if isinstance(inputs, InputFactory):
         given = UserInputs({name: value for name, value in fixed.items() if name not in inputs.values}, inputs)
     else:

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, from_numpy
 
-__all__ = ["as_array", "as_tensor", "names_numpy", "numpy_by_torch", "with_its_arrays"]
+__all__ = ["as_array", "as_tensor", "kept_objects", "names_numpy", "numpy_by_torch", "with_its_arrays"]
 
 LIBRARIES = ("numpy", "torch", "scipy", "regard")
 
@@ -29,8 +29,13 @@ def as_tensor(value: Any) -> Any:
 
 
 def names_numpy(target: Any, depth: int = 1) -> bool:
-    """Whether the code of a function, a method or an object's class names numpy, or functions of its file that do."""
-    for each in filter(inspect.isfunction, _members(target)):
+    """Whether the code of a function, a method or an object's class names numpy, or functions of its file that do.
+
+    Or the classes of the objects that are kept by the object itself, or that a method belongs to.
+    """
+    kept = {type(each) for each in kept_objects(getattr(target, "__self__", target))}
+    members = [*_members(target), *(each for kind in kept for each in vars(kind).values())]
+    for each in filter(inspect.isfunction, members):
         for value in (each.__globals__.get(name) for name in each.__code__.co_names):
             is_beside = inspect.isfunction(value) and value.__module__ == each.__module__
             if _is_of_numpy(value) or (is_beside and depth and names_numpy(value, depth - 1)):
@@ -59,21 +64,28 @@ def numpy_by_torch(target: Any) -> Iterator[None]:
 def with_its_arrays(target: Any) -> Any:
     """The target, whose own arrays of numbers, and those of the objects that it keeps, are made PyTorch's."""
     numpy = sys.modules.get("numpy")
-    kept: list[Any] = [getattr(target, "__self__", target)]
-    seen: set[int] = set()
-    while kept:
-        each = kept.pop()
-        is_object = type(each).__module__.partition(".")[0] not in (*LIBRARIES, "builtins")
-        parts = each if isinstance(each, dict | list) else vars(each) if is_object and hasattr(each, "__dict__") else {}
-        if id(each) in seen:
+    if numpy is None:
+        return target
+    for each in list(kept_objects(getattr(target, "__self__", target))):
+        parts = each if isinstance(each, dict | list) else vars(each)
+        for key, value in list(parts.items() if isinstance(parts, dict) else enumerate(parts)):
+            if type(value) is numpy.ndarray and value.dtype.kind in "fiub":
+                parts[key] = as_array(from_numpy(value.copy()))
+    return target
+
+
+def kept_objects(target: Any) -> Iterator[Any]:
+    """An object of the user's own, the lists and dicts in it, and all further ones that these keep."""
+    front, seen = [target], set[int]()
+    while front:
+        each = front.pop()
+        is_own = not isinstance(each, type) and type(each).__module__.partition(".")[0] not in (*LIBRARIES, "builtins")
+        parts = each if isinstance(each, dict | list) else vars(each) if is_own and hasattr(each, "__dict__") else None
+        if parts is None or id(each) in seen:
             continue
         seen.add(id(each))
-        for key, value in list(parts.items() if isinstance(parts, dict) else enumerate(parts)):
-            if numpy is not None and type(value) is numpy.ndarray and value.dtype.kind in "fiub":
-                parts[key] = as_array(from_numpy(value.copy()))
-            else:
-                kept.append(value)
-    return target
+        yield each
+        front += parts.values() if isinstance(parts, dict) else parts
 
 
 def _functions() -> Any:

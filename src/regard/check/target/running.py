@@ -181,13 +181,18 @@ def _as_one(given: dict[str, Any], parts: list[str]) -> Any:
 
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Inside, PyTorch's random numbers begin at a seed; afterwards they go on as before."""
-    before = torch.default_generator.get_state()
+    """Inside, PyTorch's random numbers, and numpy's, begin at a seed; afterwards they go on as before."""
+    before, numpy = torch.default_generator.get_state(), sys.modules.get("numpy.random")
+    known = None if numpy is None else numpy.get_state()
     torch.default_generator.manual_seed(seed)
+    if numpy is not None:
+        numpy.seed(seed)
     try:
         yield
     finally:
         torch.default_generator.set_state(before)
+        if numpy is not None:
+            numpy.set_state(known)
 
 
 @contextlib.contextmanager

@@ -331,6 +331,8 @@ def _arguments(target: Callable[..., Any]) -> list[Argument] | None:
         parameters: Mapping[str, inspect.Parameter] = inspect.signature(call).parameters
     except (ValueError, TypeError):
         return None
+    if isinstance(target, nn.Module):
+        parameters = _handed_up(type(target), parameters)
     named = [each for each in parameters.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
     if all(each.kind is each.KEYWORD_ONLY and each.default is not each.empty for each in named):
         return None
@@ -345,6 +347,19 @@ def _arguments(target: Callable[..., Any]) -> list[Argument] | None:
         )
         for each in named
     ]
+
+
+def _handed_up(kind: type[nn.Module], parameters: Mapping[str, inspect.Parameter]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a call; one that hands all that it is given to the class above has those of that class, too."""
+    rest = [each for each in parameters.values() if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    above = next((vars(each)["forward"] for each in kind.__mro__[1:] if "forward" in vars(each)), None)
+    if len(rest) != 2 or not inspect.isfunction(above) or above is nn.Module.forward:
+        return parameters
+    if not re.search(r"super\([^()]*\)\.forward\(\*\w+, \*\*\w+\)", _text(kind.forward)):
+        return parameters
+    own = {name: each for name, each in parameters.items() if each not in rest}
+    taken = dict(list(inspect.signature(above).parameters.items())[1:])  # without self
+    return {**{name: each for name, each in taken.items() if name not in own}, **own}
 
 
 def _role(parameter: inspect.Parameter) -> str | None:

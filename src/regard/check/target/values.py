@@ -23,7 +23,7 @@ from regard.check.target.position_values import ROPE_FORMS, position_candidates,
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import ADDED, MATRICES, STREAMS, Argument
 from regard.check.target.token_ids import drawn_ids
-from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part
+from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
 
 __all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "Candidate", "candidates"]
 
@@ -70,6 +70,8 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
         return {"absent": _absent, **{name: make for name, make in found.items() if name != "none"}}
     if role == "added" and argument.default is None:
         return {"absent": _absent, **found}
+    if role == "off" and argument.default is True and "train" in argument.name:
+        return {**found, "absent": _absent}
     if role == "off" and argument.default is True and "weights" not in argument.name:
         return {"absent": _absent, **found}
     if role == "causal" and argument.default is True:
@@ -199,7 +201,7 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {**ids, **sequence}
     if role in ("x", "context") and documented_letters(source, name) == "bt":
         return {**ids, **sequence}
-    if role in ("x", "context") and embeds(target):
+    if role in ("x", "context") and (embeds(target) or is_looked_up(source, name)):
         return {**sequence, **ids}
     if role == "context":
         letters = _written_layout(documented_letters(source, name))

@@ -13,7 +13,7 @@ from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["cache_place_findings", "kept_writes", "overwritten", "reads_of"]
+__all__ = ["cache_place_findings", "kept_writes", "misplaced", "reads_of"]
 
 
 def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *, is_wrong: bool) -> Iterator[Finding]:
@@ -50,8 +50,8 @@ def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *,
                 break
 
 
-def overwritten(before: Trace, after: Trace, token: int) -> Finding | None:
-    """A token that is written over another one.
+def misplaced(before: Trace, after: Trace, token: int) -> Finding | None:
+    """A token that is written over another one, or behind a place that stays empty and is read.
 
     Args:
         before: the call of the tokens before it, the first ones.
@@ -62,10 +62,19 @@ def overwritten(before: Trace, after: Trace, token: int) -> Finding | None:
     for (_, (first, *_)), (storage, (second, *_)) in pairs:
         records = [each for operation in after for each in operation.inputs if each.storage == storage]
         whole = max(records, key=lambda each: each.data.numel())
+        reads = reads_of(after, storage, second.index, len(after))
         for size, step in _axes(whole):
             old, new = (set(((_changed(each) - whole.offset) // step % size).tolist()) for each in (first, second))
             if len(old) == token and len(new) == 1 and new <= old:
                 message = f"token {token} is written to place {min(new)} of a cache, over another one"
+                return Finding("violation", "cache-places", "k", message, second.location)
+            read = {place for each in reads for place in ((_addresses(each) - whole.offset) // step % size).tolist()}
+            empty = sorted(each for each in read - old - new if each < max(new, default=0))
+            if len(old) == token and len(new) == 1 and empty:
+                message = (
+                    f"token {token} is written to place {min(new)} of a cache: "
+                    f"place {_listed(empty)} is read, and nothing was written there"
+                )
                 return Finding("violation", "cache-places", "k", message, second.location)
     return None
 

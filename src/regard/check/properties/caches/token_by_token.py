@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.check.properties.caches.causes import cache_causes, remembering_line
 from regard.check.properties.caches.chunks import hidden_past
 from regard.check.properties.caches.comparison import recorded
-from regard.check.properties.caches.places import kept_writes, overwritten, reads_of
+from regard.check.properties.caches.places import kept_writes, misplaced, reads_of
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
@@ -281,7 +281,7 @@ def _differs(
         f"{difference.gap:.2g} from all at once (expected {difference.expected:.4g}, found {difference.found:.4g})"
     )
     first, second = [(0, prefix)], [(0, prefix), (prefix, prefix + 1)]
-    lost = overwritten(recorded(call, first), recorded(call, second), prefix)
+    lost = misplaced(recorded(call, first), recorded(call, second), prefix)
     found = list(cache_causes(call, difference.token, prefix, instances)) if lost is None else [lost]
     unsure = call.is_guessed or bool(masks_left_out(call.invocation))
     if call.is_guessed:

@@ -43,6 +43,13 @@ BLOCKS = (
         "h = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)  # not x.mul_(...): the residual is x",
     ),
     Property(
+        "norm-as-documented",
+        "block",
+        "a norm that is said to take the sum of a sublayer's input and its output takes that sum",
+        "The stream is never normalized and grows from layer to layer; weights of a post-norm model do not fit.",
+        "x = self.norm(x + self.attention(x))  # not x + self.norm(self.attention(x))",
+    ),
+    Property(
         "norm-of-one-token",
         "block",
         "a norm of layers normalizes each token by itself",

@@ -99,6 +99,13 @@ MASKS = (
         "allowed = causal & (target != pad)[:, None, None, :]",
     ),
     Property(
+        "mask-of-the-source",
+        "masked",
+        "a mask that hides tokens of the source from the target hides them from the source's other tokens as well",
+        "Padding reaches the target through the encoder: what is computed hangs on how far a batch is padded.",
+        "memory = self.encode(src, src_mask)  # not src_mask=None",
+    ),
+    Property(
         "mask-of-one-sequence",
         "masked",
         "a causal mask holds among the tokens of one sequence, not between a target and its encoded source",

@@ -183,6 +183,13 @@ SCORES = (
         "bias = table[bucket(j - i)]",
     ),
     Property(
+        "bias-handed-on",
+        "biased",
+        "where one attention adds a bias of positions, the next one adds it as well, not the weights of the first",
+        "Later layers have no positions: they prefer what the first one attended to.",
+        "position_bias = outputs[2]  # (output, weights, position_bias)",
+    ),
+    Property(
         "table-as-documented",
         "biased",
         "a table of biases is read in the order that its documentation says",

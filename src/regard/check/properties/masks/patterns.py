@@ -258,7 +258,12 @@ def _says_causal(evidence: Evidence, pattern: Pattern) -> str | None:
     if pattern == "window" and (evidence.names_causal or evidence.comments_causal):
         return "name, or a comment in it,"
     is_alone = len({*evidence.base.query.stream.tolist(), *evidence.base.key.stream.tolist()}) == 1
-    may_hide = evidence.hides_on_demand or evidence.num_tokens < MIN_TOKENS
+    is_short = evidence.num_tokens < MIN_TOKENS
+    if pattern in ("full", "blocks", "window") and evidence.set_causal and not is_short:
+        asking = {evidence.roles.get(evidence.base.streams[each]) for each in set(evidence.base.query.stream.tolist())}
+        if is_alone or asking == {"q"}:
+            return f"setting {evidence.set_causal}"
+    may_hide = evidence.hides_on_demand or is_short
     return "name" if pattern == "full" and evidence.names_causal and is_alone and not may_hide else None
 
 
@@ -327,7 +332,7 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("violation", "mask-pattern", "mask", wrong, line)
     elif (who := _says_causal(evidence, pattern)) is not None:
         query, key = (int(each) for each in first.triu(1).nonzero()[0])
-        mask = f"its own mask is {NOT_CAUSAL[pattern]}, in which" if pattern in NOT_CAUSAL else "it has no mask:"
+        mask = f"its own mask is {NOT_CAUSAL[pattern]}, in which" if pattern in NOT_CAUSAL else "every query sees every key:"
         message = f"its {who} says that it is causal; {mask} query {query} sees key {key}, a later one"
         yield Finding("violation", "mask-pattern", "mask", message, line)
     elif pattern == "causal":

@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target.preparation import modules_in
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["normed_alone_findings"]
+__all__ = ["norm_of_sum_findings", "normed_alone_findings"]
+
+
+_OF_SUMS = re.compile(r"norm\w*\(\s*x\s*\+", re.I)
+"""In a documentation: each norm takes the sum, as in LayerNorm(x + Sublayer(x))."""
+
+
+def norm_of_sum_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """An attention whose output is normalized before it is added, where the documentation says that the sum is.
+
+    Args:
+        target: what was called.
+        run: the run.
+        instances: its attentions.
+    """
+    if not _OF_SUMS.search(documentation_of(target)):
+        return
+    taken = dict(_taken_by_norms(target, run.trace))
+    for instance in instances:
+        sums = {each.operation.outputs[0].storage for each in instance.sums}
+        attended, alone = run.trace.made_of(sums), set(sums)
+        for operation in run.trace:
+            if any(each.storage in alone for each in operation.inputs) and not _is_joined(operation, attended):
+                alone.update(each.storage for each in (*operation.outputs, *operation.written))
+        for path, (norm, _) in taken.items():
+            later = run.trace.operations[norm.index + 1 :]
+            if norm.index < instance.sums[-1].operation.index or norm.inputs[0].storage not in alone:
+                continue
+            if any(_is_joined(each, attended) for each in later):
+                message = (
+                    f"{path} normalizes what the attention returned, which is then added to its input: by the "
+                    "documentation it normalizes the sum"
+                )
+                yield Finding("violation", "norm-as-documented", "block", message, norm.location)
+                return
 
 
 def normed_alone_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:

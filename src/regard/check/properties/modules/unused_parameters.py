@@ -85,7 +85,8 @@ class _Reading(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
         if isinstance(found, Tensor):
-            self.read.update(self.names[id(each)] for each in args if id(each) in self.names)
+            given = (*args, *(kwargs or {}).values())
+            self.read.update(self.names[id(each)] for each in given if id(each) in self.names)
         return found
 
 

@@ -52,6 +52,16 @@ def wrong_frequencies(evidence: Evidence, table: AttentionTable) -> tuple[str, C
                         f"the pairs turn by {found} from token to token: of the base {base:g} it is {wanted}; {said}"
                     )
                     return message, _line_of_powers(evidence.base.instance.run.trace, pairs)
+            which = _chosen_powers(turns, tokens, base)
+            if is_whole and which and len(set(which)) < pairs:
+                found, wanted = (
+                    ", ".join(f"{base ** (-each / pairs):.3g}" for each in powers) for powers in (which, range(pairs))
+                )
+                message = (
+                    f"the pairs turn by {found} from token to token: of the base {base:g} it is {wanted}; some are there "
+                    "several times, and others are missing"
+                )
+                return message, _line_of_powers(evidence.base.instance.run.trace, pairs)
     return "", None
 
 
@@ -90,6 +100,19 @@ def _fits(turns: Tensor, tokens: Tensor, base: float, power: float) -> bool:
     allowed = TOLERANCE * angles.abs().clamp(min=1.0)
     wanted = torch.polar(torch.ones_like(angles), angles)
     return any(bool(((turns - each).abs() <= allowed).all()) for each in (wanted, wanted.conj()))
+
+
+def _chosen_powers(turns: Tensor, tokens: Tensor, base: float) -> list[int]:
+    """For each pair, which i it is by whose base^(-i / pairs) it turns; empty where one turns by another angle."""
+    pairs = turns.shape[-1]
+    angles = tokens[:, None] * base ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
+    allowed = TOLERANCE * angles.abs().clamp(min=1.0)
+    for sign in (1, -1):
+        wanted = torch.polar(torch.ones_like(angles), sign * angles)
+        fits = ((turns[:, :, None] - wanted[:, None]).abs() <= allowed[:, None]).all(0)
+        if bool((fits.sum(1) == 1).all()):
+            return fits.to(torch.uint8).argmax(1).tolist()
+    return []
 
 
 def _line_of_powers(trace: Trace, pairs: int) -> CodeLocation | None:

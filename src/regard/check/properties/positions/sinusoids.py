@@ -38,11 +38,13 @@ class _Sinusoids:
     """Of places."""
     is_half_empty: bool = False
     """Whether every second channel is 0 at every place."""
+    are_alone: bool = False
+    """Whether no two channels have the first frequency, as the sine and the cosine of a pair have."""
 
     @property
     def counts(self) -> list[float]:
         """How many frequencies there may be: one for each channel, or pair; of several axes of places a part each."""
-        several = [self.channels, self.channels / 2]
+        several = [self.channels] if self.are_alone and self.axes < 2 else [self.channels, self.channels / 2]
         return [each / part for each in several for part in ((1,) if self.axes < 2 else (1, self.axes, 2 * self.axes))]
 
 
@@ -82,6 +84,11 @@ def _said(table: _Sinusoids, numbers: Collection[float]) -> str:
         bases = [each for each in numbers if each > 1]
         if any(abs(math.log(ratio) / math.log(base) + each) < CLOSE * each for base in bases for each in exponents):
             return ""
+        if table.are_alone and abs(math.log(ratio) / math.log(BASE) + 2 / table.channels) < 2 * CLOSE / table.channels:
+            return (
+                f"fall by {BASE:g}^(-2/{table.channels}) from channel to channel, not from pair to pair: the sine and the "
+                "cosine of a pair have different ones"
+            )
         wanted = BASE ** (-2 * table.axes / table.channels)
         listed, right = (", ".join(f"{first * each**at:.3g}" for at in range(3)) for each in (ratio, wanted))
         return f"are {listed}, ...: with {BASE:g} and {table.channels} channels they are {right}, ..."
@@ -114,12 +121,14 @@ def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
         if float((around - twice * middle).abs().max()) > ROUNDED * float(rows.abs().max()):
             continue
         found: list[float] = []
-        for each in (twice / 2).clamp(-1, 1).acos().tolist():
+        measured = (twice / 2).clamp(-1, 1).acos().tolist()
+        for each in measured:
             if all(abs(each - known) > CLOSE for known in found):
                 found.append(each)
         if len(found) >= SEVERAL:
             axes = sum(table.shape[axis] > 1 for axis in (places, *others[-1:]))
-            yield _Sinusoids(found[: SEVERAL + 1], table.shape[channels], axes, is_half_empty)
+            are_alone = sum(abs(each - found[0]) <= CLOSE for each in measured) == 1
+            yield _Sinusoids(found[: SEVERAL + 1], table.shape[channels], axes, is_half_empty, are_alone)
 
 
 def _growth(frequencies: Sequence[float]) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -103,18 +104,17 @@ def table_entry_findings(invocation: Invocation, evidence: Evidence) -> Iterator
     tokens = evidence.num_tokens
     for entries, index, line in _lookups(evidence.base.instance.run.trace, tokens):
         unread = entries - len(torch.unique(index))
-        grids = [(rows, tokens // rows) for rows in range(1, tokens + 1) if tokens % rows == 0]
-        if _is_by_distance(index):
-            grids = [(1, tokens)]
-        grids = [each for each in grids if (2 * each[0] - 1) * (2 * each[1] - 1) == entries]
-        if not unread or any(_is_one_to_one(index, columns) for _, columns in grids):
+        grids = [(1, tokens)] if _is_by_distance(index) else _grids(tokens)
+        grids = [each for each in grids if math.prod(2 * size - 1 for size in each) == entries]
+        if not unread or any(_is_one_to_one(index, each) for each in grids):
             continue
         if grids and _with_tokens(invocation, tokens + 1) is None:  # else it may have more tokens than these
-            rows, columns = grids[-1]
-            of_what = f"a window of {rows} x {columns} tokens" if rows > 1 and columns > 1 else f"{tokens} tokens"
+            grid = next((each for each in grids[::-1] if _reads_one_each(index, each)), grids[-1])
+            listed = " x ".join(map(str, grid))
+            of_what = f"a window of {listed} tokens" if min(grid) > 1 else f"{tokens} tokens"
             message = (
                 f"the table has {entries} entries, as many as there are offsets in {of_what}: {unread} of them are "
-                f"read by no two tokens, and {_shared_entry(index, columns)}"
+                f"read by no two tokens, and {_shared_entry(index, grid)}"
             )
             yield Finding("violation", "entry-of-each-offset", "bias", message, line)
             return
@@ -146,24 +146,38 @@ def _lookups(trace: Trace, tokens: int) -> Iterator[tuple[int, Tensor, CodeLocat
         yield table.shape[axis], places[0].reshape(tokens, tokens) % table.shape[axis], operation.location
 
 
-def _offsets(tokens: int, columns: int) -> Tensor:
-    """(tokens, tokens): a number for each offset in rows and columns."""
-    places = torch.arange(tokens)
-    rows, along = places // columns, places % columns
-    of_rows, of_columns = (each[:, None] - each for each in (rows, along))
-    return of_rows * 2 * tokens + of_columns
+def _grids(tokens: int) -> list[tuple[int, ...]]:
+    """The sizes of the windows of so many tokens: of one or two axes, and of three."""
+    sides = [size for size in range(1, tokens + 1) if tokens % size == 0]
+    deep = [(one, two, tokens // (one * two)) for one in sides[1:] for two in sides[1:] if tokens % (one * two) == 0]
+    return [*((rows, tokens // rows) for rows in sides), *(each for each in deep if each[-1] > 1)]
 
 
-def _is_one_to_one(index: Tensor, columns: int) -> bool:
+def _offsets(grid: Sequence[int]) -> Tensor:
+    """(tokens, tokens): a number for each offset along all axes of a window."""
+    tokens = math.prod(grid)
+    found = torch.zeros(tokens, tokens, dtype=torch.long)
+    for places in torch.unravel_index(torch.arange(tokens), list(grid)):
+        found = found * 2 * tokens + places[:, None] - places
+    return found
+
+
+def _is_one_to_one(index: Tensor, grid: Sequence[int]) -> bool:
     """Whether pairs of tokens read the same entry if, and only if, their offset is the same."""
-    both = torch.stack([_offsets(len(index), columns), index], -1).flatten(0, 1)
+    both = torch.stack([_offsets(grid), index], -1).flatten(0, 1)
     pairs = len(torch.unique(both, dim=0))
     return pairs == len(torch.unique(both[:, 0])) == len(torch.unique(both[:, 1]))
 
 
-def _shared_entry(index: Tensor, columns: int) -> str:
+def _reads_one_each(index: Tensor, grid: Sequence[int]) -> bool:
+    """Whether pairs of tokens of the same offset read the same entry."""
+    offsets = _offsets(grid).flatten()
+    return len(torch.unique(torch.stack([offsets, index.flatten()], -1), dim=0)) == len(torch.unique(offsets))
+
+
+def _shared_entry(index: Tensor, grid: Sequence[int]) -> str:
     """Two pairs of tokens of different offsets that read the same entry, in words."""
-    offsets = _offsets(len(index), columns).flatten()
+    offsets = _offsets(grid).flatten()
     for entry in torch.unique(index):
         mine = (index.flatten() == entry).nonzero().flatten()
         other = mine[offsets[mine] != offsets[mine[0]]]

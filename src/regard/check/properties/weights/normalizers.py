@@ -29,7 +29,9 @@ MIN_QUERIES = 4
 """Of fewer, two free numbers explain any denominator."""
 
 
-def normalizer_findings(invocation: Invocation, instances: list[AttentionInstance]) -> Iterator[Finding]:
+def normalizer_findings(
+    invocation: Invocation, instances: list[AttentionInstance], *, are_some_hidden: bool = False
+) -> Iterator[Finding]:
     """Whether a sum of values that is divided by a product of queries is divided by the sum of the query's weights.
 
     A constant besides, as one that avoids a division by zero, and a factor for all queries are no violation.
@@ -37,6 +39,7 @@ def normalizer_findings(invocation: Invocation, instances: list[AttentionInstanc
     Args:
         invocation: the call.
         instances: in which keys are multiplied by values before a query asks.
+        are_some_hidden: whether a mask hides some keys: values that it sets to 0 do not grow.
     """
     for instance in instances:
         places = _values_places(instance)
@@ -46,7 +49,9 @@ def normalizer_findings(invocation: Invocation, instances: list[AttentionInstanc
             continue
         base = instance.run.trace
         run = record_invocation(invocation, frozen=given)
-        if run.error or not run.same_operations(base) or not _are_raised_alike(places, base, run):
+        if run.error or not run.same_operations(base) or not _are_raised_alike(
+            places, base, run, are_some_hidden=are_some_hidden
+        ):
             continue
         for division, number, denominator in divisions:
             above = _growth(base, run, division.index, number)
@@ -156,10 +161,14 @@ def _is_bounded(run: TaggedRun, products: set[int]) -> bool:
     return False
 
 
-def _are_raised_alike(places: list[tuple[int, int]], base: Trace, run: Trace) -> bool:
+def _are_raised_alike(
+    places: list[tuple[int, int]], base: Trace, run: Trace, *, are_some_hidden: bool = False
+) -> bool:
     """Whether all values grew by one number, 1 or what they are scaled by, as by 1/sqrt(n)."""
     grown = torch.cat([_growth(base, run, *place).flatten() for place in places])
-    return float(grown.abs().min()) > TOLERANCE and float(grown.max() - grown.min()) < TOLERANCE * TOLERANCE
+    if are_some_hidden:
+        grown = grown[grown.abs() > TOLERANCE * TOLERANCE]
+    return len(grown) > 0 and float(grown.abs().min()) > TOLERANCE and float(grown.max() - grown.min()) < TOLERANCE * TOLERANCE
 
 
 def _growth(base: Trace, run: Trace, index: int, number: int) -> Tensor:
