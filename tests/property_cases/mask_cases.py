@@ -338,28 +338,6 @@ with_flag = functools.partial(of_q_k_v, causal_flags=("causal",))
 with_mask = functools.partial(of_q_k_v, masks=("mask",))
 
 
-def blocked_by_zero(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    scores = q @ k.mT / 2  # here
-    return scores.masked_fill(~EARLIER, 0.0).softmax(-1) @ v
-
-
-def _written(q: Tensor, k: Tensor, v: Tensor, elsewhere: float) -> Tensor:
-    """Scores of a token with itself and the one before it."""
-    scores = torch.full((*q.shape[:-1], k.shape[-2]), elsewhere, dtype=q.dtype)
-    for back in range(2):
-        row = torch.arange(back, q.shape[-2])
-        scores[..., row, row - back] = (q[..., row, :] * k[..., row - back, :]).sum(-1) / 2
-    return scores.softmax(-1) @ v  # here
-
-
-def writes_scores_between_zeros(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _written(q, k, v, 0.0)
-
-
-def writes_scores_between_infinities(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _written(q, k, v, -torch.inf)
-
-
 def _in_pairs(x: Tensor, later: float) -> Tensor:
     """Attention inside pairs of tokens; a score of a later one has a number added."""
     pairs = x.unflatten(1, (-1, 2))
@@ -410,8 +388,6 @@ def with_texts(function: Any) -> Invocation:
 
 
 CASES = [
-    Case("blocked-scores", blocked_by_zero, hides_what_comes_later),
-    Case("blocked-scores", writes_scores_between_zeros, writes_scores_between_infinities),
     Case("mask-pattern", pairs_that_see_both, pairs_that_see_one, of_x),
     Case("mask-argument", later_texts_see_earlier, texts_see_themselves, with_texts),
     Case("mask-pattern", hides_what_came_before, hides_what_comes_later),

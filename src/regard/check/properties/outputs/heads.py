@@ -18,7 +18,7 @@ from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation, Stream
 from regard.check.trace.operation import TensorRecord, Trace
 
-__all__ = ["MovedSums", "output_findings", "projected_once"]
+__all__ = ["MovedSums", "output_findings", "positions_of", "projected_once"]
 
 
 def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[int, Tensor]) -> Iterator[Finding]:
@@ -60,12 +60,8 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
         wanted, heads, changed = {(sample, token)}, {each[2] for each in places}, {each[:2] for each in places}
         moved += 1
         if not changed:
-            last = max(each.operation.index for each in table.instance.sums)
-            others_free = {index: held for index, held in frozen.items() if index <= last}
-            run = record_invocation(invocation, frozen={**others_free, **given})
-            pairs = zip(trace.outputs, run.outputs, strict=True)
-            if not any(bool(differs(mine.data, other.data).any()) for mine, other in pairs):
-                dead.append(head)  # nor does it reach the output through the attentions that follow
+            if shown.reach_nothing(given):
+                dead.append(head)
         elif changed == wanted and stream.head_axis is not None and heads != {head}:
             yield Finding(
                 "violation",
@@ -190,7 +186,7 @@ class MovedSums:
         if changes is None:
             return None
         first = next((each for each in changes if bool(each.any())), None)
-        return set() if first is None else _positions(first, self.stream, self.shape)
+        return set() if first is None else positions_of(first, self.stream, self.shape)
 
     def changes(self, given: Mapping[int, Tensor]) -> list[Tensor] | None:
         """Which numbers of each output change with weighted sums; None where that is not known."""
@@ -199,6 +195,15 @@ class MovedSums:
         if run.error or not run.same_operations(trace):
             return None
         return [differs(mine.data, other.data) for mine, other in zip(trace.outputs, run.outputs, strict=True)]
+
+    def reach_nothing(self, given: Mapping[int, Tensor]) -> bool:
+        """Whether weighted sums change no output, nor through the attentions that follow."""
+        trace = self.evidence.base.instance.run.trace
+        last = max(each.operation.index for each in self.evidence.base.instance.sums)
+        others_free = {index: held for index, held in self.frozen.items() if index <= last}
+        run = record_invocation(self.invocation, frozen={**others_free, **given})
+        pairs = zip(trace.outputs, run.outputs, strict=True)
+        return not any(bool(differs(mine.data, other.data).any()) for mine, other in pairs)
 
     def exchanged(self, tokens: int) -> Iterator[tuple[int, int, int]]:
         """A token whose output does not show what it read, while another token's does.
@@ -286,7 +291,7 @@ def _places(table: AttentionTable, tokens: int) -> Iterator[tuple[int, int, int]
     yield samples - 1, 0, heads - 1
 
 
-def _positions(changed: Tensor, stream: Stream, shape: torch.Size) -> set[tuple[int, int, int]] | None:
+def positions_of(changed: Tensor, stream: Stream, shape: torch.Size) -> set[tuple[int, int, int]] | None:
     """The samples, tokens and heads whose outputs changed; None where the output has other axes than the input."""
     batch_axis, token_axes = stream.batch_axis, stream.token_axes
     if changed.ndim != len(shape) or stream.role == "ids":
