@@ -111,8 +111,8 @@ OF_AXES = frozenset(
 """Properties that are violated as well where what was taken for tokens, samples or heads is another of the three."""
 OF_ONE_QUERY = frozenset({"attends-to-tokens"})
 """A property that is violated as well where several queries are handed over to code for one, which meets every key."""
-UNSEEN = frozenset({"keys-seen"})
-"""A property that code for as many keys as queries need not have for other numbers."""
+OF_EQUAL_NUMBERS = frozenset({"keys-seen", "logits-of-the-query"})
+"""Properties that code for as many keys as queries need not have for other numbers."""
 CONTEXT = frozenset({"context-ignored"})
 """Mistakes that are none where a context need not be given: it is for another configuration, as a decoder's."""
 
@@ -295,7 +295,8 @@ def _analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | 
             violated = {each.property for each in analysis.violations}
             if (invocation.two_widths and violated != {"scale"}) or (invocation.switched_on and not violated):
                 continue
-            if violated == UNSEEN and unseen is None and not found:  # it may be meant for as many keys as queries
+            may_be_meant = bool(violated) and violated <= OF_EQUAL_NUMBERS and _are_numbers_other(invocation)
+            if may_be_meant and unseen is None and not found:
                 unseen, first = analysis, {**layout}
                 continue
             if is_other:  # what was taken for channels are tokens
@@ -311,6 +312,12 @@ def _analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | 
     except Exception as error:
         return _with_unseen_keys(found, unseen), error
     return _with_unseen_keys(found, unseen), None
+
+
+def _are_numbers_other(invocation: Invocation) -> bool:
+    """Whether its sequences have different numbers of tokens."""
+    shapes = [(invocation.arguments[each.argument].shape, each.token_axes) for each in invocation.streams]
+    return len({tuple(shape[axis] for axis in axes) for shape, axes in shapes}) > 1
 
 
 def _with_unseen_keys(found: list[Analysis], unseen: Analysis | None) -> list[Analysis]:
