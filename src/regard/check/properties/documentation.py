@@ -110,7 +110,7 @@ _VALUES = re.compile(r"\b(?:values?|v)\b", re.I)
 _LISTED = r"^[ \t]*[`*]*{}[`*]*[ \t]*(?:\([^)\n]*\))?[ \t]*:"
 """The begin of what a list of arguments says of one of them, in each style of documentation."""
 _UNUSED = re.compile(
-    r"(?:(?:is|are)\s+|^\W*)(?:currently\s+)?(?:not\s+used|unused|(?:always\s+)?ignored|(?:has|have)\s+no\s+effect)"
+    r"(?:(?:\b(?:is|are)\s+|^\W*)(?:currently\s+|always\s+)?(?:not\s+used|unused|ignored)|\b(?:has|have)\s+no\s+effect)"
     r"(?=\s*(?:$|[.,;:(]|\bhere\b|\bin this\b|\bby this\b|\bonly\b|\band\b|\bbut\b))",
     re.I,
 )

@@ -117,9 +117,7 @@ def _tokens(instance: AttentionInstance, place: tuple[int, int], influence: Infl
     return found
 
 
-def _sides(
-    instances: list[AttentionInstance], influence: Influence, streams: list[str]
-) -> list[tuple[Tensor, Tensor]]:
+def _sides(instances: list[AttentionInstance], influence: Influence, streams: list[str]) -> list[tuple[Tensor, Tensor]]:
     """The tokens of both factors of each term, (scores, terms), of the scores of all attentions."""
     return [
         (

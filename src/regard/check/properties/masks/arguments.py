@@ -95,10 +95,9 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             message += "; a token sees itself all the same" if outcome.with_itself else ""
             yield Finding("holds", "mask-form", "mask", message)
             continue
-        is_unread = have_no_effect(outcomes)
         explained = (not_chosen, documented_unused, functools.partial(_together, evidence))
-        told = next((found for each in explained if (found := each(invocation, name))), None) if is_unread else None
-        yield from violated(evidence, outcomes, name) if told is None else [told]
+        reasons = [reason for each in explained if (reason := each(invocation, name))] if have_no_effect(outcomes) else []
+        yield from reasons[:1] or violated(evidence, outcomes, name)
 
 
 def _together(evidence: Evidence, invocation: Invocation, name: str) -> Finding | None:

@@ -32,7 +32,7 @@ def joint_output_findings(
 ) -> Iterator[Finding]:
     """Violations shown by moving the weighted sums of one query, with all others held.
 
-    Nothing is found where an output cannot be told by its sizes to be of one sequence, as where all are returned joined.
+    Nothing is found where sizes do not tell which output is of which sequence, as where all are returned joined.
 
     Args:
         invocation: the call.
@@ -73,7 +73,9 @@ def joint_output_findings(
     everything = range(int(table.query.token.max()) + 1)
     for head in set(range(table.num_heads)) - moved if sequences else ():
         if shown.reach_nothing(shown.given(shown.rows(0, everything, head))):
-            yield Finding("violation", "heads-in-output", "heads joined", f"head {head} does not reach the output", line)
+            yield Finding(
+                "violation", "heads-in-output", "heads joined", f"head {head} does not reach the output", line
+            )
             return
     if len(moved) == table.num_heads:
         which = f"each of {table.num_heads} heads" if table.num_heads > 1 else "one head"
