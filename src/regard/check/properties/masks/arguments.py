@@ -96,7 +96,9 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             yield Finding("holds", "mask-form", "mask", message)
             continue
         explained = (not_chosen, documented_unused, functools.partial(_together, evidence))
-        reasons = [reason for each in explained if (reason := each(invocation, name))] if have_no_effect(outcomes) else []
+        reasons = (
+            [reason for each in explained if (reason := each(invocation, name))] if have_no_effect(outcomes) else []
+        )
         yield from reasons[:1] or violated(evidence, outcomes, name)
 
 
