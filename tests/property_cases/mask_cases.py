@@ -307,22 +307,35 @@ class ReadsFlag(KeepsFlag):
         return super().forward(x, causal)
 
 
-class MakesMask(nn.Module):
-    """Of four tokens, in two windows that are not neighbours."""
+def in_two_windows() -> Tensor:
+    """Of four tokens, in windows that are not neighbours."""
+    window = torch.arange(4) // 2
+    return torch.zeros(4, 4, dtype=torch.float64).masked_fill(window[:, None] != window, -100.0)
 
+
+class MakesMask(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        window = torch.arange(4) // 2
-        hidden = torch.zeros(4, 4, dtype=torch.float64).masked_fill(window[:, None] != window, -100.0)
-        self.register_buffer("window_mask", hidden)
+        self.register_buffer("window_mask", in_two_windows())
 
     def forward(self, x: Tensor) -> Tensor:
         return (x @ x.mT / WIDTH**0.5).softmax(-1) @ x
 
 
-class AddsMask(MakesMask):
+class HoldsMask(nn.Module):
+    """It leaves the mask to what is derived from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("given_mask", in_two_windows())
+
     def forward(self, x: Tensor) -> Tensor:
-        return (x @ x.mT / WIDTH**0.5 + self.window_mask).softmax(-1) @ x
+        return (x @ x.mT / WIDTH**0.5).softmax(-1) @ x
+
+
+class AddsMask(HoldsMask):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ x.mT / WIDTH**0.5 + self.given_mask).softmax(-1) @ x
 
 
 def module_with(kind: Any, *, masks: tuple[str, ...] = (), lengths: bool = False, causal: bool = False) -> Invocation:
@@ -413,5 +426,6 @@ CASES = [
     Case("mask-of-its-call", KeepsMask, ReadsMask, functools.partial(module_with, masks=("mask",)), has_line=False),
     Case("mask-of-its-call", KeepsFlag, ReadsFlag, functools.partial(module_with, causal=True), has_line=False),
     Case("mask-read", MakesMask, AddsMask, of_module, has_line=False),
+    Case("mask-read", MakesMask, HoldsMask, of_module, has_line=False),
     Case("weights-sum-to-one", masks_after_the_softmax, fills_with_infinity, with_mask),
 ]
