@@ -73,7 +73,8 @@ def with_a_layout(x: Tensor, context: Tensor, *, scale: float = 2**-0.5) -> Tens
 
 def test_scores_of_two_sequences_may_be_added_each_with_the_scale_of_its_width() -> None:
     analysis = analyze(of_x_and_context(with_a_layout))
-    assert analysis.complete and not analysis.violations
+    assert analysis.complete
+    assert not analysis.violations
     assert "parts-scaled-apart" in {each.property for each in analysis.designs}
     wrong = analyze(of_x_and_context(partial(with_a_layout, scale=8**-0.5)))
     assert not wrong.complete or wrong.violations
