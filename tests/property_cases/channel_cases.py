@@ -68,6 +68,27 @@ class OfOneChannel(VectorPairs):
         self.num_heads = CHANNELS
 
 
+class OfHeadsOfOneChannel(nn.Module):
+    """The setting is one of a module inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = OfOneChannel()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+
+class OfChannelsInside(OfHeadsOfOneChannel):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = VectorPairs()
+        self.beside = OfOneChannel()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) + self.beside.v(x)
+
+
 def of_tokens(kind: type[nn.Module]) -> Invocation:
     """A call of a module of tokens."""
     module = kind()
@@ -79,4 +100,5 @@ CASES = [
     Case("products-summed", NotSummed, WindowAttention, of_image),
     Case("products-summed", VectorPairs, ChannelWise, of_tokens, has_line=False),
     Case("products-summed", VectorPairs, OfOneChannel, of_tokens, has_line=False),
+    Case("products-summed", OfChannelsInside, OfHeadsOfOneChannel, of_tokens, has_line=False),
 ]

@@ -307,22 +307,35 @@ class ReadsFlag(KeepsFlag):
         return super().forward(x, causal)
 
 
-class MakesMask(nn.Module):
-    """Of four tokens, in two windows that are not neighbours."""
+def in_two_windows() -> Tensor:
+    """Of four tokens, in windows that are not neighbours."""
+    window = torch.arange(4) // 2
+    return torch.zeros(4, 4, dtype=torch.float64).masked_fill(window[:, None] != window, -100.0)
 
+
+class MakesMask(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        window = torch.arange(4) // 2
-        hidden = torch.zeros(4, 4, dtype=torch.float64).masked_fill(window[:, None] != window, -100.0)
-        self.register_buffer("window_mask", hidden)
+        self.register_buffer("window_mask", in_two_windows())
 
     def forward(self, x: Tensor) -> Tensor:
         return (x @ x.mT / WIDTH**0.5).softmax(-1) @ x
 
 
-class AddsMask(MakesMask):
+class HoldsMask(nn.Module):
+    """It leaves the mask to what is derived from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("given_mask", in_two_windows())
+
     def forward(self, x: Tensor) -> Tensor:
-        return (x @ x.mT / WIDTH**0.5 + self.window_mask).softmax(-1) @ x
+        return (x @ x.mT / WIDTH**0.5).softmax(-1) @ x
+
+
+class AddsMask(HoldsMask):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ x.mT / WIDTH**0.5 + self.given_mask).softmax(-1) @ x
 
 
 def module_with(kind: Any, *, masks: tuple[str, ...] = (), lengths: bool = False, causal: bool = False) -> Invocation:
@@ -336,28 +349,6 @@ def module_with(kind: Any, *, masks: tuple[str, ...] = (), lengths: bool = False
 with_padding = functools.partial(of_x, masks=("mask",))
 with_flag = functools.partial(of_q_k_v, causal_flags=("causal",))
 with_mask = functools.partial(of_q_k_v, masks=("mask",))
-
-
-def blocked_by_zero(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    scores = q @ k.mT / 2  # here
-    return scores.masked_fill(~EARLIER, 0.0).softmax(-1) @ v
-
-
-def _written(q: Tensor, k: Tensor, v: Tensor, elsewhere: float) -> Tensor:
-    """Scores of a token with itself and the one before it."""
-    scores = torch.full((*q.shape[:-1], k.shape[-2]), elsewhere, dtype=q.dtype)
-    for back in range(2):
-        row = torch.arange(back, q.shape[-2])
-        scores[..., row, row - back] = (q[..., row, :] * k[..., row - back, :]).sum(-1) / 2
-    return scores.softmax(-1) @ v  # here
-
-
-def writes_scores_between_zeros(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _written(q, k, v, 0.0)
-
-
-def writes_scores_between_infinities(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _written(q, k, v, -torch.inf)
 
 
 def _in_pairs(x: Tensor, later: float) -> Tensor:
@@ -410,8 +401,6 @@ def with_texts(function: Any) -> Invocation:
 
 
 CASES = [
-    Case("blocked-scores", blocked_by_zero, hides_what_comes_later),
-    Case("blocked-scores", writes_scores_between_zeros, writes_scores_between_infinities),
     Case("mask-pattern", pairs_that_see_both, pairs_that_see_one, of_x),
     Case("mask-argument", later_texts_see_earlier, texts_see_themselves, with_texts),
     Case("mask-pattern", hides_what_came_before, hides_what_comes_later),
@@ -437,5 +426,6 @@ CASES = [
     Case("mask-of-its-call", KeepsMask, ReadsMask, functools.partial(module_with, masks=("mask",)), has_line=False),
     Case("mask-of-its-call", KeepsFlag, ReadsFlag, functools.partial(module_with, causal=True), has_line=False),
     Case("mask-read", MakesMask, AddsMask, of_module, has_line=False),
+    Case("mask-read", MakesMask, HoldsMask, of_module, has_line=False),
     Case("weights-sum-to-one", masks_after_the_softmax, fills_with_infinity, with_mask),
 ]

@@ -264,6 +264,44 @@ class JoinsMaskInACopy(JoinsMaskInPlace):
         return super().of_length(tokens).clone()
 
 
+def unread(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Self-attention.
+
+    Args:
+        x: (batch, tokens, width).
+        mask: not used if it is None.
+    """
+    return _hiding(x, None)
+
+
+def unread_as_it_says(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Self-attention.
+
+    Args:
+        x: (batch, tokens, width).
+        mask: not used, for other layers take one.
+    """
+    return _hiding(x, None)
+
+
+def of_queries_alone(
+    q: Tensor, k: Tensor, v: Tensor, q_mask: Tensor | None = None, kv_mask: Tensor | None = None
+) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    if q_mask is not None and kv_mask is not None:
+        scores = scores.masked_fill(~(q_mask[:, None, :, None] & q_mask[:, None, :, None]), -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def of_queries_and_keys(
+    q: Tensor, k: Tensor, v: Tensor, q_mask: Tensor | None = None, kv_mask: Tensor | None = None
+) -> Tensor:
+    scores = q @ k.mT / 2
+    if q_mask is not None and kv_mask is not None:
+        scores = scores.masked_fill(~(q_mask[:, None, :, None] & kv_mask[:, None, None]), -torch.inf)
+    return scores.softmax(-1) @ v
+
+
 def of_a_padded_module(kind: type[nn.Module]) -> Invocation:
     return of_x(kind(), masks=("padding_mask",))
 
@@ -293,6 +331,8 @@ CASES = [
     Case("mask-pattern", OfHiddenByNone, OfHiddenBySetting, of_module, has_line=False),
     Case("blocked-scores", masked_scores_thrown_away, mask_kept, of_x),
     Case("mask-read", mask_thrown_away, mask_kept, of_x, has_line=False),
+    Case("mask-argument", unread, unread_as_it_says, partial(of_x, masks=("mask",))),
+    Case("mask-argument", of_queries_alone, of_queries_and_keys, partial(of_q_k_v, masks=("q_mask", "kv_mask"))),
     Case("keys-seen", without_the_last_key, with_all_keys, of_q_k_v),
     Case("keys-seen", without_the_first_key, with_all_keys, of_q_k_v),
 ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from regard.check.behaviour.dropout import without_dropout
 from regard.check.diagnosis.dropout import DROPOUT, dropout_gap, with_dropout, with_dropout_line
 from regard.check.diagnosis.judge import judge
 from regard.check.diagnosis.verdict import findings_of
-from regard.check.mistakes.catalog import MISTAKES
+from regard.check.excuses import may_read_context, said_by, without_excused
 from regard.check.properties.analysis import Analysis, analyze
 from regard.check.properties.catalog import PROPERTIES
 from regard.check.properties.finding import Finding
@@ -71,24 +71,9 @@ WITH_ANY = frozenset({"parameters-kept", "softmax-over-keys", "stays-in-eval"})
 """Properties that no argument excuses, whatever it means."""
 SPECIFIC = frozenset({"mask", "bias", "positions"})
 """Steps whose properties say by themselves what is wrong."""
-AROUND = frozenset({"residual-missing"})
-"""A mistake of a block: an attention that norms its input leaves the residual to the code that calls it."""
-MIXED = frozenset({"batch-mixed", "batch-as-tokens", "absolute-axes"})
-"""Mistakes that a property shows by itself: where it holds, the recipe took other axes for the samples."""
 SAMPLES = frozenset({"samples-apart"})
 """Properties that take the axis of the tokens for that of the samples where the other order runs as well."""
 TOKENS_FIRST = "tokens first"
-WITHOUT_THE_ROOT = frozenset({"no-scale", "scale-multiplied"})
-"""Mistakes of a scale that is not 1/sqrt(width) for any sizes; others are where other widths are the same."""
-NOTHING_READ = "output-v"
-"""A mistake of an output that nothing is read for: where a property saw it, the recipe took values for the output."""
-MASKING = frozenset({"mask-dropped", "mask-not-passed"})
-"""Mistakes that are none where a mask in another form does hide keys."""
-SCALES = frozenset(name for name, each in MISTAKES.items() if each.step == "scaled")
-"""Mistakes that are none where something says that the scale is meant."""
-REMEMBERING = frozenset({"stateful"})
-"""Mistakes that are none where a call goes on from the one before, and that is right and can be cleared."""
-DECODING = frozenset({"cache-always", "cache-equals-whole"})
 OF_AXES = frozenset(
     {
         "attends-to-tokens",
@@ -111,10 +96,8 @@ OF_AXES = frozenset(
 """Properties that are violated as well where what was taken for tokens, samples or heads is another of the three."""
 OF_ONE_QUERY = frozenset({"attends-to-tokens"})
 """A property that is violated as well where several queries are handed over to code for one, which meets every key."""
-UNSEEN = frozenset({"keys-seen"})
-"""A property that code for as many keys as queries need not have for other numbers."""
-CONTEXT = frozenset({"context-ignored"})
-"""Mistakes that are none where a context need not be given: it is for another configuration, as a decoder's."""
+OF_EQUAL_NUMBERS = frozenset({"keys-seen", "logits-of-the-query"})
+"""Properties that code for as many keys as queries need not have for other numbers."""
 
 
 def conclude(
@@ -175,33 +158,40 @@ def _concluded(
     if _takes_other_axes(searched, analyses):
         analyses = []
     refused = _refusal(failure)
-    if not ended and _said(analyses) != "right" and not _is_told(analyses):
-        more = NAMING_RECIPES if _said(analyses) == "wrong" else FURTHER_RECIPES
+    if not ended and said_by(analyses) != "right" and not _is_told(analyses):
+        more = NAMING_RECIPES if said_by(analyses) == "wrong" else FURTHER_RECIPES
         searched, _ = _searched(implementation, args, settings, more)
     if isinstance(searched, InputError):
         is_called = any(each.num_attentions or each.missing for each in analyses)  # so nothing has to be handed over
         searched = Findings(_name(implementation), unexplained=() if is_called else (str(searched),))
     if gap:
         searched = with_dropout(searched, gap, analyses[0].invocation)
-    if analyses and not any(each.has_feed_forward for each in analyses):
-        searched = _without(searched, AROUND)
-    is_seen = any(each.num_attentions for each in analyses) and not any(each.violations for each in analyses)
-    if is_seen and (given or any(each.has_batch for each in analyses)):  # else it may not be meant for a batch
-        searched = _without(searched, MIXED)
-    if is_seen and (_is_refuted(searched, analyses) or any(each.is_relaid for each in analyses)):
-        searched = _without(searched, {each.id for each in searched.mistakes})
-    if _said(analyses) != "right":
-        return _explained(_joined(searched, analyses, refused), analyses)
-    if any(each.step == "scale" for one in analyses for each in one.designs):
-        searched = _without(searched, SCALES)
-    if {each.property for one in analyses for each in one.findings} >= DECODING:
-        searched = _without(searched, REMEMBERING)
-    held = {each.property for one in analyses for each in one.findings if each.kind in ("holds", "open")}
-    if held & {"mask-form", "mask-flag", "mask-pattern", "mask-given", "mask-switch"}:
-        searched = _without(searched, MASKING)
-    if not any(each.has_context for each in analyses) and any(each.id in CONTEXT for each in searched.mistakes):
-        searched = _without(searched, CONTEXT | MASKING)
+    if may_read_context(searched, analyses):
+        name = _width_that_opens_context(implementation, args, analyses, settings)
+        if name is not None:
+            analyses[0].reads_context = True
+            told = f"a context has no effect unless {name} is told: with it keys and values are made of the context"
+            analyses[0].findings.append(Finding("note", "context-read", "projections", told))
+    searched = without_excused(searched, analyses, is_given=bool(given))
     return _explained(_joined(searched, analyses, refused), analyses)
+
+
+def _width_that_opens_context(
+    implementation: Any, args: Mapping[str, Any], analyses: Sequence[Analysis], settings: UserSettings
+) -> str | None:
+    """The setting of the constructor that says how wide a context is, None unless it is told, by which keys are of it.
+
+    Without it such a module is self-attention, and a context has no effect.
+    """
+    if not inspect.isclass(implementation):
+        return None
+    stream = analyses[0].invocation.streams[0]
+    width = analyses[0].invocation.arguments[stream.argument].shape[-1]
+    for name, each in inspect.signature(implementation).parameters.items():
+        if constructor_meaning(name) == "d_context" and each.default is None and name not in args:
+            others, _ = analyses_of(implementation, {**args, name: width}, {}, settings)
+            return name if said_by(others) == "right" and any(other.reads_context for other in others) else None
+    return None
 
 
 def _to_tell(searched: InputError, failure: Exception | None) -> InputError:
@@ -246,7 +236,7 @@ def analyses_of(
     if violated and violated <= OF_AXES:
         for calls in found[0].invocation.relaid(violated == OF_ONE_QUERY):
             others, _ = _analyzed(calls)
-            is_right = _said(others) == "right" and all(each.is_of_scores for each in others)
+            is_right = said_by(others) == "right" and all(each.is_of_scores for each in others)
             if is_right and not named_axes_differ(others[0].invocation):
                 for each in others:
                     each.is_relaid = True
@@ -295,7 +285,8 @@ def _analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | 
             violated = {each.property for each in analysis.violations}
             if (invocation.two_widths and violated != {"scale"}) or (invocation.switched_on and not violated):
                 continue
-            if violated == UNSEEN and unseen is None and not found:  # it may be meant for as many keys as queries
+            may_be_meant = bool(violated) and violated <= OF_EQUAL_NUMBERS and _are_numbers_other(invocation)
+            if may_be_meant and unseen is None and not found:
                 unseen, first = analysis, {**layout}
                 continue
             if is_other:  # what was taken for channels are tokens
@@ -311,6 +302,12 @@ def _analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | 
     except Exception as error:
         return _with_unseen_keys(found, unseen), error
     return _with_unseen_keys(found, unseen), None
+
+
+def _are_numbers_other(invocation: Invocation) -> bool:
+    """Whether its sequences have different numbers of tokens."""
+    shapes = [(invocation.arguments[each.argument].shape, each.token_axes) for each in invocation.streams]
+    return len({tuple(shape[axis] for axis in axes) for shape, axes in shapes}) > 1
 
 
 def _with_unseen_keys(found: list[Analysis], unseen: Analysis | None) -> list[Analysis]:
@@ -331,34 +328,12 @@ def _refusal(error: Exception | None) -> str:
     return fault_reason(error) or f"raised {error_text(error)}"
 
 
-def _without(searched: Findings, mistakes: AbstractSet[str]) -> Findings:
-    """What a recipe says less some mistakes; without any left, it says nothing."""
-    if not searched.mistakes or not all(each.id in mistakes for each in searched.mistakes):
-        return searched
-    return replace(searched, mistakes=(), measurements=(), example=None, steps=())
-
-
-def _is_refuted(searched: Findings, analyses: Sequence[Analysis]) -> bool:
-    """Whether a property holds that one of the recipe's mistakes violates: it explains another output then."""
-    held = {each.property for one in analyses for each in one.findings if each.kind == "holds"}
-    refuted = {NOTHING_READ} if "output-of-the-token" in held else set()
-    if "scale" in held:
-        refuted |= WITHOUT_THE_ROOT
-    return any(each.id in refuted for each in searched.mistakes)
-
-
 def _takes_other_axes(searched: Findings | InputError, analyses: Sequence[Analysis]) -> bool:
     """Whether the samples that a property calls mixed are tokens: with tokens first it is the definition, exactly."""
     if isinstance(searched, InputError) or not searched.verdict.startswith("right"):
         return False
     violated = {each.property for one in analyses for each in one.violations}
     return violated == SAMPLES and any(each.startswith(TOKENS_FIRST) for each in searched.conventions)
-
-
-def _said(analyses: Sequence[Analysis]) -> str:
-    if any(each.violations for each in analyses):
-        return "wrong"
-    return "right" if analyses and all(each.complete for each in analyses) else "unknown"
 
 
 def _is_told(analyses: Sequence[Analysis]) -> bool:
@@ -414,7 +389,7 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
         return replace(found, mistakes=tuple(_mistakes(analyses)), assumptions=())  # those of the call that shows them
     if searched.is_random:
         return searched
-    if _said(analyses) == "right" and verdict == "undetermined":
+    if said_by(analyses) == "right" and verdict == "undetermined":
         held = Measurement("", len(analyses), 0.0)
         why = "; ".join(searched.reasons) or "no recipe of the bank computes the same"
         notes = (*searched.notes, f"judged by its properties alone: {why}")

@@ -12,6 +12,7 @@ from torch import nn
 import bank
 from bank import right_functions
 from regard.check.behaviour.dropout import without_dropout
+from regard.check.behaviour.gradients import BY_DECORATOR
 from regard.check.behaviour.questions import QUESTIONS, examine
 from regard.check.search.budget import SearchBudget
 from regard.check.search.call_configs import call_configs
@@ -63,6 +64,37 @@ def named(diagnosis):
 def test_it_says_what_is_meant(name, cause, key, words):
     entry = ENTRIES[name]
     assert named(examined(entry.what, entry.args))[cause][key] == words
+
+
+@torch.no_grad()
+def without_any_gradient(q, k, v):
+    return (q @ k.mT / q.size(-1) ** 0.5).softmax(-1) @ v
+
+
+@torch.no_grad()
+def without_any_gradient_and_detached(q, k, v):
+    return (q @ k.mT / q.size(-1) ** 0.5).softmax(-1).detach() @ v
+
+
+class WithoutAnyGradient(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.heads, self.qkv, self.out = num_heads, nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+
+    @torch.inference_mode()
+    def forward(self, x):
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize(
+    ("what", "causes"),
+    [(without_any_gradient, []), (without_any_gradient_and_detached, ["detached"]), (WithoutAnyGradient, [])],
+)
+def test_a_decorator_that_keeps_all_gradients_away_is_a_note(what, causes):
+    diagnosis = examined(what, {})
+    assert [*named(diagnosis)] == causes
+    assert BY_DECORATOR in diagnosis.notes
 
 
 # Without dropout. -----------------------------------------------------------------------------------------------------

@@ -204,6 +204,26 @@ def test_a_decoder_whose_causal_mask_is_handed_over_does_not_leak(kind, causes):
     assert [mistake.id for mistake, _ in wiring(kind).behaviour] == causes
 
 
+class BlockOfAnLM(Block):
+    def __init__(self, d_model, num_heads, causal=False):
+        super().__init__(d_model, num_heads)
+        self.causal = causal
+
+    def forward(self, x):
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        return self.norm(x + self.attn(x, x, x, attn_mask=later if self.causal else None)[0])
+
+
+class LeakyBlockOfAnLM(BlockOfAnLM):
+    def __init__(self, d_model, num_heads, causal=True):
+        super().__init__(d_model, num_heads, False)
+
+
+@pytest.mark.parametrize(("kind", "causes"), [(BlockOfAnLM, []), (LeakyBlockOfAnLM, ["future-leak"])])
+def test_a_setting_that_says_that_it_is_not_causal_outweighs_its_name(kind, causes):
+    assert [mistake.id for mistake, _ in wiring(kind).behaviour] == causes
+
+
 class CausalWhereTold(Block):
     def forward(self, x, is_causal=False):
         later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1) if is_causal else None

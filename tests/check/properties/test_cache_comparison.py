@@ -32,3 +32,8 @@ def row(*numbers: float) -> Tensor:
 )
 def test_two_tensors_are_the_same_but_for_rounding(one: Tensor, other: Tensor, same: bool) -> None:
     assert same_tensor(one, other) == same
+
+
+def test_tensors_without_numbers_are_the_same_where_their_shapes_are() -> None:
+    assert same_tensor(torch.empty(0), torch.empty(0))
+    assert not same_tensor(torch.empty(0), torch.empty(2, 0))

@@ -14,6 +14,7 @@ from regard.check.properties.documentation import (
     mask_meaning,
     promises_causality,
     rotates_queries_and_keys,
+    says_unused,
 )
 
 MEANINGS = {
@@ -184,3 +185,22 @@ def test_whether_a_window_reaches_as_far_to_each_side_as_it_is_told(text: str, s
 )
 def test_whether_positions_are_kept_from_values(text: str, said: bool) -> None:
     assert keeps_positions_from_values(text) == said
+
+
+UNUSED = """Attention.
+
+Args:
+    x: tokens.
+    mask: not used if it is None.
+    pad (Tensor): ignored positions are True.
+    bias: Not used. Only for what else has this signature.
+    rows : Tensor, optional
+        Unused.
+    kept: (B, T). Ignored, whatever it is
+    last (Tensor): as a mask; it has no effect here
+"""
+
+
+@pytest.mark.parametrize("name", ["x", "mask", "pad", "bias", "rows", "kept", "last", "other"])
+def test_an_argument_is_unused_where_its_own_entry_says_so_without_a_condition(name: str) -> None:
+    assert says_unused(UNUSED, name) == (name in ("bias", "rows", "kept", "last"))

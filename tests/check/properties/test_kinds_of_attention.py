@@ -58,6 +58,21 @@ def of_softmaxed_keys(x: Tensor) -> Tensor:
     return q.softmax(-1) @ (k.softmax(1).mT @ v)
 
 
+def beside_learned_keys(x: Tensor, *, learned_values: bool = True) -> Tensor:
+    """The same with two learned keys: the softmax over the keys runs over these as well."""
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    memory_k, memory_v = (drawn(2, 8, seed=seed).expand(len(x), -1, -1) for seed in (3, 4))
+    k = torch.cat([memory_k, k], 1).softmax(1)
+    v = torch.cat([memory_v if learned_values else v[:, :1].expand(-1, 2, -1), v], 1)
+    return q.softmax(-1) @ (k.mT @ v)
+
+
+def layers_of_softmaxed_keys(x: Tensor) -> Tensor:
+    """Two layers: what the second one's queries are made of has read all tokens."""
+    x = x + of_softmaxed_keys(x)
+    return x + of_softmaxed_keys(x / x.norm(dim=-1, keepdim=True))
+
+
 def test_channels_that_attend_to_channels_are_a_design() -> None:
     assert names(of_x(over_channels)) == [("design", "linear-attention")]
 
@@ -81,6 +96,16 @@ def test_heads_that_are_averaged_are_a_design() -> None:
 
 def test_keys_that_are_multiplied_by_values_first_are_a_design() -> None:
     assert names(of_x(of_softmaxed_keys)) == [("design", "linear-attention")]
+
+
+def test_learned_keys_may_stand_beside_those_of_tokens() -> None:
+    assert names(of_x(beside_learned_keys)) == [("design", "linear-attention")]
+    kinds = {kind for kind, _ in names(of_x(partial(beside_learned_keys, learned_values=False)))}
+    assert "violation" in kinds
+
+
+def test_layers_of_linear_attention_are_a_design() -> None:
+    assert names(of_x(layers_of_softmaxed_keys)) == [("design", "linear-attention")]
 
 
 def rotated_by_row_and_column(x: Tensor) -> Tensor:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-from property_cases import drawn, of_q_k_v
+from property_cases import drawn, of_q_k_v, of_x_and_context
 from regard.check.properties.analysis import analyze
 
 VECTORS = drawn(3, 4, seed=30)
@@ -59,3 +60,21 @@ def test_what_learned_vectors_add_may_have_a_factor_of_its_own() -> None:
 
 def test_the_scale_of_the_rest_is_judged_all_the_same() -> None:
     assert ("violation", "scale") in found(lambda q, k: q @ k.mT / 4 + 3 * decays(q))
+
+
+LAYOUT = drawn(8, 2, seed=32), drawn(8, 2, seed=33)
+
+
+def with_a_layout(x: Tensor, context: Tensor, *, scale: float = 2**-0.5) -> Tensor:
+    """Tokens and their places on a page, each with queries and keys of its own, whose scores are added."""
+    q, k = (context @ each for each in LAYOUT)
+    return (x @ x.mT / 8**0.5 + scale * (q @ k.mT)).softmax(-1) @ x
+
+
+def test_scores_of_two_sequences_may_be_added_each_with_the_scale_of_its_width() -> None:
+    analysis = analyze(of_x_and_context(with_a_layout))
+    assert analysis.complete
+    assert not analysis.violations
+    assert "parts-scaled-apart" in {each.property for each in analysis.designs}
+    wrong = analyze(of_x_and_context(partial(with_a_layout, scale=8**-0.5)))
+    assert not wrong.complete or wrong.violations

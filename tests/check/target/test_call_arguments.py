@@ -386,3 +386,23 @@ def test_a_function_that_makes_a_module_of_its_arguments_is_a_factory(factory: A
 def test_a_factory_that_raises_is_told_so() -> None:
     with pytest.raises(NotCallable, match="made_of_a_config raises AttributeError"):
         first(made_of_a_config, width=8)
+
+
+class ReadsGlobalTokensToo(nn.Module):
+    """Tokens read themselves and as many global ones; a mask that is added hides some of the first alone."""
+
+    def __init__(self, embed_dim: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(embed_dim, embed_dim) for _ in range(3))
+
+    def forward(self, x: Tensor, context: Tensor, attention_mask: Tensor) -> Tensor:
+        assert x.shape == context.shape
+        keys, added = torch.cat([context, x], 1), nn.functional.pad(attention_mask, (context.shape[1], 0))
+        scores = self.q(x) @ self.k(keys).mT / x.shape[-1] ** 0.5 + added[:, None]
+        return scores.softmax(-1) @ self.v(keys)
+
+
+def test_a_mask_of_one_of_two_sequences_is_open_as_a_number_that_is_added() -> None:
+    mask = first(ReadsGlobalTokensToo).arguments["attention_mask"]
+    assert mask.is_floating_point()
+    assert not mask.any()

@@ -8,6 +8,8 @@ import torch
 from target_calls import attention, axes, first
 from torch import Tensor, nn
 
+from regard.check.properties.analysis import analyze
+
 
 class OfASide(nn.Module):
     """The side of the map is told, and its square is the number of tokens."""
@@ -99,3 +101,31 @@ def test_a_config_may_stand_in_a_config_and_a_flag_may_be_handed_on() -> None:
         said = first(kind).assumptions
         assert "vis=False" in said
         assert any(each.startswith("config.transformer.num_heads=") for each in said)
+
+
+class OfColumns(nn.Module):
+    """Each place attends to those of its column; the samples stand behind the rows and columns."""
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.q, self.k, self.v = (nn.Linear(embed_dim, embed_dim) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, columns, batch_size, embed_dim = x.size()
+        q, k, v = (each(x).view(rows, columns, batch_size, self.num_heads, -1) for each in (self.q, self.k, self.v))
+        weights = (torch.einsum("icnhd,jcnhd->hcnij", q, k) / q.shape[-1] ** 0.5).softmax(-1)
+        return torch.einsum("hcnij,jcnhd->icnhd", weights, v).reshape(rows, columns, batch_size, embed_dim)
+
+
+class OfSamples(OfColumns):
+    def forward(self, x: Tensor) -> Tensor:
+        batch_size, rows, columns, embed_dim = x.size()
+        return super().forward(x).view(batch_size, rows, columns, embed_dim)
+
+
+def test_rows_and_columns_may_stand_before_the_samples() -> None:
+    call = first(OfColumns)
+    assert axes(call) == [("x", 2, (0, 1), None)]
+    assert analyze(call).violations == []
+    assert {each.property for each in analyze(first(OfSamples)).violations} == {"samples-apart"}

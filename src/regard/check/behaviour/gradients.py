@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils import _contextlib
 
 from regard.check.behaviour.calls import call_object, copied_module, joined, output_tensor
 from regard.check.behaviour.dropout import without_dropout
 from regard.check.behaviour.examination import Examination
-from regard.check.search.calls import Failed
+from regard.check.search.calls import Failed, ProbeCall
 from regard.check.target.preparation import are_written, kept_tensors
 
 __all__ = ["gradients_missing"]
 
 IN_NUMPY = "it computes in numpy, which has no gradients: no model learns through it"
+BY_DECORATOR = "no gradient reaches anything, as the decorator of the whole says: no model learns through it"
 WORDS = {"q": "queries", "k": "keys", "v": "values", "context": "the context"}
 STEP = 1e-5
 """Of a slope that is measured."""
@@ -65,6 +69,14 @@ def gradients_missing(examination: Examination) -> None:
                 raise
             examination.add_note(IN_NUMPY)
             return
+        inner = _decorated(call)
+        if inner is not None and not first.requires_grad:
+            examination.add_note(BY_DECORATOR)
+            if module is None:
+                call = replace(call, subject=replace(call.subject, function=inner))
+            else:
+                module.forward = types.MethodType(inner, module)
+            first = output()
         toward = torch.randn(first.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
         gradients: dict[str, Tensor | None] = dict.fromkeys(leaves)
         if first.requires_grad:
@@ -82,6 +94,14 @@ def gradients_missing(examination: Examination) -> None:
         return  # keys and values in a cache: it is meant for inference
     elif missed:
         examination.add_mistake("detached", what=joined(missed))
+
+
+def _decorated(call: ProbeCall) -> Callable[..., Any] | None:
+    """What a decorator of PyTorch's, as that of `torch.no_grad`, was set on as a whole; None where none was."""
+    function: Any = call.subject.function if call.module is None else type(call.module).forward
+    wrapped = getattr(function, "__wrapped__", None)
+    is_torch_s = getattr(getattr(function, "__code__", None), "co_filename", "") == _contextlib.__file__
+    return wrapped if is_torch_s and callable(wrapped) else None
 
 
 class _ArrayWatch(TorchFunctionMode):

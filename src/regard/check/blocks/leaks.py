@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from regard.check.blocks.mistakes import add_mistake
 from regard.check.sandbox.answer import error_text
 from regard.check.search.diagnose import triangular
 from regard.check.search.stage import Diagnosis
+from regard.check.search.subject import Subject
 from regard.check.target.names import call_meaning
 
 __all__ = ["judge_leaks"]
@@ -56,6 +58,13 @@ def _is_causal_mask(argument: str) -> bool:
     return call_meaning(argument) == "mask" and not re.search("pad|enc|memory|cross|context", argument)
 
 
+def _is_set_not_causal(subject: Subject) -> bool:
+    """Whether a setting of the constructor asks if it is causal, and is False: its name promises nothing then."""
+    settings = {} if subject.kind is None else inspect.signature(subject.kind).parameters
+    values = {name: subject.args.get(name, each.default) for name, each in settings.items() if "causal" in name.lower()}
+    return any(each is False for each in values.values())
+
+
 def _causal(outer: BlockCall, output: Tensor) -> tuple[str, bool]:
     """What says that no position sees later ones; and whether it says so for sure."""
     name = outer.subject.name
@@ -63,6 +72,8 @@ def _causal(outer: BlockCall, output: Tensor) -> tuple[str, bool]:
     if flags and not outer.names("mask"):
         return f"its flag {flags[0]}", True
     if outer.names("mask") or any(map(_is_causal_mask, outer.subject.called)):
+        return "", False
+    if _is_set_not_causal(outer.subject):
         return "", False
     if re.search("bert|encoder|classif|mlm|fill|bidirect", name.lower()) and "decoder" not in name.lower():
         return "", False

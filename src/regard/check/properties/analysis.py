@@ -114,6 +114,8 @@ class Analysis:
     """Whether it was called with several samples."""
     has_context: bool = False
     """Whether it had to be given a sequence of its own for keys and values."""
+    reads_context: bool = False
+    """Whether keys are made of it."""
     modules: list[str] = field(default_factory=list)
     """The path of each attention, in the order of the run; empty for what was handed over itself."""
     guessed: list[str] = field(default_factory=list)
@@ -271,6 +273,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         seen.append((instance, is_mixed, summary))
     several, are_tried = seen_from_both_sides(several), False
     asking = set[str]().union(*(_names_of_streams(each) for each in several))
+    analysis.reads_context = any(each.role == "context" and each.argument in asking for each in invocation.streams)
     analysis.guessed = [name for name in analysis.guessed if name not in asking]  # they are sequences, as was guessed
     for (instance, is_mixed, summary), evidence in zip(seen, several, strict=True):
         judged = list(attention_findings(invocation, evidence, frozen, is_only=len(instances) == 1))

@@ -13,6 +13,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.chosen_keys import chosen_key_findings
 from regard.check.properties.masks.patterns import mask_findings
 from regard.check.properties.outputs.heads import output_findings, projected_once
+from regard.check.properties.outputs.joint import joint_output_findings
 from regard.check.properties.positions.equal_tokens import position_findings
 from regard.check.properties.read_weights import confirmed
 from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
@@ -124,7 +125,8 @@ def attention_findings(
         yield averaged
     yield from projected_once(evidence)
     if evidence.base.streams == tuple(evidence.roles):
-        yield from output_findings(invocation, evidence, frozen)
+        several = sum(each >= 0 for each in set(evidence.base.query.stream.tolist())) > 1
+        yield from (joint_output_findings if several else output_findings)(invocation, evidence, frozen)
 
 
 def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) -> Iterator[Finding]:

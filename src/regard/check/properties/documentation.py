@@ -26,6 +26,7 @@ __all__ = [
     "name_and_documentation",
     "promises_causality",
     "rotates_queries_and_keys",
+    "says_unused",
 ]
 
 _SENTENCES = re.compile(r"(?<=[.;])\s+|\n\s*\n|\n(?=\s*[`*]*\w+[`*]*\s*(?:\(.*?\))?\s*:)")
@@ -106,6 +107,15 @@ _NOT_TO_VALUES = re.compile(
 )
 _VALUES = re.compile(r"\b(?:values?|v)\b", re.I)
 
+_LISTED = r"^[ \t]*[`*]*{}[`*]*[ \t]*(?:\([^)\n]*\))?[ \t]*:"
+"""The begin of what a list of arguments says of one of them, in each style of documentation."""
+_UNUSED = re.compile(
+    r"(?:(?:\b(?:is|are)\s+|^\W*)(?:currently\s+|always\s+)?(?:not\s+used|unused|ignored)|\b(?:has|have)\s+no\s+effect)"
+    r"(?=\s*(?:$|[.,;:(]|\bhere\b|\bin this\b|\bby this\b|\bonly\b|\band\b|\bbut\b))",
+    re.I,
+)
+"""What begins what is said of an argument, or ends a clause without a condition."""
+
 _AMONG_SAMPLES = re.compile(
     r"inter[\s_-]?(?:sample|instance|batch)"
     r"|\b(?:attend\w*|attention|interact\w*)(?:\s+to\s+(?:each|one another|one)(?:\s+other)?)?"
@@ -180,6 +190,17 @@ def _meanings(sentence: str) -> Iterator[tuple[int, str]]:
         if blocked != allowed:
             is_one = value[1].lower()[0] in "1t"
             yield int(is_one), "blocked" if blocked == is_one else "allowed"
+
+
+def says_unused(text: str, name: str) -> bool:
+    """Whether it says of an argument, where it lists it, that it is not used, without a condition."""
+    listed = re.search(_LISTED.format(re.escape(name)), text, re.M)
+    if listed is None:
+        return False
+    rest = text[listed.end() :]
+    end = re.compile(_LISTED.format(r"\w+") + r"|^[ \t]*$", re.M).search(rest, 1)
+    said = rest[: end.start()] if end is not None else rest
+    return any(_UNUSED.search(" ".join(each.split())) for each in re.split(r"(?<=[.;])\s+|\n", said))
 
 
 def lets_samples_attend(target: Any) -> bool:

@@ -14,7 +14,7 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.outputs.rows import row_findings
 from regard.check.roles.influence import Influence, influence_of
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance
-from regard.check.roles.owners import SEVERAL, owners
+from regard.check.roles.owners import NONE, SEVERAL, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
@@ -42,16 +42,14 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
     if agents is not None:
         return agents
     streams = [each.argument for each in invocation.streams]
-    sides = [
-        (
-            _tokens(instance, each.left_place, influence, streams)[each.left_terms],
-            _tokens(instance, each.right_place, influence, streams)[each.right_terms],
-        )
-        for instance in instances
-        for each in instance.scores
-    ]
+    sides = _sides(instances, influence, streams)
     line = instances[0].scores_location
-    if all(_is_over_tokens(*each) for each in sides):
+    over_tokens = [_is_over_tokens(*each) for each in sides]
+    if any(over_tokens) and not all(over_tokens):  # of layers, of which a later one reads what earlier ones mixed
+        frozen = {each.operation.index: each.output.data for instance in instances for each in instance.sums}
+        influence = influence_of(invocation, base, frozen=frozen, keep=lambda source: source.kind == "token")
+        over_tokens = [_is_over_tokens(*each) for each in _sides(instances, influence, streams)]
+    if all(over_tokens):
         swapped = _softmax_of_queries(instances, influence, streams)
         unnormalized = next((found for each in instances for found in _unnormalized(each, influence, streams)), None)
         if swapped is not None or unnormalized is not None:
@@ -131,11 +129,29 @@ def _rows(instance: AttentionInstance, influence: Influence, invocation: Invocat
     yield from row_findings(instance, {each: _tokens(instance, each, influence, streams) for each in places}, samples)
 
 
+def _sides(instances: list[AttentionInstance], influence: Influence, streams: list[str]) -> list[tuple[Tensor, Tensor]]:
+    """The tokens of both factors of each term, (scores, terms), of the scores of all attentions."""
+    return [
+        (
+            _tokens(instance, each.left_place, influence, streams)[each.left_terms],
+            _tokens(instance, each.right_place, influence, streams)[each.right_terms],
+        )
+        for instance in instances
+        for each in instance.scores
+    ]
+
+
 def _is_over_tokens(left: Tensor, right: Tensor) -> bool:
-    """Whether both factors of each term are of one token, and the terms of each score of several."""
-    if left.shape[-1] < 2 or not bool((left >= 0).all()) or not torch.equal(left, right):
+    """Whether both factors of each term are of one token, and the terms of each score of several.
+
+    Beside them may stand learned keys with learned values. A softmax over all keys makes such a key depend on tokens,
+    but its value depends on none.
+    """
+    learned = (left < 0) & (right < 0) & ((left == NONE) | (right == NONE))
+    if left.shape[-1] < 2 or not bool((learned | ((left >= 0) & (left == right))).all()):
         return False
-    return not bool((left == left[:, :1]).all())
+    last = left.amax(-1, keepdim=True)
+    return not bool((learned | (left == last)).all())
 
 
 def _softmax_of_queries(instances: list[AttentionInstance], influence: Influence, streams: list[str]) -> Finding | None:

@@ -26,6 +26,7 @@ from regard.check.search.recipe_search import Level, Match, RecipeSearch
 from regard.check.search.stage import Diagnosis, Stage
 from regard.check.search.subject import Subject
 from regard.check.search.tensors import on_arrays
+from regard.check.target.subclasses import is_read_by_a_subclass
 
 __all__ = ["diagnose", "triangular"]
 
@@ -140,7 +141,9 @@ def _causal_by(subject: Subject, settings: list[CallConfig]) -> tuple[str, bool]
             by = f"its name, {subject.name}"
         elif subject.module is not None:
             for path, buffer in subject.module.named_buffers():
-                if triangular(buffer):
+                owner, _, name = path.rpartition(".")
+                kind = type(subject.module.get_submodule(owner))
+                if triangular(buffer) and not is_read_by_a_subclass(kind, name):
                     by = f"its buffer {path}"
     return by, bool(by) or _looks_causal(settings[0])
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.mistakes.mistake import MaskSource
 from regard.check.names import INPUTS, meaning
+from regard.check.properties.documentation import documentation_of, says_unused
 from regard.check.recipes.case import Case, causal
 from regard.check.search.budget import SearchBudget
 from regard.check.search.calls import Failed, ProbeCall, calls_with
@@ -39,7 +40,10 @@ def _each(diagnosis: Diagnosis, plain: Stage, budget: SearchBudget) -> Iterator[
     subject = diagnosis.subject
     assert diagnosis.setting is not None
     crossed = any(case.context is not None or case.q is not None for _, case, _ in diagnosis.setting.pairs)
+    documentation = documentation_of(subject.function or diagnosis.setting.pairs[0][0].module)
     for name, means in subject.roles().items():
+        if says_unused(documentation, name):
+            continue
         if re.search("enc|memory|context|cross", name) and not crossed:
             continue  # of a sequence that there is none of
         if means == "causal":

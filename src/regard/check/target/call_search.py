@@ -18,11 +18,12 @@ from regard.check.target.best_first import best_first
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import Draft, grids, token_counts, widths
 from regard.check.target.errors import Failed
-from regard.check.target.influence import Influence, depends, given_stream
+from regard.check.target.influence import Influence, given_stream
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.mask_values import MASK_FORMS
 from regard.check.target.names import call_meaning
 from regard.check.target.numpy_by_torch import names_numpy
+from regard.check.target.open_masks import with_open_masks
 from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, check_rotated, rope_widths
 from regard.check.target.preparation import embeds
 from regard.check.target.running import Invocation, Stream
@@ -289,7 +290,7 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
     for each in search.results():
         found = True
         each = _of_one_query(each, target, sizes)
-        yield _with_open_masks(_with_turning_tables(each, target, sizes), target, sizes)
+        yield with_open_masks(_with_turning_tables(each, target, sizes), target, sizes)
     yield from broken[:1]
     if not found and not broken:
         raise search.failure or Failed("nothing was tried")
@@ -358,69 +359,6 @@ def _first_output(plan: CallPlan, target: Any, sizes: Sizes) -> Tensor:
     invocation = plan.invocation(target, sizes)
     outputs = invocation.outputs(invocation.run())
     return outputs[0] if outputs else torch.empty(0)
-
-
-def _with_open_masks(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
-    """The plan with the form of each required mask that lets everything through.
-
-    A key that the form blocks must have no influence on the other queries; a form that was read the other way round
-    lets that key alone through. A number that is added where the code hides by another form may still make a key
-    lighter, so that the form is taken in which a blocked key reaches least.
-    """
-    for argument in plan.arguments:
-        name = plan.choices.get(f"argument {argument.name}", "none")
-        form, _, shape = name.rpartition(" ")
-        keys = shape.find("k") - len(shape)
-        if form not in MASK_FORMS:
-            continue
-        least, best = 1.0, plan
-        for other in (form, *(each for each in MASK_FORMS if each != form)):
-            tried = replace(plan, choices={**plan.choices, f"argument {argument.name}": f"{other} {shape}"})
-            reach = _reach_of_blocked(tried, target, sizes, argument.name, (other, keys))
-            if reach < least:
-                least, best = reach, tried
-            if reach <= 1 / sizes.tokens:  # its own query's output, which is of the same token
-                break
-        plan = best
-    return plan
-
-
-def _reach_of_blocked(plan: CallPlan, target: Any, sizes: Sizes, mask: str, written: tuple[str, int]) -> float:
-    """What share of the numbers that a key has influence on it still has influence on where a mask blocks it.
-
-    Args:
-        plan: the call.
-        target: what is called.
-        sizes: of the call.
-        mask: the argument.
-        written: in which form, and with the keys along which of its axes.
-    """
-    form, axis_of_keys = written
-    invocation = plan.invocation(target, sizes)
-    stream = next(
-        (each for role in ("k", "context", "x", "ids") for each in invocation.streams if each.role == role), None
-    )
-    opened = invocation.arguments.get(mask)
-    if stream is None or len(stream.token_axes) != 1 or not isinstance(opened, torch.Tensor) or not opened.ndim:
-        return 1.0
-    blocked = opened.clone()
-    value = {"allowed": False, "added": -torch.inf, "blocked": True, "keep": 0.0, "keep, whole": 0}.get(form, 1)
-    blocked.select(axis_of_keys, 1).fill_(value)
-    given = {**invocation.arguments, mask: blocked}
-    axis = stream.token_axes[0]
-    try:
-        hidden = depends(invocation, stream.argument, axis, 1, given)
-        seen = depends(invocation, stream.argument, axis, 2, given)
-        unmasked = depends(invocation, stream.argument, axis, 1, invocation.arguments)
-    except Failed:
-        return 1.0
-    # Against the same key as well: one whose weight happens to be nearly 0 reaches less, whatever the mask says.
-    shares = [
-        int(one.sum()) / most
-        for one, two, three in zip(hidden, seen, unmasked, strict=False)
-        if (most := min(int(two.sum()), int(three.sum())))
-    ]
-    return min(shares, default=1.0)
 
 
 def _context_widths(target: Any, sizes: Sizes) -> dict[str, int]:

@@ -18,6 +18,8 @@ GRID = (4, 6)
 """Height and width of a map of features: even, for those that halve it."""
 _IMAGE = re.compile(r"\b(?:b|bs|n|batch|batch_size|B|N)\w*\s*,\s*(?:c|ch|channels|C)\w*\s*,\s*(?:h|height|H)\b")
 
+_BATCH = re.compile(r"b|bs|bsz|batch(?:_?size)?", re.I)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -77,13 +79,27 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
             letters = ("btf", *(each for each in letters if each != "btf"))
     elif inner or "x" in roles:
         letters = MODULES if inner else (*MODULES, "bthd")
-        if any(isinstance(each, nn.Conv2d | nn.BatchNorm2d) for each in inner) or _is_map(source_of(target)):
+        named = _grid_behind_which_samples_stand(source_of(target), arguments)
+        if named:
+            letters = (named, *letters)
+        elif any(isinstance(each, nn.Conv2d | nn.BatchNorm2d) for each in inner) or _is_map(source_of(target)):
             letters = ("bdyx", *(each for each in letters if each != "bdyx"))
         elif any(isinstance(each, nn.Conv1d | nn.BatchNorm1d) for each in inner):
             letters = ("btd", "bdt", *(each for each in letters if each not in ("btd", "bdt")))
     else:
         letters = FUNCTIONS
     return [Layout(each) for each in letters]
+
+
+def _grid_behind_which_samples_stand(source: str, arguments: list[Argument]) -> str:
+    """The layout of rows, columns and then samples, where a line unpacks these from a sequence; empty elsewhere."""
+    for each in arguments:
+        shape = rf"{re.escape(each.name)}\.(?:shape|size\(\))"
+        for unpacked in re.findall(rf"^\s*(\w+(?:\s*,\s*\w+){{3}})\s*=\s*{shape}\s*$", source, re.M):
+            names = re.split(r"\s*,\s*", unpacked)
+            if [_BATCH.fullmatch(name) is not None for name in names] == [False, False, True, False]:
+                return "yxbd"
+    return ""
 
 
 def _is_map(source: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -29,7 +30,8 @@ from regard.check.properties.masks.outcome_findings import (
     violated,
 )
 from regard.check.properties.masks.patterns import allowed_of, built_in_pattern, square
-from regard.check.properties.masks.settings import not_chosen, switched_off
+from regard.check.properties.masks.settings import documented_unused, not_chosen, switched_off
+from regard.check.properties.masks.together import beside_others
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
 from regard.check.properties.weights.softmax import SUM_TOLERANCE
@@ -93,8 +95,21 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             message += "; a token sees itself all the same" if outcome.with_itself else ""
             yield Finding("holds", "mask-form", "mask", message)
             continue
-        unread = not_chosen(invocation, name) if have_no_effect(outcomes) else None
-        yield from violated(evidence, outcomes, name) if unread is None else [unread]
+        explained = (not_chosen, documented_unused, functools.partial(_together, evidence))
+        reasons = (
+            [reason for each in explained if (reason := each(invocation, name))] if have_no_effect(outcomes) else []
+        )
+        yield from reasons[:1] or violated(evidence, outcomes, name)
+
+
+def _together(evidence: Evidence, invocation: Invocation, name: str) -> Finding | None:
+    """That a mask without effect alone hides exactly what it blocks beside another one that blocks nothing; or None."""
+    for beside, other in beside_others(invocation, evidence, name):
+        for outcome in _outcomes(beside, evidence, name):
+            if outcome.exact and not torch.equal(outcome.weight, outcome.free):
+                message = f"{name} hides exactly the keys that it blocks, and only where {other} is given as well; "
+                return Finding("holds", "mask-form", "mask", message + SAID[outcome.form].format(name=name))
+    return None
 
 
 def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[tuple[str, list[Finding]]]:

@@ -207,7 +207,8 @@ def _unblocked(evidence: Evidence) -> Finding | None:
             scores[rows[rows >= 0]] = record.data[rows >= 0].double()
             # Where a large number is added to all of them, or all are written later, none is blocked.
             largest = lowest.scatter_reduce(0, queries, scores.nan_to_num(-torch.inf, neginf=-torch.inf), "amax")
-            lowered = (scores <= largest[queries] + BLOCKED / 2) & (largest[queries] > -torch.inf)
+            # Beside -1e38 the distance is lost in rounding.
+            lowered = (scores <= largest[queries] + BLOCKED / 2) & (scores < largest[queries])
             blocked = (scores <= BLOCKED) & lowered & with_a_key[queries]
             seen = blocked & (table.weight > ZERO_WEIGHT)
             if bool(seen.any()):
@@ -332,7 +333,11 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("violation", "mask-pattern", "mask", wrong, line)
     elif (who := _says_causal(evidence, pattern)) is not None:
         query, key = (int(each) for each in first.triu(1).nonzero()[0])
-        mask = f"its own mask is {NOT_CAUSAL[pattern]}, in which" if pattern in NOT_CAUSAL else "every query sees every key:"
+        mask = (
+            f"its own mask is {NOT_CAUSAL[pattern]}, in which"
+            if pattern in NOT_CAUSAL
+            else "every query sees every key:"
+        )
         message = f"its {who} says that it is causal; {mask} query {query} sees key {key}, a later one"
         yield Finding("violation", "mask-pattern", "mask", message, line)
     elif pattern == "causal":

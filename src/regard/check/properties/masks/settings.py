@@ -1,4 +1,4 @@
-"""Masks without effect that a setting of the module explains: a setting chose another mask, or none."""
+"""Masks without effect that are explained: by a setting, which chose another mask or none, or by the documentation."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 
 from torch import nn
 
+from regard.check.properties.documentation import documentation_of, says_unused
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.signature import source_of
 
-__all__ = ["not_chosen", "switched_off"]
+__all__ = ["documented_unused", "not_chosen", "switched_off"]
 
 
 def switched_off(invocation: Invocation, name: str) -> Finding | None:
@@ -62,6 +63,13 @@ def not_chosen(invocation: Invocation, name: str) -> Finding | None:
                 message = f"{name} is not read: {asked} chooses {', '.join(sorted(others))}; {name} was not exercised"
                 return Finding("open", "mask-open", "mask", message)
     return None
+
+
+def documented_unused(invocation: Invocation, name: str) -> Finding | None:
+    """That a mask without effect is one that the documentation says is not used; None of others."""
+    if not says_unused(documentation_of(invocation.target), name):
+        return None
+    return Finding("note", "mask-open", "mask", f"{name} is not used, as its documentation says")
 
 
 def _forward_of(invocation: Invocation) -> ast.Module | None:

@@ -14,6 +14,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
+from regard.check.target.subclasses import is_read_by_a_subclass
 
 __all__ = ["unread_mask_findings"]
 
@@ -36,7 +37,8 @@ def unread_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
     for owner in modules_in(invocation.target):
         for path, module in owner.named_modules():
             for name, buffer in module.named_buffers(recurse=False):
-                if "mask" in name.lower() and _hides(buffer) and _is_unread(module, name):
+                is_left = "mask" in name.lower() and _hides(buffer) and _is_unread(module, name)
+                if is_left and not is_read_by_a_subclass(type(module), name):
                     where = f"{path}.{name}" if path else name
                     message = f"{where} hides keys, but no line reads it: every query sees every key it is scored with"
                     yield Finding("violation", "mask-read", "mask", message)

@@ -18,7 +18,7 @@ from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation, Stream
 from regard.check.trace.operation import TensorRecord, Trace
 
-__all__ = ["MovedSums", "output_findings", "projected_once"]
+__all__ = ["MovedSums", "output_findings", "positions_of", "projected_once"]
 
 
 def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[int, Tensor]) -> Iterator[Finding]:
@@ -187,7 +187,7 @@ class MovedSums:
         if changes is None:
             return None
         first = next((each for each in changes if bool(each.any())), None)
-        return set() if first is None else _positions(first, self.stream, self.shape)
+        return set() if first is None else positions_of(first, self.stream, self.shape)
 
     def changes(self, given: Mapping[int, Tensor]) -> list[Tensor] | None:
         """Which numbers of each output change with weighted sums; None where that is not known."""

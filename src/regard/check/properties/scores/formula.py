@@ -115,8 +115,10 @@ def _with_own_factors(
         (heads, products): the factors, that of q . k first; the residual; and the bias.
     """
     depends, count = base.instance.run.depends, base.parts.shape[-1] + 1
-    of_both = any(depends >= {each.left_place, each.right_place} for each in base.instance.added)  # parts of queries
-    if count < 2 or of_both or int(base.head[live].bincount(minlength=base.num_heads).min()) < MORE * count:
+    of_both = any(depends >= {each.left_place, each.right_place} for each in base.instance.added)
+    if of_both and not _is_of_another_sequence(base):
+        return None  # parts of queries and keys, which have one factor
+    if count < 2 or int(base.head[live].bincount(minlength=base.num_heads).min()) < MORE * count:
         return None
     several = []
     for each in (base, fresh):
@@ -129,9 +131,19 @@ def _with_own_factors(
             for mine in (base.head[live] == head for head in range(base.num_heads))
         ]
     )
+    if of_both and float((factors[:, 1] - (base.width - base.q.shape[-1]) ** -0.5).abs().max()) > SAME_NUMBER:
+        return None
     residual = float((wanted - (factors[base.head[live]] * moved).sum(-1)).abs().max())
     bias = torch.where(live, logs[0] - (factors[base.head] * several[0]).sum(-1), float("nan"))
     return factors, residual / max(float(wanted.abs().max()), 1e-12), bias
+
+
+def _is_of_another_sequence(table: AttentionTable) -> bool:
+    """Whether the scores of another sequence's queries and keys are added, as those of a layout to those of a text."""
+    streams, lines = table.instance.run.streams, {each.operation.location for each in table.instance.added}
+    own = frozenset[tuple[int, str]]().union(*(streams.get(each.operation.index, ()) for each in table.instance.scores))
+    others = [streams.get(each.operation.index, frozenset()) for each in table.instance.added]
+    return len(lines) == 1 and all(each and not each & own for each in others)
 
 
 def _uniform(weight: Tensor, rows: Tensor) -> Tensor:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import suppress
+
+from torch import nn
 
 from regard.check.properties.documentation import comments_of, name_and_documentation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.target import Invocation
 from regard.check.target.names import constructor_meaning
-from regard.check.target.preparation import numbers_of
+from regard.check.target.preparation import modules_in, numbers_of
 
 __all__ = ["unsummed_products"]
 
@@ -16,6 +20,14 @@ MEANT = re.compile(
     r"\bvector (?:self-?)?attention|channel-?wise|(?:per|each|every)[\s-]channel|element-?wise|hadamard",
     re.I,
 )
+
+
+def _owners(outermost: nn.Module, path: str) -> Iterator[nn.Module]:
+    """A module, and those on the way to the one that computes the scores: their settings are of these."""
+    names = path.split(".") if path else []
+    for count in range(len(names) + 1):
+        with suppress(AttributeError):
+            yield outermost.get_submodule(".".join(names[:count]))
 
 
 def unsummed_products(invocation: Invocation, evidence: Evidence) -> Finding | None:
@@ -29,10 +41,15 @@ def unsummed_products(invocation: Invocation, evidence: Evidence) -> Finding | N
     instance = table.instance
     if not instance.run.additive or instance.scores[0].operation.name != "mul":
         return None
-    heads = [value for name, value in numbers_of(invocation.target).items() if constructor_meaning(name) == "heads"]
+    own = (module for owner in modules_in(invocation.target) for module in _owners(owner, instance.module))
+    numbers = [each for module in own for each in numbers_of(module).items()]
+    heads = [value for name, value in numbers if constructor_meaning(name) == "heads"]
     text = [name_and_documentation(invocation.target), *comments_of(invocation.target)]
     line = instance.scores_location
-    if table.num_heads in (1, *heads) or any(map(MEANT.search, text)):
+    if table.num_heads > 1 and table.num_heads in heads:
+        message = f"each of {table.num_heads} heads has a width of 1, as its settings say: a score is one product"
+        return Finding("design", "vector-scores", "scores", message, line)
+    if table.num_heads == 1 or any(map(MEANT.search, text)):
         message = "each channel of a query times that of a key is a score by itself (vector attention)"
         return Finding("design", "vector-scores", "scores", message, line)
     message = (

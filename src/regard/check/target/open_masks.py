@@ -1,0 +1,96 @@
+"""Masks that a call has to be given, in the form in which they let everything through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from regard.check.target.errors import Failed
+from regard.check.target.influence import depends
+from regard.check.target.mask_values import MASK_FORMS
+from regard.check.target.running import Invocation, Stream
+from regard.check.target.sizes import Sizes
+
+if TYPE_CHECKING:
+    from regard.check.target.call_search import CallPlan
+
+__all__ = ["with_open_masks"]
+
+
+def with_open_masks(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
+    """The plan with the form of each required mask that lets everything through.
+
+    A key that the form blocks must have no influence on the other queries; a form that was read the other way round
+    lets that key alone through. A number that is added where the code hides by another form may still make a key
+    lighter, so that the form is taken in which a blocked key reaches least.
+    """
+    for argument in plan.arguments:
+        name = plan.choices.get(f"argument {argument.name}", "none")
+        form, _, shape = name.rpartition(" ")
+        keys = shape.find("k") - len(shape)
+        if form not in MASK_FORMS:
+            continue
+        least, best = 1.0, plan
+        for other in (form, *(each for each in MASK_FORMS if each != form)):
+            tried = replace(plan, choices={**plan.choices, f"argument {argument.name}": f"{other} {shape}"})
+            reach = _reach_of_blocked(tried, target, sizes, argument.name, (other, keys))
+            if reach < least:
+                least, best = reach, tried
+            if reach <= 1 / sizes.tokens:  # its own query's output, which is of the same token
+                break
+        plan = best
+    return plan
+
+
+def _reach_of_blocked(plan: CallPlan, target: Any, sizes: Sizes, mask: str, written: tuple[str, int]) -> float:
+    """What share of the numbers that a key has influence on it still has influence on where a mask blocks it.
+
+    Of several sequences whose tokens may be the keys, it is that of the one that the mask hides most of.
+
+    Args:
+        plan: the call.
+        target: what is called.
+        sizes: of the call.
+        mask: the argument.
+        written: in which form, and with the keys along which of its axes.
+    """
+    form, axis_of_keys = written
+    invocation = plan.invocation(target, sizes)
+    opened = invocation.arguments.get(mask)
+    if not isinstance(opened, torch.Tensor) or not opened.ndim:
+        return 1.0
+    streams = [
+        each
+        for role in ("k", "context", "x", "ids")
+        for each in invocation.streams
+        if each.role == role and len(each.token_axes) == 1
+    ]
+    count = opened.shape[axis_of_keys]
+    shapes = [(each, invocation.arguments[each.argument].shape[each.token_axes[0]]) for each in streams]
+    streams = [each for each, tokens in shapes if tokens == count] or streams[:1]
+    blocked = opened.clone()
+    value = {"allowed": False, "added": -torch.inf, "blocked": True, "keep": 0.0, "keep, whole": 0}.get(form, 1)
+    blocked.select(axis_of_keys, 1).fill_(value)
+    given = {**invocation.arguments, mask: blocked}
+    return min((_share(invocation, each, given) for each in streams), default=1.0)
+
+
+def _share(invocation: Invocation, stream: Stream, given: Mapping[str, Any]) -> float:
+    """What share of its influence the second token of a sequence has left with other arguments."""
+    name, axis = stream.argument, stream.token_axes[0]
+    try:
+        hidden = depends(invocation, name, axis, 1, given)
+        seen = depends(invocation, name, axis, 2, given)
+        unmasked = depends(invocation, name, axis, 1, invocation.arguments)
+    except Failed:
+        return 1.0
+    # Against the same key as well: one whose weight happens to be nearly 0 reaches less, whatever the mask says.
+    shares = [
+        int(one.sum()) / most
+        for one, two, three in zip(hidden, seen, unmasked, strict=False)
+        if (most := min(int(two.sum()), int(three.sum())))
+    ]
+    return min(shares, default=1.0)

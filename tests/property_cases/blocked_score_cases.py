@@ -1,0 +1,52 @@
+"""Scores that are blocked, and have a weight all the same."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from property_cases import Case
+from property_cases.mask_cases import EARLIER, hides_what_comes_later
+
+
+def _by_full_like(q: Tensor, k: Tensor, v: Tensor, lowest: float) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    return torch.where(EARLIER, scores, torch.full_like(scores, lowest)).softmax(-1) @ v
+
+
+def fills_like_the_scores_with_zeros(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _by_full_like(q, k, v, 0.0)
+
+
+def fills_like_the_scores_from_far_below(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What is made like the scores is none of them: no score was blocked that has a weight."""
+    return _by_full_like(q, k, v, -2.3819763e38)
+
+
+def blocked_by_zero(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    return scores.masked_fill(~EARLIER, 0.0).softmax(-1) @ v
+
+
+def _written(q: Tensor, k: Tensor, v: Tensor, elsewhere: float) -> Tensor:
+    """Scores of a token with itself and the one before it."""
+    scores = torch.full((*q.shape[:-1], k.shape[-2]), elsewhere, dtype=q.dtype)
+    for back in range(2):
+        row = torch.arange(back, q.shape[-2])
+        scores[..., row, row - back] = (q[..., row, :] * k[..., row - back, :]).sum(-1) / 2
+    return scores.softmax(-1) @ v  # here
+
+
+def writes_scores_between_zeros(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _written(q, k, v, 0.0)
+
+
+def writes_scores_between_infinities(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _written(q, k, v, -torch.inf)
+
+
+CASES = [
+    Case("blocked-scores", blocked_by_zero, hides_what_comes_later),
+    Case("blocked-scores", fills_like_the_scores_with_zeros, fills_like_the_scores_from_far_below),
+    Case("blocked-scores", writes_scores_between_zeros, writes_scores_between_infinities),
+]
