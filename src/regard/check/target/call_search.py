@@ -38,6 +38,8 @@ ONE_QUERY = "one query"
 """The choice of lengths by which one query is beside several keys, as in a step of a decoder."""
 IN_PLACE = re.compile(r"modified in-?place|leaf Variable that requires grad .*in-place")
 """What PyTorch says of writing in place where it keeps track of gradients, and only there."""
+SIZE_CHOICES = ("lengths", "width", "context width", "tokens", "image", "grid", "weights")
+"""That change how long the axes of tensors are, and not how many there are."""
 FAR = 1 << 30
 """The progress of a call that runs to its end."""
 ROLES = {"image": "x", "qkv": "x"}
@@ -284,7 +286,8 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
                 return attempt({**indices, "numbers": 0})
         return found
 
-    search = best_first({name: len(names) for name, names in options.items()}, of_arrays, budget.granted(max_tries))
+    counts = {name: len(names) for name, names in options.items()}
+    search = best_first(counts, of_arrays, budget.granted(max_tries), SIZE_CHOICES)
     found = False
     for each in search.results():
         found = True

@@ -153,7 +153,9 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
                 windows += [(2 * sides[0], 3 * sides[1]), (2 * sides[0], 2 * sides[1])]
             elif means in ("image", "grid"):
                 told.append(sides)
-    return [each for each in dict.fromkeys((*told, GRID, GRID[::-1], *windows)) if each[0] * each[1] <= MAX_TOKENS]
+    squares = [(GRID[0], GRID[0]), (sizes.image, sizes.image)]
+    several = dict.fromkeys((*told, GRID, GRID[::-1], *windows, *squares))
+    return [each for each in several if each[0] * each[1] <= MAX_TOKENS]
 
 
 def _constructed_with(module: nn.Module) -> Iterator[tuple[str, Any]]:

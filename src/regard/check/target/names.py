@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from regard.check.names import INPUTS, SIZES, inverted, meaning
 
-__all__ = ["call_meaning", "constructor_meaning", "side_names"]
+__all__ = ["call_meaning", "constructor_meaning", "last_words", "side_names"]
 
 _CALL = {
     "x": "latents queries_input features trg target_sequence queries_in sequences xs_in "
@@ -63,7 +63,7 @@ _CONSTRUCTOR = {
     "d_head": "v_head_dim qk_nope_head_dim nope_head_dim index_head_dim d_kv",
     "rank": "q_lora_rank kv_lora_rank o_lora_rank lora_rank",
     "kv_heads": "n_query_groups num_query_groups num_key_value n_kv num_kv kv_head num_key_value_groups_ "
-    "group_num num_group n_group kv_head_num kv_group_num kv_group_count",
+    "group_num num_group n_group kv_head_num kv_group_num kv_group_count kv_n_heads kv_num_heads",
     "length": "segment_means_seq_len padded_length max_source_positions "
     "max_target_positions max_position max_sequence_length n_tokens "
     "num_patches tokens max_num_tokens max_seqlen maxlen max_sequence_len max_context max_seq ctx_size context_size "
@@ -80,7 +80,9 @@ _CONSTRUCTOR = {
     "layer": "layer_idx layer_id layer_number layer layer_index block_idx block_index",
     "device": "device",
     "dtype": "dtype torch_dtype",
-    "activation": "activation hidden_act act act_fn activation_function",
+    "activation": "activation hidden_act act act_fn activation_function activation_layer act_layer",
+    "ratio": "mlp_ratio ff_mult mlp_mult ff_ratio ffn_ratio expansion_ratio expansion_factor widening_factor",
+    "shift": "shift_size",
     "base": "base theta rope_theta rope_base rotary_emb_base",
     "batch": "max_batch_size batch_size",
     "d_context": "d_encoder cross_attention_dim context_size dim_kv kv_input_dim y_dim memory_dim kv_in_dim "
@@ -146,6 +148,10 @@ _PREFIX = re.compile(
     r"|cross|swa|memory_attention)_)+"
 )
 
+_WHOLE_WORDS = frozenset(
+    ("dim", "dims", "heads", "nhead", "nheads", "channels", "dropout", "depth", "layers", "bias", "eps")
+)
+
 
 def call_meaning(name: str) -> str | None:
     """What an argument of a call stands for; "size heads" and the like of sizes; None where no name tells."""
@@ -174,6 +180,20 @@ def constructor_meaning(name: str) -> str | None:
     if found is None and (short := _PREFIX.sub("", name)) != name:
         found = meaning(short, _CONSTRUCTOR_NAMES)
     return "d_model" if found is None and _WIDTH.fullmatch(name.lower()) else found
+
+
+def last_words(name: str) -> tuple[str, str] | None:
+    """The first words of a longer name and what its last words mean in a constructor, as d_model of enc_d_model.
+
+    One last word alone has to say all, as in query_dim; a size, or a letter, may be of anything.
+    """
+    words = name.lower().strip("_").split("_")
+    for first in range(1, len(words)):
+        short = "_".join(words[first:])
+        means = meaning(short, _CONSTRUCTOR_NAMES)
+        if means is not None and (len(words) - first > 1 or short in _WHOLE_WORDS):
+            return "_".join(words[:first]), means
+    return None
 
 
 def side_names(names: Iterable[str]) -> tuple[str, ...]:

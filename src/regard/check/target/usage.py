@@ -15,6 +15,7 @@ __all__ = [
     "divides",
     "fields_of",
     "has_fields",
+    "has_places",
     "is_bound",
     "is_called",
     "is_demanded",
@@ -33,7 +34,7 @@ OVER_TOKENS = r"(?:,\s*(?:dim\s*=\s*)?(?:0|1|-2)\s*)?\)"
 
 FEW_TOKENS = 2
 """In a part of a sequence: so few that there are several parts."""
-PARTS = re.compile(r"^(?!num_|n_|max_|.*seq_len)(?:.*_)?(?:block|chunk|segment|tile|bucket)(?:_|s?$)")
+PARTS = re.compile(r"^(?!num_|n_|max_|.*seq_len)(?:.*_)?(?:block|chunk|segment|tile|bucket|partition)(?:_|s?$)")
 """Names of a number of tokens."""
 COPIES = ("deepcopy", "copy")
 """Functions whose result is what they are given."""
@@ -129,10 +130,21 @@ def is_two_sides(source: str, name: str) -> bool:
 
 
 def squared(source: str) -> list[str]:
-    """What a view has the square of as an axis, as size in x.view(-1, channels, self.size * self.size): a side."""
+    """The sides of square maps: what a view has the square of as an axis, as size in x.view(-1, self.size**2).
+
+    Or what einops is told as the height and as the width, as in rearrange(x, "(b w) c h -> b c h w", w=self.size).
+    """
     views = re.findall(r"\.(?:view|reshape)\(((?:[^()]|\([^()]*\))*)\)", source)
     square = re.compile(r"(?:self\.)?\b(\w+)\s*(?:\*\s*(?:self\.)?\1\b|\*\*\s*2\b)")
-    return list(dict.fromkeys(name for view in views for name in square.findall(view)))
+    told = {side: re.findall(rf"\b{side}\s*=\s*self\.(\w+)\s*[,)]", source) for side in "hw"}
+    both = [name for name in told["h"] if name in told["w"]] if "rearrange(" in source else []
+    return list(dict.fromkeys((*(name for view in views for name in square.findall(view)), *both)))
+
+
+def has_places(source: str, name: str) -> bool:
+    """Whether something is made with as many rows as the square of it, and no more than one: it is a side."""
+    made = r"\b(?:randn|rand|zeros|ones|empty|Embedding)\(\s*(?:1\s*,\s*)?\(?\s*"
+    return re.search(rf"{made}{re.escape(name)}\s*(?:\*\*\s*2|\*\s*{re.escape(name)})\b", source) is not None
 
 
 def is_looked_up(source: str, name: str) -> bool:
