@@ -21,6 +21,8 @@ __all__ = ["Draft", "grids", "token_counts", "widths"]
 
 MAX_TOKENS = 64
 """Of an input: the calls are many."""
+FRAMES = 3
+"""Of a video."""
 KEY_ROLES = ("k", "v", "context")
 
 
@@ -76,12 +78,13 @@ class Draft:
             "h": self.sizes.kv_heads if self.grouped and role in ("k", "v") else self.sizes.heads,
             "t": self.keys if keys else self.tokens,
             "d": self.d_head if heads else width,
-            "f": self.sizes.heads * self.d_head,
+            "f": (dict(self.sizes.given).get("kv_heads", self.sizes.heads) if keys else self.sizes.heads) * self.d_head,
             "2": 2,
             "3": 3,
             "p": 3 * self.sizes.heads * self.d_head,
             "y": image or self.grid[0],
             "x": image or self.grid[1],
+            "z": FRAMES,
         }
         return tuple(size[letter] for letter in layout.letters)
 

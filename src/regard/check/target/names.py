@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from regard.check.names import INPUTS, SIZES, inverted, meaning
 
-__all__ = ["call_meaning", "constructor_meaning", "last_words", "side_names"]
+__all__ = ["call_meaning", "constructor_meaning", "first_word", "last_words", "side_names"]
 
 _CALL = {
     "x": "latents queries_input features trg target_sequence queries_in sequences xs_in "
@@ -142,6 +142,8 @@ _ROPE = re.compile(r"(?:rope|rotary)_(?:pos|emb|freq)\w*")
 _COS = re.compile(r"(?!.*sin)(?:\w+_)?cos(?:_\w+)?")
 _SIN = re.compile(r"(?!.*cos)(?:\w+_)?sin(?:_\w+)?")
 """One of several tables of rotary positions, as in cos_local."""
+_SHAPE_SUFFIX = re.compile(r"(?P<name>\w*[a-z])_(?P<axes>(?:[A-Z][a-z]?|\d){2,})")
+"""A name that ends in one letter for each axis, as x_BTD: the shape suffixes of Noam Shazeer."""
 _SIDE = re.compile(r"(?P<before>(?:\w+_)?)(?P<side>height|width|h|w)", re.I)
 _PREFIX = re.compile(
     r"^(?:(?:encoder|decoder|enc|dec|attn|attention|text|speech|audio|vision|model|default|self|block|transformer"
@@ -171,6 +173,8 @@ def call_meaning(name: str) -> str | None:
         "sin": _SIN,
     }
     patterns |= {"rope": _ROPE, "added": _ADDED}
+    if (suffixed := _SHAPE_SUFFIX.fullmatch(name)) is not None:
+        return call_meaning(suffixed["name"])
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 
 
@@ -194,6 +198,12 @@ def last_words(name: str) -> tuple[str, str] | None:
         if means is not None and (len(words) - first > 1 or short in _WHOLE_WORDS):
             return "_".join(words[:first]), means
     return None
+
+
+def first_word(name: str) -> str | None:
+    """The sequence that the first word of a longer name says, as memory_antecedent says a context; else None."""
+    means = meaning(name.lower().strip("_").partition("_")[0], _CALL_NAMES) if "_" in name else None
+    return means if means in ("q", "k", "v", "context") else None
 
 
 def side_names(names: Iterable[str]) -> tuple[str, ...]:

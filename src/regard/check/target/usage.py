@@ -17,11 +17,13 @@ __all__ = [
     "has_fields",
     "has_places",
     "is_bound",
+    "is_bound_of_places",
     "is_called",
     "is_demanded",
     "is_large_part",
     "is_looked_up",
     "is_part",
+    "is_spread",
     "is_step",
     "is_tested",
     "is_two_sides",
@@ -97,6 +99,8 @@ def is_demanded(source: str, name: str) -> bool:
     is_read = re.search(rf"(?<![\w.]){named}\.(?:shape|ndim|dtype|size\(|dim\()", source) is not None
     if is_read and not is_asked:
         return True
+    if re.search(rf"\[[^\[\]]*\b{named}\s*\]", source) is not None and not is_asked and not _is_set(source, name):
+        return True  # something is looked up by it
     return bool(_summands(source, name)) and not is_tested(source, name) and not _is_set(source, name)
 
 
@@ -176,7 +180,23 @@ def parts_of(source: str, name: str) -> list[str]:
             parts = [one for to in each.targets if isinstance(to, ast.Tuple | ast.List) for one in to.elts]
             found = [one.id for one in parts if isinstance(one, ast.Name)]
             found = found if len(found) == len(parts) > 1 and name not in found else []
-    return found if reads == 1 else []
+    return found if reads - _asked_of_kind(source, name) == 1 else []
+
+
+def _asked_of_kind(source: str, name: str) -> int:
+    """How often it is only asked of what type it is, or how long."""
+    return len(re.findall(rf"\b(?:isinstance|len|type)\(\s*{re.escape(name)}\s*[,)]", source))
+
+
+def is_spread(source: str, name: str) -> bool:
+    """Whether a call takes it apart, as in rotate(q, *name): it is a tuple."""
+    return re.search(rf"[(,]\s*\*{re.escape(name)}\s*[,)]", source) is not None
+
+
+def is_bound_of_places(source: str, name: str) -> bool:
+    """Whether the numbers of places are compared with it, as in arange(n) < name[:, None]: it counts tokens."""
+    places = r"\barange\((?:[^()]|\([^()]*\))*\)(?:\[[^\]]*\]|\.\w+\([^()]*\))*"
+    return re.search(rf"{places}\s*(?:<|>=)\s*{re.escape(name)}\b", source) is not None
 
 
 def compared_with(source: str, name: str) -> list[str]:
