@@ -229,7 +229,8 @@ class Construction:
         is_width_told = any(
             each != name and constructor_meaning(each) == "d_model" for each in parameters_of(self.kind)
         )
-        is_side = is_width_told and (name in squared(source_of(self.kind)) or has_places(source_of(self.kind), name))
+        is_place = constructor_meaning(name) is None and has_places(source_of(self.kind), name)
+        is_side = is_width_told and (name in squared(source_of(self.kind)) or is_place)
         return GRID[0] if is_side else None
 
     def _known(self, name: str, parameter: inspect.Parameter, means: str, sizes: Sizes) -> list[Any]:

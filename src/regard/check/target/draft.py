@@ -17,12 +17,14 @@ from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes, both_sides
 from regard.check.target.usage import PARTS, squared
 
-__all__ = ["Draft", "grids", "token_counts", "widths"]
+__all__ = ["FRAMES", "MAX_TOKENS", "SMALL_GRID", "Draft", "grids", "token_counts", "widths"]
 
 MAX_TOKENS = 64
 """Of an input: the calls are many."""
 FRAMES = 3
 """Of a video."""
+SMALL_GRID = (3, 4)
+"""Height and width of its frames: so small that each token of all frames can be changed alone."""
 KEY_ROLES = ("k", "v", "context")
 
 
@@ -156,8 +158,8 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
                 windows += [(2 * sides[0], 3 * sides[1]), (2 * sides[0], 2 * sides[1])]
             elif means in ("image", "grid"):
                 told.append(sides)
-    squares = [(GRID[0], GRID[0]), (sizes.image, sizes.image)]
-    several = dict.fromkeys((*told, GRID, GRID[::-1], *windows, *squares))
+    others = [SMALL_GRID, (GRID[0], GRID[0]), (sizes.image, sizes.image)]
+    several = dict.fromkeys((*told, GRID, GRID[::-1], *windows, *others))
     return [each for each in several if each[0] * each[1] <= MAX_TOKENS]
 
 

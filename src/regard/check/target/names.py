@@ -123,7 +123,7 @@ _STATE = re.compile(
 _LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")
 """How many tokens each sample of some sequence has, as in mem_lengths; a number of tokens is none of these."""
 _CONDITION = re.compile(
-    r"(?:t|time|timesteps?|step|noise|sigma|class|label|style|cond)_?emb(?:s|ed|eds|edding|eddings)?|temb", re.I
+    r"(?:t|time|timesteps?|step|noise|sigma|class|label|style|cond)_?emb(?:s|ed|eds|edding|eddings)?|temb|vec", re.I
 )
 """A vector of each sample that tells a diffusion model how far it is, or of what its pictures are, as in t_emb."""
 _PADDING = re.compile(
@@ -138,7 +138,9 @@ _ADDED = re.compile(
     r"(?:sine|pos|point|level)(?!\w*(?:_ids|bias|mask))\w*"
 )
 """Vectors of positions that are added to the tokens of some sequence, as query_pos or key_position_embeddings."""
-_ROPE = re.compile(r"(?:rope|rotary)_(?:pos|emb|freq)\w*")
+_ROPE = re.compile(
+    r"(?:rope|rotary)_(?:pos|emb|freq)\w*|(?:query|queries|q|keys?|k|context|memory|x)_(?:rope|rotary)(?:_\w+)?"
+)
 _COS = re.compile(r"(?!.*sin)(?:\w+_)?cos(?:_\w+)?")
 _SIN = re.compile(r"(?!.*cos)(?:\w+_)?sin(?:_\w+)?")
 """One of several tables of rotary positions, as in cos_local."""

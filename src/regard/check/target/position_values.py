@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed
 
@@ -97,7 +98,9 @@ def rope_candidates(role: str, name: str, source: str) -> Iterator[tuple[str, Ca
         "none": lambda draft: None,
     }
     complex_first = "cis" in name or "complex" in name or _COMPLEX.search(source) is not None
-    first = "complex" if complex_first else "angles" if "freq" in name else "pair"
+    told = documented_shape(source, name)
+    is_twice = bool(told) and re.match(r"2\s*\*", told[-1]) is not None
+    first = "sines and cosines" if is_twice else "complex" if complex_first else "angles" if "freq" in name else "pair"
     yield first, forms.pop(first)
     yield from forms.items()
 

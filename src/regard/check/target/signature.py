@@ -196,7 +196,7 @@ def _of_an_image(target: Any, named: list[Argument]) -> list[list[Argument]]:
 
 def _read(named: list[Argument]) -> list[list[Argument]]:
     given = [each for each in named if each.required]
-    unknown = [each for each in given if each.role is None]
+    unknown = [each for each in given if each.role is None and not _is_bias(each)]
     if not unknown:
         alone = None if given else _of_x_alone(named)
         return [_settled(named), *([] if alone is None else [alone])]
@@ -225,6 +225,11 @@ def _of_x_alone(arguments: list[Argument]) -> list[Argument] | None:
         return None
     others = [replace(each, role=None) if each.role in ("q", "k", "v") else each for each in arguments]
     return _settled(others)
+
+
+def _is_bias(argument: Argument) -> bool:
+    """Whether the name says that it is added to something, as r_w_bias to queries: it is no sequence."""
+    return "bias" in argument.name.lower().split("_")
 
 
 def _is_of_an_encoder(argument: Argument) -> bool:

@@ -385,7 +385,9 @@ def _unknown(argument: Argument) -> dict[str, Candidate]:
             "width": lambda draft: draft.width,
             "0": _constant(0),
         }
+    of_a_head = {"vector of each head": lambda draft: draft.draw(draft.sizes.heads, draft.d_head)}
     return {
+        **(of_a_head if "bias" in name.lower().split("_") else {}),
         "none": _none,
         "sequence": lambda draft: _sequence(draft, name, "context"),
         **_of_pairs(name),
@@ -396,7 +398,7 @@ def _unknown(argument: Argument) -> dict[str, Candidate]:
         "vector": lambda draft: draft.draw(draft.width),
         "column": lambda draft: draft.draw(draft.width, 1),
         "vector of each sample": lambda draft: draft.draw(draft.sizes.batch, draft.context_width),
-        "vector of each head": lambda draft: draft.draw(draft.sizes.heads, draft.d_head),
+        **of_a_head,
         "vector of each token": lambda draft: draft.draw(draft.keys, draft.width),
         MAP: lambda draft: _sequence(draft, name, "context", Layout("byxd")),
     }
