@@ -21,7 +21,7 @@ from regard.check.target.running import Invocation
 from regard.check.target.sizes import Sizes
 from regard.errors import InputError
 
-__all__ = ["cache_objects", "installers", "sizes_of"]
+__all__ = ["cache_objects", "has_setup", "installers", "set_up", "sizes_of"]
 
 METHODS = ("update", "update_and_fetch", "append", "add", "put", "store", "write", "forward", "__call__", "get")
 """One of which the class of a cache has."""
@@ -64,8 +64,8 @@ def cache_objects(invocation: Invocation, parameter: inspect.Parameter | None) -
 def installers(invocation: Invocation) -> Iterator[Callable[[Any], None]]:
     """What puts an empty cache into a target that has a place for it."""
     sizes = sizes_of(invocation)
-    if any(_setup_methods(module) for module in modules_in(invocation.target)):
-        yield lambda target: _set_up(target, sizes)
+    if has_setup(invocation.target):
+        yield lambda target: set_up(target, sizes)
     holders = [
         name
         for module in modules_in(invocation.target)
@@ -87,11 +87,16 @@ def _put(target: Any, name: str, make: Callable[[], Any]) -> None:
                 setattr(each, name, make())
 
 
+def has_setup(target: Any) -> bool:
+    """Whether a target has a method that puts a cache into it."""
+    return any(_setup_methods(module) for module in modules_in(target))
+
+
 def _setup_methods(module: nn.Module) -> list[str]:
     return [name for name in dir(type(module)) if SETUP.match(name) and callable(getattr(type(module), name))]
 
 
-def _set_up(target: Any, sizes: Sizes) -> None:
+def set_up(target: Any, sizes: Sizes) -> None:
     """Call the method that makes a cache; what it returns is kept where a cache is missing."""
     for module in modules_in(target):
         for name in _setup_methods(module)[:1]:

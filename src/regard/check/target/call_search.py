@@ -16,7 +16,7 @@ from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
 from regard.check.target.documented_shapes import documented_letters
-from regard.check.target.draft import Draft, grids, token_counts, widths
+from regard.check.target.draft import FRAMES, MAX_TOKENS, SMALL_GRID, Draft, grids, token_counts, widths
 from regard.check.target.errors import Failed
 from regard.check.target.influence import Influence, given_stream
 from regard.check.target.layouts import Layout, layouts
@@ -39,6 +39,8 @@ ONE_QUERY = "one query"
 """The choice of lengths by which one query is beside several keys, as in a step of a decoder."""
 IN_PLACE = re.compile(r"modified in-?place|leaf Variable that requires grad .*in-place")
 """What PyTorch says of writing in place where it keeps track of gradients, and only there."""
+SIZE_CHOICES = ("lengths", "width", "context width", "tokens", "image", "grid", "weights")
+"""That change how long the axes of tensors are, and not how many there are."""
 FAR = 1 << 30
 """The progress of a call that runs to its end."""
 ROLES = {"image": "x", "qkv": "x"}
@@ -78,7 +80,10 @@ class CallPlan:
             found["image"] = ["image", "224", "32"]
             found["width"] = ["3", "1", *_distinct(widths(target, sizes))]
         elif "y" in self.layout.letters:
-            found["grid"] = [f"{height}x{width}" for height, width in grids(target, sizes)]
+            most = MAX_TOKENS // (FRAMES if "z" in self.layout.letters else 1)
+            several = [each for each in grids(target, sizes) if each[0] * each[1] <= most]
+            several.sort(key=lambda each: each != SMALL_GRID if "z" in self.layout.letters else False)
+            found["grid"] = [f"{height}x{width}" for height, width in several]
         if roles & set(ROPE_FORMS):
             check_rotated(target)
             draft = self._draft(target, sizes)
@@ -262,6 +267,11 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
         if any(not bool(each.isfinite().all()) for each in outputs if each.numel()):
             broken.append(tried)
             raise Failed("it returned NaN or infinity")
+        if outputs[0].is_complex() and all(
+            not invocation.arguments[each.argument].is_complex() for each in invocation.streams
+        ):
+            broken.append(tried)
+            raise Failed("it returned complex numbers: what turns real ones was handed over as complex")
         if outputs[0].ndim > len(plan.layout.letters) and tried.has_wide_mask:
             broken.append(tried)
             raise Failed("it returned a tensor with the axes of the mask")
@@ -270,7 +280,8 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
         tokens = tried._draft(target, sizes).tokens
         if "p" in letters and not (len(shape) == len(letters) and shape[letters.index("t")] == tokens):
             raise Failed("it returned another number of tokens: what was taken for tokens are the channels", FAR - 1)
-        if len(shape) > len(letters) + 1 or is_one:  # an axis more may be of heads
+        is_guessed = any(each.required and each.role is None for each in plan.arguments)
+        if len(shape) > len(letters) + (not is_guessed) or is_one:  # an axis more may be of heads
             broken.append(tried)
             raise Failed("it returned a tensor of other axes than its sequences: it runs by broadcasting")
         return tried
@@ -285,7 +296,8 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
                 return attempt({**indices, "numbers": 0})
         return found
 
-    search = best_first({name: len(names) for name, names in options.items()}, of_arrays, budget.granted(max_tries))
+    counts = {name: len(names) for name, names in options.items()}
+    search = best_first(counts, of_arrays, budget.granted(max_tries), SIZE_CHOICES)
     found = False
     for each in search.results():
         found = True

@@ -61,7 +61,8 @@ def parameters_of(kind: type) -> Mapping[str, inspect.Parameter]:
     except (ValueError, TypeError):
         return {}
     for each in kind.__mro__[1:-1]:
-        if {one.kind for one in found.values()} != {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        kinds = {one.kind for one in found.values()}
+        if not kinds or not kinds <= {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
             break
         own = vars(each).get("__init__")
         if inspect.isfunction(own):

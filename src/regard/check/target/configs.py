@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regard.check.target.names import constructor_meaning
+from regard.check.target.names import constructor_meaning, last_words
 from regard.check.target.sizes import Sizes
 from regard.check.target.usage import compared_with, is_tested
 from regard.errors import InputError
@@ -97,11 +97,14 @@ class GuessedConfig(dict[str, Any]):
         super().__init__(args)
         self.__dict__["_sizes"], self.__dict__["_by_kind"] = sizes, by_kind
         self.__dict__["_read"], self.__dict__["_source"] = {}, source
+        self.__dict__["_begins"] = set()
 
     def __missing__(self, name: str) -> Any:
         if name in HEAD_DEFAULTS:
             return "eager"
         means = constructor_meaning(name)
+        if self.__dict__["_by_kind"] and means is None:
+            means = self._of_its_words(name)
         if self.__dict__["_by_kind"] and means is None and (counted := _by_kind(name, self.__dict__["_sizes"])):
             self[name] = self.__dict__["_read"][name] = counted
             return counted
@@ -137,6 +140,14 @@ class GuessedConfig(dict[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         return self.get(str(name)) is not None
+
+    def _of_its_words(self, name: str) -> str | None:
+        """What the last words of a field mean, or what is left where it begins as such a field did, as enc_h."""
+        if (told := last_words(name)) is not None:
+            self.__dict__["_begins"].add(f"{told[0]}_")
+            return told[1]
+        rest = (name.removeprefix(each) for each in self.__dict__["_begins"] if name.startswith(each))
+        return next((means for each in rest if (means := constructor_meaning(each)) is not None), None)
 
     def _by_use(self, name: str) -> Any:
         """The first text that a field is compared with, or whether a flag is on; None where it is neither."""
@@ -180,7 +191,7 @@ def config_classes(parameter: inspect.Parameter, owner: Any) -> list[type]:
     choices = typing.get_args(annotation) if typing.get_origin(annotation) in (typing.Union, UnionType) else ()
     for each in choices or (annotation,):
         plain = inspect.isclass(each) and each.__module__ not in ("builtins", "typing", "inspect")
-        if plain and not each.__module__.startswith("torch"):
+        if plain and each.__module__.partition(".")[0] != "torch":
             others = beside if each.__name__.endswith(CONFIG_NAMES) else []
             return [each, *(other for other in others if other is not each)]
     return beside if constructor_meaning(parameter.name) == "config" else []
@@ -236,6 +247,8 @@ def number(means: str, name: str, sizes: Sizes) -> Any:
         "scale": sizes.d_head**-0.5,
         "temperature": sizes.d_head**0.5,
         "layer": 0,
+        "ratio": 4,
+        "shift": 0,
         "device": "cpu",
         "dtype": None,
         "activation": "gelu",

@@ -8,7 +8,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,9 +18,9 @@ from torch import nn
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
 from regard.check.target.classes import are_alike, classes_beside, handed_on, parameters_of, takes
+from regard.check.target.config_objects import config_object
 from regard.check.target.configs import (
     CONFIG_NAMES,
-    HEAD_DEFAULTS,
     MAX_CLASSES,
     OF_POSITIONS,
     GuessedConfig,
@@ -29,21 +28,29 @@ from regard.check.target.configs import (
     config_classes,
     number,
 )
+from regard.check.target.constructor_values import (
+    ALWAYS,
+    DEFAULT,
+    annotated_values,
+    feed_forward,
+    known_values,
+    norm_values,
+    number_values,
+)
 from regard.check.target.double_precision import double_precision
-from regard.check.target.errors import AlwaysFails, Failed, error_line, failed
+from regard.check.target.errors import AlwaysFails, Failed, error_line, failed, named_in
 from regard.check.target.layouts import GRID
-from regard.check.target.names import constructor_meaning, side_names
+from regard.check.target.names import constructor_meaning, last_words, side_names
 from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes
 from regard.check.target.usage import (
     FEW_TOKENS,
+    PARTS,
     called_with,
     compared_with,
-    divides,
     has_fields,
+    has_places,
     is_large_part,
-    is_part,
-    is_step,
     is_tested,
     squared,
 )
@@ -55,14 +62,8 @@ MAX_TRIES = 60
 """Of one class and one set of sizes."""
 MAX_FIELDS = 5
 """That a config lacks and is given."""
-ALWAYS = frozenset(
-    ("d_model", "heads", "d_head", "length", "d_context", "d_ff", "vocab", "layers", "d_out", "batch", "image", "patch")
-) | {"rotary", "rank", "landmarks"}
-"""Sizes that replace the default of an optional argument, so that the target is small and its sizes differ."""
 REFUSED = re.compile(r"cannot be constructed: (?:AssertionError|ValueError)\b")
 """The error of a constructor that looks at what it was given."""
-DEFAULT = object()
-"""The argument is not given."""
 
 
 @dataclass(eq=False)
@@ -78,6 +79,8 @@ class Construction:
     """An argument that is told twice the width that it would be."""
     switched: bool = False
     """Whether options that are off by default may be on: some classes refuse to be made with all of them off."""
+    demanded: frozenset[str] = frozenset()
+    """Arguments that have to be given, whatever their defaults: the error without them names them."""
     within: tuple[type, ...] = ()
     """The classes whose objects it is an argument of."""
 
@@ -108,7 +111,8 @@ class Construction:
         except Exception as error:
             what = ", ".join(f"{k}={v}" for k, v in given.items() if not _is_config(v))
             own = failed(error, 0).own
-            raise Failed(f"{self.kind.__name__}({what}) cannot be constructed: {error_line(error)}", own=own) from error
+            message = f"{self.kind.__name__}({what}) cannot be constructed: {error_line(error)}"
+            raise Failed(message, own=own, named=named_in(error, options)) from error
         for value in given.values():
             if isinstance(value, GuessedConfig):
                 said += value.guessed
@@ -173,9 +177,9 @@ class Construction:
             kinds = [each for each in config_classes(parameter, self.kind) if not issubclass(each, dict)]
             made: list[Any] = []
             for tried in (sizes, replace(sizes, dropout=0.0)):  # some refuse any dropout
-                made += [partial(_config, kind, tried, fields, self.settings) for kind in kinds[:1]]
+                made += [self._config_of(kind, tried, fields) for kind in kinds[:1]]
                 made.append(partial(GuessedConfig, tried, fields, source_of(self.kind)))
-            made += [partial(_config, kind, sizes, fields, self.settings) for kind in kinds[1:]]
+            made += [self._config_of(kind, sizes, fields) for kind in kinds[1:]]
             made.append(partial(GuessedConfig, sizes, fields, source_of(self.kind), by_kind=True))
             return made if required or fields else [*made, DEFAULT]
         if sizes.positions and parameter.default is False and OF_POSITIONS.search(name.lower()):
@@ -184,12 +188,16 @@ class Construction:
             return [DEFAULT, True]
         if (side := self._side(name)) is not None:
             return [side, DEFAULT] if not required else [side]
+        required = required or name in self.demanded
+        if required and (objects := list(self._of_annotated(parameter, name, sizes))):
+            count = called_with(source_of(self.kind), name)
+            return [*objects, *([] if count is None else _called_modules(self.kind, count, sizes, self.settings))]
         if means is None:
             if not required:
                 is_large = is_large_part(source_of(self.kind), name, parameter.default)
                 return [FEW_TOKENS, DEFAULT] if is_large else [DEFAULT]
             return self._unknown(name, parameter, sizes)
-        values = self._known(name, means, sizes)
+        values = self._known(name, parameter, means, sizes)
         if required:
             return values
         if parameter.default is None and means == "heads":
@@ -208,6 +216,9 @@ class Construction:
             return [DEFAULT, *values]  # no largest length of a text is as small: it decides what is computed
         return [*values, DEFAULT]
 
+    def _config_of(self, kind: type, sizes: Sizes, fields: Mapping[str, Any]) -> Callable[[], Any]:
+        return partial(config_object, Construction(kind, dict(fields), self.settings), sizes, fields)
+
     def _side(self, name: str) -> int | None:
         """The size of a map of features along an axis, where both sides are told, or one; else None."""
         both = side_names(parameters_of(self.kind))
@@ -216,31 +227,17 @@ class Construction:
         is_width_told = any(
             each != name and constructor_meaning(each) == "d_model" for each in parameters_of(self.kind)
         )
-        return GRID[0] if is_width_told and name in squared(source_of(self.kind)) else None
+        is_place = constructor_meaning(name) is None and has_places(source_of(self.kind), name)
+        is_side = is_width_told and (name in squared(source_of(self.kind)) or is_place)
+        return GRID[0] if is_side else None
 
-    def _known(self, name: str, means: str, sizes: Sizes) -> list[Any]:
-        value = number(means, name, sizes)
+    def _known(self, name: str, parameter: inspect.Parameter, means: str, sizes: Sizes) -> list[Any]:
         if name == self.wider:
-            return [2 * value]
-        if means in ("scale", "temperature"):
-            divides = re.search(rf"/\s*(?:self\.)?_?{re.escape(name)}\b", source_of(self.kind)) is not None
-            multiplies = re.search(rf"\*\s*(?:self\.)?_?{re.escape(name)}\b", source_of(self.kind)) is not None
-            root = sizes.d_head**0.5
-            return [root if divides else 1 / root if multiplies else value]
-        if means in ("window", "image", "patch", "grid"):
-            side = value[0] if isinstance(value, tuple) else value
-            return [value, (side, side), side] if isinstance(value, tuple) else [value, (value, value)]
-        if means == "length" and is_step(source_of(self.kind), name):
-            return [FEW_TOKENS, value]
-        if means == "activation":
-            return [value, nn.GELU(), nn.GELU]
-        if means == "layers":
-            return [value, 1]
-        if means == "stride":
-            return [value, 2]
-        if means == "dropout":
-            return [value, 0.0]
-        return [value]
+            return [2 * number(means, name, sizes)]
+        values = known_values(means, name, str(parameter.annotation), source_of(self.kind), sizes)
+        if means == "grid" and any(PARTS.search(each.lower()) for each in parameters_of(self.kind)):
+            return sorted(values, key=lambda each: tuple(each) != GRID if isinstance(each, list | tuple) else True)
+        return values
 
     def _unknown(self, name: str, parameter: inspect.Parameter, sizes: Sizes) -> list[Any]:
         """For an argument that has to be given and whose name says nothing."""
@@ -248,23 +245,17 @@ class Construction:
         sources = [source_of(each) for each in (self.kind, *handed_on(self.kind, name))]
         if texts := [text for each in sources for text in compared_with(each, name)]:
             return [*dict.fromkeys(texts)]
-        if "bool" in annotation:
-            return [False, True]
-        if "float" in annotation:
-            return [1.0, 0.0]
+        if values := annotated_values(annotation):
+            return [*self._of_last_words(name, parameter, sizes), *values] if "float" in annotation else values
         if members := _members(name, parameter, self.kind):
             return members
         if "str" in annotation:
             return ["", "gelu", "linear"]
         if re.search("norm", name.lower()):
-            return [lambda: nn.LayerNorm(sizes.d_model), nn.LayerNorm, None]
+            return norm_values(annotation, sizes)
         if re.search("feed_?forward|ffn?$|mlp", name.lower()):
-            return [
-                lambda: nn.Sequential(
-                    nn.Linear(sizes.d_model, 4 * sizes.d_model), nn.GELU(), nn.Linear(4 * sizes.d_model, sizes.d_model)
-                )
-            ]
-        objects: list[Any] = list(self._of_the_file(name, parameter, sizes))
+            return [partial(feed_forward, sizes)]
+        objects: list[Any] = list(self._of_the_file(name, sizes))
         count = called_with(source_of(self.kind), name)
         if count is not None:
             objects += _called_modules(self.kind, count, sizes, self.settings)
@@ -272,27 +263,38 @@ class Construction:
             return objects
         if any(is_tested(each, name) for each in sources):
             return [False, True]
-        values: list[Any] = [sizes.d_model, None, 2, False, True, sizes.heads, sizes.length]
-        if is_part(source_of(self.kind), name):
-            values.insert(0, FEW_TOKENS)
-        elif divides(source_of(self.kind), name):
-            values.insert(0, sizes.heads)
-        return values
+        return [*self._of_last_words(name, parameter, sizes), *number_values(name, source_of(self.kind), sizes)]
 
-    def _of_the_file(self, name: str, parameter: inspect.Parameter, sizes: Sizes) -> Iterator[Callable[[], Any]]:
-        """Objects of the class that the argument is annotated with, or of those of its file whose names are alike.
+    def _of_last_words(self, name: str, parameter: inspect.Parameter, sizes: Sizes) -> list[Any]:
+        """The values for what the last words of a longer name mean."""
+        told = last_words(name)
+        return [] if told is None else self._known(name, parameter, told[1], sizes)
+
+    def _of_the_file(self, name: str, sizes: Sizes) -> Iterator[Callable[[], Any]]:
+        """Objects of the classes of its file whose names are like the argument's.
 
         What turns the channels of a head is told the width of a head first.
         """
         kinds = [each for each in classes_beside(self.kind) if each not in (*self.within, self.kind)]
         alike = [each for each in kinds if are_alike(name, each.__name__)]
-        annotated = [each for each in kinds if parameter.annotation in (each, each.__name__)]
+        yield from self._objects(sorted(alike, key=lambda each: len(each.__name__)), name, sizes)
+
+    def _of_annotated(self, parameter: inspect.Parameter, name: str, sizes: Sizes) -> Iterator[Callable[[], Any]]:
+        """Objects of the class that the argument is annotated with: one of its file, or a module of any."""
+        beside = [each for each in classes_beside(self.kind) if parameter.annotation in (each, each.__name__)]
+        modules = [each for each in config_classes(parameter, self.kind)[:1] if issubclass(each, nn.Module)]
+        own = (*self.within, self.kind)
+        kinds = [each for each in beside or modules if each not in own and not issubclass(each, enum.Enum)]
+        yield from self._objects(kinds, name, sizes)
+
+    def _objects(self, kinds: Sequence[type], name: str, sizes: Sizes) -> Iterator[Callable[[], Any]]:
+        """Objects of some classes, of the width of the tokens or of that of a head."""
         of_heads = replace(sizes, given=(*sizes.given, ("d_model", sizes.d_head)))
-        for kind in (annotated or sorted(alike, key=lambda each: len(each.__name__)))[:MAX_CLASSES]:
+        for kind in kinds[:MAX_CLASSES]:
             both = (of_heads, sizes) if OF_POSITIONS.search(f"{name} {kind.__name__}".lower()) else (sizes, of_heads)
             for each in both:
                 construction = Construction(kind, {}, self.settings, within=(*self.within, self.kind))
-                yield lambda construction=construction, each=each: construction.build(each)[0]  # type: ignore[misc]
+                yield lambda construction=construction, each=each: _built(construction, each)  # type: ignore[misc]
 
 
 def constructions(
@@ -311,27 +313,64 @@ def constructions(
         names = ", ".join(parameters) or "none"
         raise InputError(f"{kind.__name__} takes no {', '.join(wrong)}; it takes {names}")
     failures: list[Failed] = []
-    for switched in (False, True):
-        first = Construction(kind, args, settings, switched=switched)
-        options = {name: len(candidates) for name, candidates in first.options(sizes)}
+    is_made = False
+    for way in _ways(first, sizes, failures):
+        is_made = True
+        yield way
+    if not is_made:
+        failure = next(iter(failures), Failed(f"{kind.__name__} cannot be constructed"))
+        raise InputError(str(failure)) if failure.own is None else AlwaysFails(f"{failure}, at {failure.own}")
 
-        def build(choices: dict[str, int], first: Construction = first) -> tuple[Construction, Any, list[str]]:
+
+def _ways(first: Construction, sizes: Sizes, failures: list[Failed]) -> Iterator[tuple[Construction, Any, list[str]]]:
+    """Every way found to construct a class; `failures` is told why none was."""
+    for each in _stages(first, failures):
+        several = list(each.options(sizes))
+        several.sort(key=lambda one: not all(isinstance(value, str) for value in one[1]))  # what the code names
+        options = {name: len(candidates) for name, candidates in several}
+
+        def build(choices: dict[str, int], first: Construction = each) -> tuple[Construction, Any, list[str]]:
             construction = replace(first, choices=choices)
             made, said = construction.build(sizes)
             return construction, made, said
 
         search = best_first(options, build, MAX_TRIES)
         found = False
-        for each in search.results():
+        for way in search.results():
             found = True
-            yield each
+            yield way
         if found:
             return
         failures += [search.failure] if search.failure is not None else []
-        if not any(REFUSED.search(str(each)) for each in failures):
-            break
-    failure = next(iter(failures), Failed(f"{kind.__name__} cannot be constructed"))
-    raise InputError(str(failure)) if failure.own is None else AlwaysFails(f"{failure}, at {failure.own}")
+
+
+def _built(construction: Construction, sizes: Sizes) -> Any:
+    """An object that is an argument of another: made in the likeliest way, or in one that its error tells.
+
+    Raises:
+        Failed: none works.
+    """
+    try:
+        return construction.build(sizes)[0]
+    except Failed as failed:
+        made = next(_ways(construction, sizes, []), None) if failed.named else None
+        if made is None:
+            raise
+        return made[1]
+
+
+def _stages(first: Construction, failures: Sequence[Failed]) -> Iterator[Construction]:
+    """The construction, and what else is tried where all of its ways fail, by how they failed.
+
+    With what an error names and is left out by default, then with options on that are off by default.
+    """
+    yield first
+    named = frozenset().union(*(each.named for each in failures))
+    left_out = {name for name, each in parameters_of(first.kind).items() if each.default is None}
+    if demanded := {name for name in named & left_out - set(first.args) if constructor_meaning(name) is None}:
+        yield replace(first, demanded=frozenset(demanded))
+    if any(REFUSED.search(str(each)) for each in failures):
+        yield replace(first, switched=True)
 
 
 def unknown_arguments(kind: type, args: Mapping[str, Any]) -> list[str]:
@@ -353,61 +392,6 @@ def _called_modules(owner: type, count: int, sizes: Sizes, settings: UserSetting
         yield partial(nn.Linear, sizes.d_model, sizes.d_model)
     for kind in sorted(kinds, key=lambda each: "attention" not in each.__name__.lower())[:MAX_CLASSES]:
         yield lambda kind=kind: Construction(kind, {}, settings).build(sizes)[0]  # type: ignore[misc]
-
-
-def _first_made(kind: type, *several: dict[str, Any]) -> Any:
-    """What the first of several sets of arguments gives that the class does not refuse.
-
-    Configs may ask for as many heads of keys as of queries, or for as many layers as a list of their kinds has.
-
-    Raises:
-        Exception: what the first set raised, where none works.
-    """
-    first: Exception | None = None
-    for given in several:
-        try:
-            return kind(**given)
-        except Exception as error:
-            first = first or error
-    assert first is not None
-    raise first
-
-
-def _config(kind: type, sizes: Sizes, fields: Mapping[str, Any], settings: UserSettings) -> Any:
-    """An object of a config class: its own defaults, with sizes and the user's fields set by name."""
-    construction = Construction(kind, dict(fields), settings)
-    options = dict(construction.options(sizes))
-    given = {n: c[0]() if callable(c[0]) and not isinstance(c[0], type) else c[0] for n, c in options.items()}
-    given = {name: value for name, value in given.items() if value is not DEFAULT}
-    of_keys = [n for n in options if constructor_meaning(n) == "kv_heads" and n not in fields]
-    named = [n for n in of_keys if re.search("kv|key", n)]  # beside these, n_group is of experts
-    of_kv_heads = dict.fromkeys(named or of_keys, sizes.kv_heads)
-    of_layers = {n for n in given if constructor_meaning(n) == "layers" and n not in fields}
-    defaults = {name: each.default for name, each in parameters_of(kind).items()}
-    if sizes.kv_heads != sizes.heads or any(
-        type(defaults.get(name)) is int and sizes.heads % defaults[name] for name in of_kv_heads
-    ):  # else as many as by default, where the heads can share so many
-        given.update(of_kv_heads)
-    made = _first_made(
-        kind,
-        given,
-        {**given, **of_kv_heads},
-        {name: value for name, value in given.items() if name not in of_layers},
-        {name: value for name, value in {**given, **of_kv_heads}.items() if name not in of_layers},
-    )
-    for name, value in vars(kind).items():
-        if name not in given and not name.startswith("_") and isinstance(value, int | float):
-            means = constructor_meaning(name)
-            if means in ALWAYS | {"kv_heads"} and not isinstance(value, bool):
-                with suppress(AttributeError, TypeError):
-                    setattr(made, name, fields.get(name, number(str(means), name, sizes)))
-    for name, value in fields.items():
-        if name not in given and getattr(made, name, DEFAULT) is not value:
-            with suppress(AttributeError, TypeError):
-                setattr(made, name, value)
-    if hasattr(made, HEAD_DEFAULTS[0]):
-        setattr(made, HEAD_DEFAULTS[0], "eager")
-    return made
 
 
 def _members(name: str, parameter: inspect.Parameter, kind: type) -> list[Any]:

@@ -17,10 +17,14 @@ from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes, both_sides
 from regard.check.target.usage import PARTS, squared
 
-__all__ = ["Draft", "grids", "token_counts", "widths"]
+__all__ = ["FRAMES", "MAX_TOKENS", "SMALL_GRID", "Draft", "grids", "token_counts", "widths"]
 
 MAX_TOKENS = 64
 """Of an input: the calls are many."""
+FRAMES = 3
+"""Of a video."""
+SMALL_GRID = (3, 4)
+"""Height and width of its frames: so small that each token of all frames can be changed alone."""
 KEY_ROLES = ("k", "v", "context")
 
 
@@ -76,12 +80,13 @@ class Draft:
             "h": self.sizes.kv_heads if self.grouped and role in ("k", "v") else self.sizes.heads,
             "t": self.keys if keys else self.tokens,
             "d": self.d_head if heads else width,
-            "f": self.sizes.heads * self.d_head,
+            "f": (dict(self.sizes.given).get("kv_heads", self.sizes.heads) if keys else self.sizes.heads) * self.d_head,
             "2": 2,
             "3": 3,
             "p": 3 * self.sizes.heads * self.d_head,
             "y": image or self.grid[0],
             "x": image or self.grid[1],
+            "z": FRAMES,
         }
         return tuple(size[letter] for letter in layout.letters)
 
@@ -153,7 +158,9 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
                 windows += [(2 * sides[0], 3 * sides[1]), (2 * sides[0], 2 * sides[1])]
             elif means in ("image", "grid"):
                 told.append(sides)
-    return [each for each in dict.fromkeys((*told, GRID, GRID[::-1], *windows)) if each[0] * each[1] <= MAX_TOKENS]
+    others = [SMALL_GRID, (GRID[0], GRID[0]), (sizes.image, sizes.image)]
+    several = dict.fromkeys((*told, GRID, GRID[::-1], *windows, *others))
+    return [each for each in several if each[0] * each[1] <= MAX_TOKENS]
 
 
 def _constructed_with(module: nn.Module) -> Iterator[tuple[str, Any]]:

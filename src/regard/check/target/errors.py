@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
 from torch import nn
 
 from regard.check.location import CodeLocation
@@ -9,7 +12,7 @@ from regard.check.sandbox.answer import error_text
 from regard.check.sandbox.faults import user_line
 from regard.errors import InputError
 
-__all__ = ["AlwaysFails", "Failed", "NotCallable", "error_line", "failed"]
+__all__ = ["AlwaysFails", "Failed", "NotCallable", "error_line", "failed", "named_in"]
 
 MAX_CHARACTERS = 300
 
@@ -17,12 +20,24 @@ MAX_CHARACTERS = 300
 class Failed(Exception):
     """A call, or a constructor, that raised; the text is its error."""
 
-    def __init__(self, message: str, progress: int = 0, own: CodeLocation | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        progress: int = 0,
+        own: CodeLocation | None = None,
+        named: frozenset[str] = frozenset(),
+        *,
+        of_axes: bool = False,
+    ) -> None:
         super().__init__(message)
         self.progress = progress
         """How many functions of PyTorch were called before: the farthest call is the closest to one that runs."""
         self.own = own
         """The line of the code that fails whatever it is given; None where other inputs may help."""
+        self.named = named
+        """The arguments that the error, or the line that raised it, names."""
+        self.of_axes = of_axes
+        """Whether a tensor has too many axes or too few: no other size helps."""
 
 
 class NotCallable(InputError):
@@ -38,7 +53,26 @@ def failed(error: Exception, progress: int) -> Failed:
     of_a_module = isinstance(error, AttributeError) and isinstance(error.obj, nn.Module)
     is_own = of_a_module or isinstance(error, NameError | NotImplementedError | ImportError)
     own = user_line(error) if is_own else None
-    return Failed(error_line(error) if own is None else f"raises {error_line(error)}", progress, own)
+    of_axes = isinstance(error, ValueError) and "values to unpack" in str(error) and _reads_a_shape(error)
+    return Failed(error_line(error) if own is None else f"raises {error_line(error)}", progress, own, of_axes=of_axes)
+
+
+def _reads_a_shape(error: Exception) -> bool:
+    """Whether the line that raised an error gives names to the sizes of a tensor."""
+    line = user_line(error)
+    return (
+        line is not None and re.search(r"=\s*(?:\w+\s*,\s*\*?)?[\w.]+\.(?:shape|size\(\))\s*$", line.text) is not None
+    )
+
+
+def named_in(error: Exception, names: Iterable[str]) -> frozenset[str]:
+    """Of some names those that an error says, or else those in the line that raised it."""
+    line = user_line(error)
+    for text in (error_text(error), line.text if line is not None else ""):
+        found = frozenset(each for each in names if re.search(rf"\b{re.escape(each)}\b", text))
+        if found:
+            return found
+    return frozenset()
 
 
 def error_line(error: BaseException) -> str:

@@ -6,6 +6,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -139,6 +140,11 @@ def _search(
             return found
         if not budget.left:
             break
+    with suppress(Failed):
+        target = targets[0].with_caches()
+        found = _calls_of(target, given, settings, errors, FEW_TRIES, None, Budget(MAX_CALLS // 4))
+        if found:
+            return found
     budget.left += MAX_CALLS // 2
     for target in targets[:MAX_CONSTRUCTIONS]:
         found = _calls_of(target, given, settings, errors, MANY_TRIES, MAX_LAYOUTS, budget)

@@ -23,7 +23,7 @@ _BATCH = re.compile(r"b|bs|bsz|batch(?:_?size)?", re.I)
 
 @dataclass(frozen=True)
 class Layout:
-    """One letter an axis: b batch, h heads, t tokens, d width, y and x the rows and columns of an image.
+    """One letter an axis: b batch, h heads, t tokens, d width, y and x the rows and columns of an image, z frames.
 
     "f" is heads and their widths side by side, "p" queries, keys and values as well; "3" and "2" are these as an axis.
     """
@@ -43,15 +43,20 @@ class Layout:
     @property
     def token_axes(self) -> tuple[int, ...]:
         """Two of an image."""
-        return tuple(index for index, letter in enumerate(self.letters) if letter in "tyx")
+        return tuple(index for index, letter in enumerate(self.letters) if letter in "tyxz")
 
     def _of(self, letter: str) -> int | None:
         found = self.letters.find(letter)
         return None if found < 0 else found
 
 
+_VIDEO = re.compile(r"\b(?:b|n)\s*,?\s*(?:c|d)\s*,?\s*[tfd]\s*,?\s*h\s*,?\s*w\b", re.I)
+"""The sides of a map of features, or those of a video, as the text names them."""
+
+
 FUNCTIONS = ("bhtd", "btd", "td", "bthd", "tbhd", "htd", "btf", "tbd", "bdt", "bhdt", "thd")
 MODULES = ("btd", "td", "tbd", "bdyx", "byxd", "bdt", "bhtd")
+VIDEOS = ("bdzyx", "bzyxd")
 PACKED = ("btp", "bpt", "bt3hd", "b3htd", "3bhtd", "bth3d", "t3hd", "bh3td")
 """Of queries, keys and values in one tensor."""
 WEIGHTED = ("btd", "td", "tbd")
@@ -86,6 +91,8 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
             letters = ("bdyx", *(each for each in letters if each != "bdyx"))
         elif any(isinstance(each, nn.Conv1d | nn.BatchNorm1d) for each in inner):
             letters = ("btd", "bdt", *(each for each in letters if each not in ("btd", "bdt")))
+        if any(isinstance(each, nn.Conv3d | nn.BatchNorm3d) for each in inner) or _VIDEO.search(source_of(target)):
+            letters = (*VIDEOS, *letters)
     else:
         letters = FUNCTIONS
     return [Layout(each) for each in letters]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from regard.check.names import INPUTS, SIZES, inverted, meaning
 
-__all__ = ["call_meaning", "constructor_meaning", "side_names"]
+__all__ = ["call_meaning", "constructor_meaning", "first_word", "last_words", "side_names"]
 
 _CALL = {
     "x": "latents queries_input features trg target_sequence queries_in sequences xs_in "
@@ -63,7 +63,7 @@ _CONSTRUCTOR = {
     "d_head": "v_head_dim qk_nope_head_dim nope_head_dim index_head_dim d_kv",
     "rank": "q_lora_rank kv_lora_rank o_lora_rank lora_rank",
     "kv_heads": "n_query_groups num_query_groups num_key_value n_kv num_kv kv_head num_key_value_groups_ "
-    "group_num num_group n_group kv_head_num kv_group_num kv_group_count",
+    "group_num num_group n_group kv_head_num kv_group_num kv_group_count kv_n_heads kv_num_heads",
     "length": "segment_means_seq_len padded_length max_source_positions "
     "max_target_positions max_position max_sequence_length n_tokens "
     "num_patches tokens max_num_tokens max_seqlen maxlen max_sequence_len max_context max_seq ctx_size context_size "
@@ -80,7 +80,9 @@ _CONSTRUCTOR = {
     "layer": "layer_idx layer_id layer_number layer layer_index block_idx block_index",
     "device": "device",
     "dtype": "dtype torch_dtype",
-    "activation": "activation hidden_act act act_fn activation_function",
+    "activation": "activation hidden_act act act_fn activation_function activation_layer act_layer",
+    "ratio": "mlp_ratio ff_mult mlp_mult ff_ratio ffn_ratio expansion_ratio expansion_factor widening_factor",
+    "shift": "shift_size",
     "base": "base theta rope_theta rope_base rotary_emb_base",
     "batch": "max_batch_size batch_size",
     "d_context": "d_encoder cross_attention_dim context_size dim_kv kv_input_dim y_dim memory_dim kv_in_dim "
@@ -121,7 +123,7 @@ _STATE = re.compile(
 _LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")
 """How many tokens each sample of some sequence has, as in mem_lengths; a number of tokens is none of these."""
 _CONDITION = re.compile(
-    r"(?:t|time|timesteps?|step|noise|sigma|class|label|style|cond)_?emb(?:s|ed|eds|edding|eddings)?|temb", re.I
+    r"(?:t|time|timesteps?|step|noise|sigma|class|label|style|cond)_?emb(?:s|ed|eds|edding|eddings)?|temb|vec", re.I
 )
 """A vector of each sample that tells a diffusion model how far it is, or of what its pictures are, as in t_emb."""
 _PADDING = re.compile(
@@ -136,14 +138,22 @@ _ADDED = re.compile(
     r"(?:sine|pos|point|level)(?!\w*(?:_ids|bias|mask))\w*"
 )
 """Vectors of positions that are added to the tokens of some sequence, as query_pos or key_position_embeddings."""
-_ROPE = re.compile(r"(?:rope|rotary)_(?:pos|emb|freq)\w*")
+_ROPE = re.compile(
+    r"(?:rope|rotary)_(?:pos|emb|freq)\w*|(?:query|queries|q|keys?|k|context|memory|x)_(?:rope|rotary)(?:_\w+)?"
+)
 _COS = re.compile(r"(?!.*sin)(?:\w+_)?cos(?:_\w+)?")
 _SIN = re.compile(r"(?!.*cos)(?:\w+_)?sin(?:_\w+)?")
 """One of several tables of rotary positions, as in cos_local."""
+_SHAPE_SUFFIX = re.compile(r"(?P<name>\w*[a-z])_(?P<axes>(?:[A-Z][a-z]?|\d){2,})")
+"""A name that ends in one letter for each axis, as x_BTD: the shape suffixes of Noam Shazeer."""
 _SIDE = re.compile(r"(?P<before>(?:\w+_)?)(?P<side>height|width|h|w)", re.I)
 _PREFIX = re.compile(
     r"^(?:(?:encoder|decoder|enc|dec|attn|attention|text|speech|audio|vision|model|default|self|block|transformer"
     r"|cross|swa|memory_attention)_)+"
+)
+
+_WHOLE_WORDS = frozenset(
+    ("dim", "dims", "heads", "nhead", "nheads", "channels", "dropout", "depth", "layers", "bias", "eps")
 )
 
 
@@ -165,6 +175,8 @@ def call_meaning(name: str) -> str | None:
         "sin": _SIN,
     }
     patterns |= {"rope": _ROPE, "added": _ADDED}
+    if (suffixed := _SHAPE_SUFFIX.fullmatch(name)) is not None:
+        return call_meaning(suffixed["name"])
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 
 
@@ -174,6 +186,26 @@ def constructor_meaning(name: str) -> str | None:
     if found is None and (short := _PREFIX.sub("", name)) != name:
         found = meaning(short, _CONSTRUCTOR_NAMES)
     return "d_model" if found is None and _WIDTH.fullmatch(name.lower()) else found
+
+
+def last_words(name: str) -> tuple[str, str] | None:
+    """The first words of a longer name and what its last words mean in a constructor, as d_model of enc_d_model.
+
+    One last word alone has to say all, as in query_dim; a size, or a letter, may be of anything.
+    """
+    words = name.lower().strip("_").split("_")
+    for first in range(1, len(words)):
+        short = "_".join(words[first:])
+        means = meaning(short, _CONSTRUCTOR_NAMES)
+        if means is not None and (len(words) - first > 1 or short in _WHOLE_WORDS):
+            return "_".join(words[:first]), means
+    return None
+
+
+def first_word(name: str) -> str | None:
+    """The sequence that the first word of a longer name says, as memory_antecedent says a context; else None."""
+    means = meaning(name.lower().strip("_").partition("_")[0], _CALL_NAMES) if "_" in name else None
+    return means if means in ("q", "k", "v", "context") else None
 
 
 def side_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed
 
@@ -31,7 +32,7 @@ BASE = 10_000.0
 ROTATED = ("rotary_ndims", "rotary_dim", "rope_n_elem", "rot_dim", "qk_rope_head_dim", "rope_head_dim", "rope_dim")
 """Attributes that say how many channels of a head are turned."""
 _INTERLEAVED = re.compile(r"::\s*2|view_as_complex|reshape\([^)]*,\s*-1,\s*2\)|repeat_interleave|unflatten\([^)]*2\)")
-_OF_KEYS = re.compile("_k(?:ey|eys|v)?$")
+_OF_KEYS = re.compile("^(?:context|memory|keys?)_|_k(?:ey|eys|v)?$")
 _COMPLEX = re.compile(r"view_as_complex|complex|polar|view_as_real|cis")
 
 Candidate = Callable[[Draft], Any]
@@ -87,6 +88,8 @@ def rope_candidates(role: str, name: str, source: str) -> Iterator[tuple[str, Ca
         "complex": _complex,
         "angles": lambda draft: _table(draft, "angles"),
         "stacked": lambda draft: torch.view_as_real(_complex(draft)).clone(),
+        "matrices": _matrices,
+        "sines and cosines": lambda draft: torch.cat((_table(draft, "sin"), _table(draft, "cos")), -1),
         "relative": lambda draft: _vectors(draft, draft.tokens - 1, -draft.tokens),
         "relative, of each sample": lambda draft: _vectors(draft, draft.tokens - 1, -draft.tokens).repeat(
             draft.sizes.batch, 1, 1
@@ -95,7 +98,9 @@ def rope_candidates(role: str, name: str, source: str) -> Iterator[tuple[str, Ca
         "none": lambda draft: None,
     }
     complex_first = "cis" in name or "complex" in name or _COMPLEX.search(source) is not None
-    first = "complex" if complex_first else "angles" if "freq" in name else "pair"
+    told = documented_shape(source, name)
+    is_twice = bool(told) and re.match(r"2\s*\*", told[-1]) is not None
+    first = "sines and cosines" if is_twice else "complex" if complex_first else "angles" if "freq" in name else "pair"
     yield first, forms.pop(first)
     yield from forms.items()
 
@@ -137,6 +142,13 @@ def _complex(draft: Draft) -> Tensor:
     shape, _, size = label.partition(" ")
     angles = rotary_angles(draft.tokens, 2 * width if size.endswith("half") else max(2, width), draft.first)
     return _shaped(draft, torch.polar(torch.ones_like(angles), angles), shape)
+
+
+def _matrices(draft: Draft) -> Tensor:
+    """The same with a matrix (2, 2) for each angle: it turns a pair of channels."""
+    pair = torch.view_as_real(_complex(draft))
+    cos, sin = pair[..., 0], pair[..., 1]
+    return torch.stack((torch.stack((cos, -sin), -1), torch.stack((sin, cos), -1)), -2)
 
 
 def _vectors(draft: Draft, first: int, end: int) -> Tensor:

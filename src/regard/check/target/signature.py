@@ -14,9 +14,19 @@ from torch import Tensor, nn
 from regard.check.names import role as weight_role
 from regard.check.target.classes import parameters_of
 from regard.check.target.documented_shapes import documented_letters
-from regard.check.target.names import call_meaning, constructor_meaning
+from regard.check.target.names import call_meaning, constructor_meaning, first_word
 from regard.check.target.preparation import embeds
-from regard.check.target.usage import added_to, fields_of, is_bound, is_demanded, is_looked_up, is_two_sides, parts_of
+from regard.check.target.usage import (
+    added_to,
+    fields_of,
+    is_bound,
+    is_bound_of_places,
+    is_demanded,
+    is_looked_up,
+    is_spread,
+    is_two_sides,
+    parts_of,
+)
 
 __all__ = ["ADDED", "MATRICES", "PLAIN", "STREAMS", "Argument", "readings", "source_of"]
 
@@ -96,6 +106,10 @@ def _by_use(argument: Argument, source: str) -> Argument:
         return replace(argument, required=True)
     if argument.role is None and argument.required and is_looked_up(source, argument.name):
         return replace(argument, role="ids")
+    if argument.role is None and argument.required and is_bound_of_places(source, argument.name):
+        return replace(argument, role="lengths")
+    if argument.role in (None, "absent") and argument.required and is_spread(source, argument.name):
+        return replace(argument, role="rope")
     is_cache = argument.role == "absent" or (argument.role is None and _CACHED.fullmatch(argument.name.lower()))
     if argument.required and is_cache and len(documented_letters(source, argument.name)) > 2:
         return replace(argument, role="context")  # a cache that is filled
@@ -124,8 +138,11 @@ def _parts(argument: Argument, source: str, named: list[Argument]) -> list[Argum
         ]
         return found if all(each.role for each in found) else [argument]
     names = parts_of(source, argument.name) if argument.required and argument.role in (None, "x") else []
-    parts = [Argument(each, call_meaning(each), True, within=argument.name) for each in names]
-    return parts if any(each.role in ("mask", "padding") for each in parts) else [argument]
+    parts = [Argument(each, call_meaning(each) or first_word(each), True, within=argument.name) for each in names]
+    roles = [each.role for each in parts]
+    is_told = any(each in ("mask", "padding") for each in roles)
+    is_told = is_told or len({*roles} & {"x", "q", "k", "v", "context"}) == len(roles) > 1
+    return parts if is_told else [argument]
 
 
 def _of_field(name: str, *, is_beside: bool) -> str | None:
@@ -179,7 +196,7 @@ def _of_an_image(target: Any, named: list[Argument]) -> list[list[Argument]]:
 
 def _read(named: list[Argument]) -> list[list[Argument]]:
     given = [each for each in named if each.required]
-    unknown = [each for each in given if each.role is None]
+    unknown = [each for each in given if each.role is None and not _is_bias(each)]
     if not unknown:
         alone = None if given else _of_x_alone(named)
         return [_settled(named), *([] if alone is None else [alone])]
@@ -208,6 +225,11 @@ def _of_x_alone(arguments: list[Argument]) -> list[Argument] | None:
         return None
     others = [replace(each, role=None) if each.role in ("q", "k", "v") else each for each in arguments]
     return _settled(others)
+
+
+def _is_bias(argument: Argument) -> bool:
+    """Whether the name says that it is added to something, as r_w_bias to queries: it is no sequence."""
+    return "bias" in argument.name.lower().split("_")
 
 
 def _is_of_an_encoder(argument: Argument) -> bool:
@@ -272,7 +294,7 @@ def _guesses(unknown: int, streams: list[str | None]) -> list[tuple[str, ...]]:
     if streams:
         return [()]
     guesses: dict[int, list[tuple[str, ...]]] = {
-        2: [("x", "context"), ("x", "mask")],
+        2: [("x", "context"), ("x", "mask"), ("x",)],
         4: [("x", *WEIGHTS[:3]), ("q", "k", "v", "mask")],
         5: [("x", *WEIGHTS)],
     }

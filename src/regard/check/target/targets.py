@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.cache_objects import has_setup, set_up
 from regard.check.target.classes import method_of
 from regard.check.target.construction import Construction, constructions
 from regard.check.target.errors import Failed, NotCallable, error_line
@@ -36,6 +37,23 @@ class Target:
     sizes: Sizes
     said: list[str]
     construction: Construction | None = None
+    is_set_up: bool = False
+    """Whether its method that puts caches into it was called, without which it does not run."""
+
+    def with_caches(self) -> Target:
+        """The same after its method that puts caches into it.
+
+        Raises:
+            Failed: it has none, or nothing tells what that takes.
+        """
+        if not has_setup(self.call):
+            raise Failed("it has no method that puts a cache into it")
+        call = copied(self.call)
+        try:
+            set_up(call, self.sizes)
+        except Exception as error:
+            raise Failed(error_line(error)) from error
+        return replace(self, call=call, said=[*self.said, "its caches were set up before the call"], is_set_up=True)
 
     def resized(self, sizes: Sizes, seed: int) -> Target:
         """The same of other sizes.
@@ -45,10 +63,11 @@ class Target:
         """
         if self.construction is None:
             return replace(self, sizes=replace(sizes, given=self.sizes.given))
-        made, said = self.construction.build(sizes)
-        call = method_of(made)
+        built, said = self.construction.build(sizes)
+        call = method_of(built)
         prepare(call, seed)
-        return Target(call, _told(sizes, call, self.construction.args, said), said, self.construction)
+        made = Target(call, _told(sizes, call, self.construction.args, said), said, self.construction)
+        return made.with_caches() if self.is_set_up else made
 
 
 def targets_of(

@@ -15,12 +15,15 @@ __all__ = [
     "divides",
     "fields_of",
     "has_fields",
+    "has_places",
     "is_bound",
+    "is_bound_of_places",
     "is_called",
     "is_demanded",
     "is_large_part",
     "is_looked_up",
     "is_part",
+    "is_spread",
     "is_step",
     "is_tested",
     "is_two_sides",
@@ -33,7 +36,7 @@ OVER_TOKENS = r"(?:,\s*(?:dim\s*=\s*)?(?:0|1|-2)\s*)?\)"
 
 FEW_TOKENS = 2
 """In a part of a sequence: so few that there are several parts."""
-PARTS = re.compile(r"^(?!num_|n_|max_|.*seq_len)(?:.*_)?(?:block|chunk|segment|tile|bucket)(?:_|s?$)")
+PARTS = re.compile(r"^(?!num_|n_|max_|.*seq_len)(?:.*_)?(?:block|chunk|segment|tile|bucket|partition)(?:_|s?$)")
 """Names of a number of tokens."""
 COPIES = ("deepcopy", "copy")
 """Functions whose result is what they are given."""
@@ -96,6 +99,8 @@ def is_demanded(source: str, name: str) -> bool:
     is_read = re.search(rf"(?<![\w.]){named}\.(?:shape|ndim|dtype|size\(|dim\()", source) is not None
     if is_read and not is_asked:
         return True
+    if re.search(rf"\[[^\[\]]*\b{named}\s*\]", source) is not None and not is_asked and not _is_set(source, name):
+        return True  # something is looked up by it
     return bool(_summands(source, name)) and not is_tested(source, name) and not _is_set(source, name)
 
 
@@ -129,10 +134,21 @@ def is_two_sides(source: str, name: str) -> bool:
 
 
 def squared(source: str) -> list[str]:
-    """What a view has the square of as an axis, as size in x.view(-1, channels, self.size * self.size): a side."""
+    """The sides of square maps: what a view has the square of as an axis, as size in x.view(-1, self.size**2).
+
+    Or what einops is told as the height and as the width, as in rearrange(x, "(b w) c h -> b c h w", w=self.size).
+    """
     views = re.findall(r"\.(?:view|reshape)\(((?:[^()]|\([^()]*\))*)\)", source)
     square = re.compile(r"(?:self\.)?\b(\w+)\s*(?:\*\s*(?:self\.)?\1\b|\*\*\s*2\b)")
-    return list(dict.fromkeys(name for view in views for name in square.findall(view)))
+    told = {side: re.findall(rf"\b{side}\s*=\s*self\.(\w+)\s*[,)]", source) for side in "hw"}
+    both = [name for name in told["h"] if name in told["w"]] if "rearrange(" in source else []
+    return list(dict.fromkeys((*(name for view in views for name in square.findall(view)), *both)))
+
+
+def has_places(source: str, name: str) -> bool:
+    """Whether something is made with as many rows as the square of it, and no more than one: it is a side."""
+    made = r"\b(?:randn|rand|zeros|ones|empty|Embedding)\(\s*(?:1\s*,\s*)?\(?\s*"
+    return re.search(rf"{made}{re.escape(name)}\s*(?:\*\*\s*2|\*\s*{re.escape(name)})\b", source) is not None
 
 
 def is_looked_up(source: str, name: str) -> bool:
@@ -164,7 +180,23 @@ def parts_of(source: str, name: str) -> list[str]:
             parts = [one for to in each.targets if isinstance(to, ast.Tuple | ast.List) for one in to.elts]
             found = [one.id for one in parts if isinstance(one, ast.Name)]
             found = found if len(found) == len(parts) > 1 and name not in found else []
-    return found if reads == 1 else []
+    return found if reads - _asked_of_kind(source, name) == 1 else []
+
+
+def _asked_of_kind(source: str, name: str) -> int:
+    """How often it is only asked of what type it is, or how long."""
+    return len(re.findall(rf"\b(?:isinstance|len|type)\(\s*{re.escape(name)}\s*[,)]", source))
+
+
+def is_spread(source: str, name: str) -> bool:
+    """Whether a call takes it apart, as in rotate(q, *name): it is a tuple."""
+    return re.search(rf"[(,]\s*\*{re.escape(name)}\s*[,)]", source) is not None
+
+
+def is_bound_of_places(source: str, name: str) -> bool:
+    """Whether the numbers of places are compared with it, as in arange(n) < name[:, None]: it counts tokens."""
+    places = r"\barange\((?:[^()]|\([^()]*\))*\)(?:\[[^\]]*\]|\.\w+\([^()]*\))*"
+    return re.search(rf"{places}\s*(?:<|>=)\s*{re.escape(name)}\b", source) is not None
 
 
 def compared_with(source: str, name: str) -> list[str]:

@@ -39,6 +39,8 @@ VECTOR = "vector"
 """The candidate for a query that is one vector of all samples."""
 TEXT = "text"
 """The candidate for a context that is a sequence of tokens beside a picture."""
+MAP = "map"
+"""The candidate for a context with an axis more than a sequence has, as the tokens of several pictures."""
 PAIRS = re.compile("edge|pair|relation")
 """Names of what two tokens have in common, as the edge between two nodes."""
 OF_QUERIES = ("quer", "dec", "tgt", "target")
@@ -385,7 +387,9 @@ def _unknown(argument: Argument) -> dict[str, Candidate]:
             "width": lambda draft: draft.width,
             "0": _constant(0),
         }
+    of_a_head = {"vector of each head": lambda draft: draft.draw(draft.sizes.heads, draft.d_head)}
     return {
+        **(of_a_head if "bias" in name.lower().split("_") else {}),
         "none": _none,
         "sequence": lambda draft: _sequence(draft, name, "context"),
         **_of_pairs(name),
@@ -395,4 +399,8 @@ def _unknown(argument: Argument) -> dict[str, Candidate]:
         "marked tokens": _marked,
         "vector": lambda draft: draft.draw(draft.width),
         "column": lambda draft: draft.draw(draft.width, 1),
+        "vector of each sample": lambda draft: draft.draw(draft.sizes.batch, draft.context_width),
+        **of_a_head,
+        "vector of each token": lambda draft: draft.draw(draft.keys, draft.width),
+        MAP: lambda draft: _sequence(draft, name, "context", Layout("byxd")),
     }

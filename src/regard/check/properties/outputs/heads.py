@@ -304,7 +304,7 @@ def _keeps_its_axes(output: Sequence[int], stream: Stream, shape: torch.Size) ->
     return len(output) >= axes and all(output[axis] == shape[axis] for axis in kept)
 
 
-def _positions(changed: Tensor, stream: Stream, shape: torch.Size) -> set[tuple[int, int, int]] | None:
+def positions_of(changed: Tensor, stream: Stream, shape: torch.Size) -> set[tuple[int, int, int]] | None:
     """The samples, tokens and heads whose outputs changed; None where the output has other axes than the input."""
     batch_axis, token_axes = stream.batch_axis, stream.token_axes
     if changed.ndim != len(shape) or stream.role == "ids" or not _keeps_its_axes(changed.shape, stream, shape):

@@ -1,0 +1,74 @@
+"""Objects of the classes of configs, with the sizes and the fields that are wanted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from regard.check.target.classes import parameters_of
+from regard.check.target.configs import HEAD_DEFAULTS, number
+from regard.check.target.constructor_values import ALWAYS, DEFAULT
+from regard.check.target.names import constructor_meaning
+from regard.check.target.sizes import Sizes
+
+if TYPE_CHECKING:
+    from regard.check.target.construction import Construction
+
+__all__ = ["config_object"]
+
+
+def config_object(construction: Construction, sizes: Sizes, fields: Mapping[str, Any]) -> Any:
+    """An object of a config class: its own defaults, with sizes and the user's fields set by name."""
+    kind = construction.kind
+    options = dict(construction.options(sizes))
+    given = {n: c[0]() if callable(c[0]) and not isinstance(c[0], type) else c[0] for n, c in options.items()}
+    given = {name: value for name, value in given.items() if value is not DEFAULT}
+    of_keys = [n for n in options if constructor_meaning(n) == "kv_heads" and n not in fields]
+    named = [n for n in of_keys if re.search("kv|key", n)]  # beside these, n_group is of experts
+    of_kv_heads = dict.fromkeys(named or of_keys, sizes.kv_heads)
+    of_layers = {n for n in given if constructor_meaning(n) == "layers" and n not in fields}
+    defaults = {name: each.default for name, each in parameters_of(kind).items()}
+    if sizes.kv_heads != sizes.heads or any(
+        type(defaults.get(name)) is int and sizes.heads % defaults[name] for name in of_kv_heads
+    ):  # else as many as by default, where the heads can share so many
+        given.update(of_kv_heads)
+    made = _first_made(
+        kind,
+        given,
+        {**given, **of_kv_heads},
+        {name: value for name, value in given.items() if name not in of_layers},
+        {name: value for name, value in {**given, **of_kv_heads}.items() if name not in of_layers},
+    )
+    for name, value in vars(kind).items():
+        if name not in given and not name.startswith("_") and isinstance(value, int | float):
+            means = constructor_meaning(name)
+            if means in ALWAYS | {"kv_heads"} and not isinstance(value, bool):
+                with suppress(AttributeError, TypeError):
+                    setattr(made, name, fields.get(name, number(str(means), name, sizes)))
+    for name, value in fields.items():
+        if name not in given and getattr(made, name, DEFAULT) is not value:
+            with suppress(AttributeError, TypeError):
+                setattr(made, name, value)
+    if hasattr(made, HEAD_DEFAULTS[0]):
+        setattr(made, HEAD_DEFAULTS[0], "eager")
+    return made
+
+
+def _first_made(kind: type, *several: dict[str, Any]) -> Any:
+    """What the first of several sets of arguments gives that the class does not refuse.
+
+    Configs may ask for as many heads of keys as of queries, or for as many layers as a list of their kinds has.
+
+    Raises:
+        Exception: what the first set raised, where none works.
+    """
+    first: Exception | None = None
+    for given in several:
+        try:
+            return kind(**given)
+        except Exception as error:
+            first = first or error
+    assert first is not None
+    raise first

@@ -1,0 +1,106 @@
+"""Values to try for an argument of a constructor: of a known meaning, or of what its annotation and its name leave."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from regard.check.target.configs import COUNT_WORDS, number
+from regard.check.target.layouts import GRID
+from regard.check.target.sizes import Sizes
+from regard.check.target.usage import FEW_TOKENS, divides, is_part, is_step
+
+__all__ = ["ALWAYS", "DEFAULT", "annotated_values", "feed_forward", "known_values", "norm_values", "number_values"]
+
+ALWAYS = frozenset(
+    ("d_model", "heads", "d_head", "length", "d_context", "d_ff", "vocab", "layers", "d_out", "batch", "image", "patch")
+) | {"rotary", "rank", "landmarks"}
+"""Sizes that replace the default of an optional argument, so that the target is small and its sizes differ."""
+DEFAULT = object()
+"""The argument is not given."""
+SPATIAL = ("window", "image", "patch", "grid")
+"""Meanings of which there may be one number, or one for the rows and one for the columns."""
+_SEVERAL = re.compile(r"\b(list|tuple|sequence)\[(\s*int\b[^\[\]]*)\]", re.IGNORECASE)
+_MADE_LATER = re.compile(r"\bCallable\b|\btype\[", re.IGNORECASE)
+
+
+def known_values(means: str, name: str, annotation: str, source: str, sizes: Sizes) -> list[Any]:
+    """For an argument whose meaning is known, the likeliest first.
+
+    Args:
+        means: as of `constructor_meaning`.
+        name: of the argument.
+        annotation: its text, which may ask for several numbers.
+        source: the text of the class.
+        sizes: of what is made.
+    """
+    value = number(means, name, sizes)
+    if means in ("scale", "temperature"):
+        divided = re.search(rf"/\s*(?:self\.)?_?{re.escape(name)}\b", source) is not None
+        multiplies = re.search(rf"\*\s*(?:self\.)?_?{re.escape(name)}\b", source) is not None
+        root = sizes.d_head**0.5
+        return [root if divided else 1 / root if multiplies else value]
+    if type(value) in (int, tuple) and (several := _several(annotation, value)) is not None:
+        return [several, value] if means != "grid" else [several, type(several)(GRID), value]
+    if means in SPATIAL:
+        side = value[0] if isinstance(value, tuple) else value
+        return [value, GRID, side] if isinstance(value, tuple) else [value, (value, value)]
+    if means == "length" and is_step(source, name):
+        return [FEW_TOKENS, value]
+    if means == "activation":
+        return [nn.GELU, value] if _MADE_LATER.search(annotation) else [value, nn.GELU(), nn.GELU]
+    if means == "layers":
+        return [value, 1]
+    if means == "stride":
+        return [value, 2]
+    if means == "dropout":
+        return [value, 0.0]
+    return [value]
+
+
+def annotated_values(annotation: str) -> list[Any]:
+    """What an annotation alone leaves open; nothing of a class, a text or a single whole number."""
+    if "bool" in annotation:
+        return [False, True]
+    if "float" in annotation:
+        return [1.0, 0.0]
+    several = _several(annotation, FEW_TOKENS)
+    return [] if several is None else [several]
+
+
+def number_values(name: str, source: str, sizes: Sizes) -> list[Any]:
+    """For an argument of which nothing tells what it is: most are widths; what counts things is small."""
+    values: list[Any] = [sizes.d_model, None, 2, False, True, sizes.heads, sizes.length]
+    if is_part(source, name):
+        values.insert(0, FEW_TOKENS)
+    elif divides(source, name):
+        values.insert(0, sizes.heads)
+    elif name.lower().partition("_")[0] in COUNT_WORDS:
+        values.insert(0, 2)
+    return values
+
+
+def norm_values(annotation: str, sizes: Sizes) -> list[Any]:
+    """A norm, or its class."""
+    made = partial(nn.LayerNorm, sizes.d_model)
+    return [nn.LayerNorm, made, None] if _MADE_LATER.search(annotation) else [made, nn.LayerNorm, None]
+
+
+def feed_forward(sizes: Sizes) -> nn.Module:
+    """What stands beside an attention in a layer."""
+    return nn.Sequential(
+        nn.Linear(sizes.d_model, 4 * sizes.d_model), nn.GELU(), nn.Linear(4 * sizes.d_model, sizes.d_model)
+    )
+
+
+def _several(annotation: str, value: Any) -> Any:
+    """A list or a tuple of a number, where the annotation asks for one, and for no number alone; else None."""
+    match = _SEVERAL.search(annotation)
+    if match is None or re.search(r"\bint\b", annotation.replace(match[0], "")):
+        return None
+    kind = list if match[1].lower() == "list" else tuple
+    count = len(match[2].split(",")) if kind is tuple and "..." not in match[2] else 2
+    return kind(value) if isinstance(value, tuple) else kind([value] * count)
