@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -42,6 +43,23 @@ def each_by_itself(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tenso
         weights = (torch.einsum("qhd,khd->hqk", q[start:end], k[start:end]) / 2).softmax(-1)
         out[start:end] = torch.einsum("hqk,khd->qhd", weights, v[start:end])
     return out
+
+
+def apart_without_the_mask(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, attention_mask: Tensor | None = None
+) -> Tensor:
+    return each_by_itself(q, k, v, cu_seqlens)
+
+
+def together_without_the_mask(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, attention_mask: Tensor | None = None
+) -> Tensor:
+    return sees_both_sequences(q, k, v, cu_seqlens)
+
+
+def packed_call_with_a_mask(function: Any) -> Invocation:
+    """That may be handed over."""
+    return replace(packed_call(function), masks=["attention_mask"])
 
 
 def sees_both_sequences(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor) -> Tensor:
@@ -93,5 +111,6 @@ CASES = [
     Case("packed-as-documented", values_first, as_told, with_a_matrix),
     Case("sequences-apart", begins_with_the_second_token, begins_with_the_first_token, packed_call),
     Case("sequences-apart", sees_both_sequences, each_by_itself, packed_call),
+    Case("sequences-apart", together_without_the_mask, apart_without_the_mask, packed_call_with_a_mask),
     Case("mask-argument", one_text_in_all, texts_in_pieces, with_texts_in_a_row),
 ]

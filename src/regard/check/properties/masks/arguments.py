@@ -30,7 +30,7 @@ from regard.check.properties.masks.outcome_findings import (
     violated,
 )
 from regard.check.properties.masks.patterns import allowed_of, built_in_pattern, square
-from regard.check.properties.masks.settings import documented_unused, not_chosen, switched_off
+from regard.check.properties.masks.settings import documented_unused, not_chosen, said_by_boundaries, switched_off
 from regard.check.properties.masks.together import beside_others
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
@@ -95,7 +95,7 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             message += "; a token sees itself all the same" if outcome.with_itself else ""
             yield Finding("holds", "mask-form", "mask", message)
             continue
-        explained = (not_chosen, documented_unused, functools.partial(_together, evidence))
+        explained = (not_chosen, documented_unused, said_by_boundaries, functools.partial(_together, evidence))
         reasons = (
             [reason for each in explained if (reason := each(invocation, name))] if have_no_effect(outcomes) else []
         )

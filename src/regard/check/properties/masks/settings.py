@@ -15,7 +15,7 @@ from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.signature import source_of
 
-__all__ = ["documented_unused", "not_chosen", "switched_off"]
+__all__ = ["documented_unused", "not_chosen", "said_by_boundaries", "switched_off"]
 
 
 def switched_off(invocation: Invocation, name: str) -> Finding | None:
@@ -70,6 +70,14 @@ def documented_unused(invocation: Invocation, name: str) -> Finding | None:
     if not says_unused(documentation_of(invocation.target), name):
         return None
     return Finding("note", "mask-open", "mask", f"{name} is not used, as its documentation says")
+
+
+def said_by_boundaries(invocation: Invocation, name: str) -> Finding | None:
+    """That a mask without effect stands beside the boundaries of packed sequences, which hide keys; None of others."""
+    if not invocation.boundaries:
+        return None
+    message = f"{name} is not used: {invocation.boundaries[0]} says which tokens attend to one another"
+    return Finding("note", "mask-open", "mask", message)
 
 
 def _forward_of(invocation: Invocation) -> ast.Module | None:
