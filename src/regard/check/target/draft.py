@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.target.errors import Failed
 from regard.check.target.layouts import GRID, Layout
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
@@ -21,6 +23,8 @@ __all__ = ["FRAMES", "MAX_TOKENS", "SMALL_GRID", "Draft", "grids", "token_counts
 
 MAX_TOKENS = 64
 """Of an input: the calls are many."""
+MAX_NUMBERS = 2**22
+"""Of an argument: they take 32 MiB."""
 FRAMES = 3
 """Of a video."""
 SMALL_GRID = (3, 4)
@@ -64,8 +68,14 @@ class Draft:
     drawn: int = 0
 
     def draw(self, *shape: int) -> Tensor:
-        """Normal numbers, others for each argument."""
+        """Normal numbers, others for each argument.
+
+        Raises:
+            Failed: there would be too many, as where a size was taken for another one.
+        """
         self.drawn += 1
+        if math.prod(shape) > MAX_NUMBERS:
+            raise Failed(f"an argument of shape {shape} is too large to be tried")
         generator = torch.Generator().manual_seed(self.sizes.tokens * 100 + self.drawn)
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
