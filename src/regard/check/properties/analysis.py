@@ -19,6 +19,7 @@ from regard.check.properties.kinds import kind_of
 from regard.check.properties.masks.arguments import flag_findings, mask_argument_findings, shared_mask_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings
+from regard.check.properties.masks.normalizers import masked_normalizer_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
 from regard.check.properties.masks.part_sizes import part_size_findings
 from regard.check.properties.masks.source_masks import source_mask_findings
@@ -51,7 +52,6 @@ from regard.check.properties.scores.handed_on import handed_on_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
-from regard.check.properties.weights.masked_normalizers import masked_normalizer_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone

@@ -136,7 +136,9 @@ def _set_causal(invocation: Invocation, path: str) -> str:
     if not isinstance(target, nn.Module) or invocation.masks or invocation.causal_flags or invocation.lengths:
         return ""
     settings = vars(target.get_submodule(path))
-    return next((f"{name}=True" for name, value in settings.items() if value is True and SET_CAUSAL.fullmatch(name)), "")
+    return next(
+        (f"{name}=True" for name, value in settings.items() if value is True and SET_CAUSAL.fullmatch(name)), ""
+    )
 
 
 def may_be_causal(invocation: Invocation) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,8 @@ __all__ = ["Draft", "grids", "token_counts", "widths"]
 
 MAX_TOKENS = 64
 """Of an input: the calls are many."""
+MAX_PIXELS = 1024
+"""Of a picture whose patches are the tokens."""
 KEY_ROLES = ("k", "v", "context")
 
 
@@ -142,7 +145,9 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
     """The heights and widths that a map of features may have, the likeliest first, some of whole windows or parts."""
     told: list[tuple[int, int]] = [] if sizes.grid is None else [sizes.grid, sizes.grid[::-1]]
     windows: list[tuple[int, int]] = []
+    pictures: list[tuple[int, int]] = []
     for module in modules_in(target):
+        pictures += _of_patches(module)
         lengths = [getattr(module, each, None) for each in squared(source_of(module))]
         told += [(each, each) for each in lengths if isinstance(each, int) and each > 1]
         for name, value in _constructed_with(module):
@@ -153,7 +158,20 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
                 windows += [(2 * sides[0], 3 * sides[1]), (2 * sides[0], 2 * sides[1])]
             elif means in ("image", "grid"):
                 told.append(sides)
-    return [each for each in dict.fromkeys((*told, GRID, GRID[::-1], *windows)) if each[0] * each[1] <= MAX_TOKENS]
+    found = [each for each in dict.fromkeys((*told, GRID, GRID[::-1], *windows)) if each[0] * each[1] <= MAX_TOKENS]
+    return [*(each for each in pictures if each[0] * each[1] <= MAX_PIXELS), *found]
+
+
+def _of_patches(module: nn.Module) -> Iterator[tuple[int, int]]:
+    """The sides of the square picture whose patches, and a class token or two, a learned table has places for."""
+    cuts = [each for each in module.modules() if isinstance(each, nn.Conv2d) and each.kernel_size == each.stride]
+    for cut in cuts:
+        for name, table in module.named_parameters():
+            is_table = table.ndim in (2, 3) and table.shape[-1] == cut.out_channels and "pos" in name.lower()
+            for beside in (0, 1, 2) if is_table else ():
+                side = math.isqrt(max(0, table.shape[-2] - beside))
+                if side > 1 and side**2 == table.shape[-2] - beside and min(cut.kernel_size) > 1:
+                    yield side * cut.kernel_size[0], side * cut.kernel_size[1]
 
 
 def _constructed_with(module: nn.Module) -> Iterator[tuple[str, Any]]:

@@ -151,6 +151,8 @@ def _made_with(function: Any, args: Mapping[str, Any], settings: UserSettings) -
         with settings.on():
             made = function(**given)
     except Exception as error:
-        raise NotCallable(f"{function.__name__} raises {error_line(error)} with the arguments that it is given") from error
+        raise NotCallable(
+            f"{function.__name__} raises {error_line(error)} with the arguments that it is given"
+        ) from error
     is_own = type(made).__module__.partition(".")[0] not in ("builtins", "numpy", "torch")
     return made if isinstance(made, nn.Module) or (callable(made) and is_own) else None

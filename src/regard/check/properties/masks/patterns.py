@@ -332,7 +332,11 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("violation", "mask-pattern", "mask", wrong, line)
     elif (who := _says_causal(evidence, pattern)) is not None:
         query, key = (int(each) for each in first.triu(1).nonzero()[0])
-        mask = f"its own mask is {NOT_CAUSAL[pattern]}, in which" if pattern in NOT_CAUSAL else "every query sees every key:"
+        mask = (
+            f"its own mask is {NOT_CAUSAL[pattern]}, in which"
+            if pattern in NOT_CAUSAL
+            else "every query sees every key:"
+        )
         message = f"its {who} says that it is causal; {mask} query {query} sees key {key}, a later one"
         yield Finding("violation", "mask-pattern", "mask", message, line)
     elif pattern == "causal":

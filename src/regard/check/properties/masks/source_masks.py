@@ -41,19 +41,20 @@ def source_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
     crossed = [at for at, (_, _, queries, keys) in enumerate(sizes) if queries != keys and not _is_masked(several[at])]
     for at in crossed[:1]:
         samples, _, queries, keys = sizes[at]
-        inner = [number for number in range(at) if sizes[number][2:] == (keys, keys) and not _is_masked(several[number])]
+        inner = [
+            number for number in range(at) if sizes[number][2:] == (keys, keys) and not _is_masked(several[number])
+        ]
         names = [each for each in invocation.masks if not NOT_OF_KEYS.search(each)]
         if not inner or any(_is_read(invocation, several[inner[0]], each) for each in names):
             continue
         hidden = ~padding_mask([samples, keys], "end")
         for name in [each for each in names if not _OF_THE_DECODER.search(each)]:
-            if any(
-                _hides(several[at], value, invocation, name, hidden) for value in _masks(hidden, samples, queries)
-            ):
+            if any(_hides(several[at], value, invocation, name, hidden) for value in _masks(hidden, samples, queries)):
                 own, other = (several[each].base.instance for each in (inner[0], at))
                 message = (
                     f"{name} hides tokens from {other.module or 'the cross-attention'}, and "
-                    f"{own.module or 'the attention of the source'} reads them all the same: they come through the others"
+                    f"{own.module or 'the attention of the source'} reads them all the same: "
+                    "they come through the others"
                 )
                 yield Finding("violation", "mask-of-the-source", "mask", message, own.scores_location, own.module)
                 return

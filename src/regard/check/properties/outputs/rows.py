@@ -14,9 +14,7 @@ from regard.check.roles.owners import SEVERAL
 __all__ = ["row_findings"]
 
 
-def row_findings(
-    instance: AttentionInstance, tokens: dict[tuple[int, int], Tensor], samples: int
-) -> Iterator[Finding]:
+def row_findings(instance: AttentionInstance, tokens: dict[tuple[int, int], Tensor], samples: int) -> Iterator[Finding]:
     """Rows that a reshape put together from numbers of several tokens.
 
     There are as many rows as tokens, and as many numbers in each as a token has: what reads all tokens on purpose, as

@@ -49,8 +49,10 @@ def normalizer_findings(
             continue
         base = instance.run.trace
         run = record_invocation(invocation, frozen=given)
-        if run.error or not run.same_operations(base) or not _are_raised_alike(
-            places, base, run, are_some_hidden=are_some_hidden
+        if (
+            run.error
+            or not run.same_operations(base)
+            or not _are_raised_alike(places, base, run, are_some_hidden=are_some_hidden)
         ):
             continue
         for division, number, denominator in divisions:
@@ -161,14 +163,16 @@ def _is_bounded(run: TaggedRun, products: set[int]) -> bool:
     return False
 
 
-def _are_raised_alike(
-    places: list[tuple[int, int]], base: Trace, run: Trace, *, are_some_hidden: bool = False
-) -> bool:
+def _are_raised_alike(places: list[tuple[int, int]], base: Trace, run: Trace, *, are_some_hidden: bool = False) -> bool:
     """Whether all values grew by one number, 1 or what they are scaled by, as by 1/sqrt(n)."""
     grown = torch.cat([_growth(base, run, *place).flatten() for place in places])
     if are_some_hidden:
         grown = grown[grown.abs() > TOLERANCE * TOLERANCE]
-    return len(grown) > 0 and float(grown.abs().min()) > TOLERANCE and float(grown.max() - grown.min()) < TOLERANCE * TOLERANCE
+    return (
+        len(grown) > 0
+        and float(grown.abs().min()) > TOLERANCE
+        and float(grown.max() - grown.min()) < TOLERANCE * TOLERANCE
+    )
 
 
 def _growth(base: Trace, run: Trace, index: int, number: int) -> Tensor:
