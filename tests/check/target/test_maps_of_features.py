@@ -129,3 +129,21 @@ def test_rows_and_columns_may_stand_before_the_samples() -> None:
     assert axes(call) == [("x", 2, (0, 1), None)]
     assert analyze(call).violations == []
     assert {each.property for each in analyze(first(OfSamples)).violations} == {"samples-apart"}
+
+
+class OfPatches(nn.Module):
+    """A picture is cut into 3 x 3 patches of 4 x 4; these and a class token have their places in a table."""
+
+    def __init__(self, width: int = 12) -> None:
+        super().__init__()
+        self.cut, self.first = nn.Conv2d(3, width, 4, stride=4), nn.Parameter(torch.zeros(1, 1, width))
+        self.positions = nn.Parameter(torch.zeros(1, 10, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = self.cut(x).flatten(2).mT
+        x = torch.cat((self.first.expand(len(x), -1, -1), patches), 1) + self.positions
+        return attention(x, x, x)
+
+
+def test_a_picture_has_as_many_patches_as_its_table_has_places() -> None:
+    assert first(OfPatches).arguments["x"].shape[1:] == (3, 12, 12)

@@ -19,6 +19,7 @@ from regard.check.properties.kinds import kind_of
 from regard.check.properties.masks.arguments import flag_findings, mask_argument_findings, shared_mask_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings
+from regard.check.properties.masks.normalizers import masked_normalizer_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
 from regard.check.properties.masks.part_sizes import part_size_findings
 from regard.check.properties.masks.source_masks import source_mask_findings
@@ -41,6 +42,7 @@ from regard.check.properties.modules.unread_sequences import unread_sequence_fin
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
+from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
@@ -51,7 +53,6 @@ from regard.check.properties.scores.handed_on import handed_on_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
-from regard.check.properties.weights.masked_normalizers import masked_normalizer_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
@@ -392,6 +393,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
     if not analysis.violations:
         analysis.findings += call_effect_findings(invocation)
+        analysis.findings += sibling_findings(invocation)
     if not analysis.violations and analysis.complete:
         analysis.findings += earlier_call_findings(invocation, instances)
     if not analysis.violations:

@@ -29,6 +29,8 @@ FRAMES = 3
 """Of a video."""
 SMALL_GRID = (3, 4)
 """Height and width of its frames: so small that each token of all frames can be changed alone."""
+MAX_PIXELS = 1024
+"""Of a picture whose patches are the tokens."""
 KEY_ROLES = ("k", "v", "context")
 
 
@@ -157,7 +159,9 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
     """The heights and widths that a map of features may have, the likeliest first, some of whole windows or parts."""
     told: list[tuple[int, int]] = [] if sizes.grid is None else [sizes.grid, sizes.grid[::-1]]
     windows: list[tuple[int, int]] = []
+    pictures: list[tuple[int, int]] = []
     for module in modules_in(target):
+        pictures += _of_patches(module)
         lengths = [getattr(module, each, None) for each in squared(source_of(module))]
         told += [(each, each) for each in lengths if isinstance(each, int) and each > 1]
         for name, value in _constructed_with(module):
@@ -170,7 +174,20 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
                 told.append(sides)
     others = [SMALL_GRID, (GRID[0], GRID[0]), (sizes.image, sizes.image)]
     several = dict.fromkeys((*told, GRID, GRID[::-1], *windows, *others))
-    return [each for each in several if each[0] * each[1] <= MAX_TOKENS]
+    found = [each for each in several if each[0] * each[1] <= MAX_TOKENS]
+    return [*(each for each in pictures if each[0] * each[1] <= MAX_PIXELS), *found]
+
+
+def _of_patches(module: nn.Module) -> Iterator[tuple[int, int]]:
+    """The sides of the square picture whose patches, and a class token or two, a learned table has places for."""
+    cuts = [each for each in module.modules() if isinstance(each, nn.Conv2d) and each.kernel_size == each.stride]
+    for cut in cuts:
+        for name, table in module.named_parameters():
+            is_table = table.ndim in (2, 3) and table.shape[-1] == cut.out_channels and "pos" in name.lower()
+            for beside in (0, 1, 2) if is_table else ():
+                side = math.isqrt(max(0, table.shape[-2] - beside))
+                if side > 1 and side**2 == table.shape[-2] - beside and min(cut.kernel_size) > 1:
+                    yield side * cut.kernel_size[0], side * cut.kernel_size[1]
 
 
 def _constructed_with(module: nn.Module) -> Iterator[tuple[str, Any]]:

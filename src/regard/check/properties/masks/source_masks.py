@@ -53,7 +53,8 @@ def source_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
                 own, other = (several[each].base.instance for each in (inner[0], at))
                 message = (
                     f"{name} hides tokens from {other.module or 'the cross-attention'}, and "
-                    f"{own.module or 'the attention of the source'} reads them all the same: they come through the others"
+                    f"{own.module or 'the attention of the source'} reads them all the same: "
+                    "they come through the others"
                 )
                 yield Finding("violation", "mask-of-the-source", "mask", message, own.scores_location, own.module)
                 return

@@ -58,8 +58,8 @@ def wrong_frequencies(evidence: Evidence, table: AttentionTable) -> tuple[str, C
                     ", ".join(f"{base ** (-each / pairs):.3g}" for each in powers) for powers in (which, range(pairs))
                 )
                 message = (
-                    f"the pairs turn by {found} from token to token: of the base {base:g} it is {wanted}; some are there "
-                    "several times, and others are missing"
+                    f"the pairs turn by {found} from token to token: of the base {base:g} it is {wanted}; some are "
+                    "there several times, and others are missing"
                 )
                 return message, _line_of_powers(evidence.base.instance.run.trace, pairs)
     return "", None

@@ -86,8 +86,8 @@ def _said(table: _Sinusoids, numbers: Collection[float]) -> str:
             return ""
         if table.are_alone and abs(math.log(ratio) / math.log(BASE) + 2 / table.channels) < 2 * CLOSE / table.channels:
             return (
-                f"fall by {BASE:g}^(-2/{table.channels}) from channel to channel, not from pair to pair: the sine and the "
-                "cosine of a pair have different ones"
+                f"fall by {BASE:g}^(-2/{table.channels}) from channel to channel, not from pair to pair: the sine and "
+                "the cosine of a pair have different ones"
             )
         wanted = BASE ** (-2 * table.axes / table.channels)
         listed, right = (", ".join(f"{first * each**at:.3g}" for at in range(3)) for each in (ratio, wanted))

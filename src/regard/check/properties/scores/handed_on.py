@@ -1,4 +1,4 @@
-"""A bias of positions that one attention computes and hands on: the others add that, and not another thing it returns."""
+"""A bias of positions that one attention computes and hands on: the others add that, and not its weights."""
 
 from __future__ import annotations
 

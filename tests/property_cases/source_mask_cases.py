@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
-from property_cases import WIDTH, drawn
-from regard.check.properties.analysis import analyze
+from property_cases import WIDTH, Case, drawn
 from regard.check.target import Invocation, Stream
 
 Mask = Tensor | None
@@ -17,7 +15,7 @@ Mask = Tensor | None
 
 def attended(x: Tensor, context: Tensor, seed: int, mask: Mask = None) -> Tensor:
     q, k, v = (each @ (drawn(WIDTH, WIDTH, seed=seed + n) / 3) for n, each in enumerate((x, context, context)))
-    scores = q @ k.mT / WIDTH**0.5
+    scores = q @ k.mT / WIDTH**0.5  # here
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None], -torch.inf)
     return scores.softmax(-1) @ v
@@ -35,25 +33,18 @@ def one_for_each(x: Tensor, src: Tensor, src_mask: Mask = None, memory_mask: Mas
     return attended(x, src + attended(src, src, 1, src_mask), 4, memory_mask)
 
 
-def of_the_memory(x: Tensor, src: Tensor, memory_mask: Mask = None) -> Tensor:
-    return read_by_one(x, src, memory_mask)
-
-
-def call(function: Callable[..., Tensor], *masks: str) -> Invocation:
+def of_a_source(function: Any, *, masks: tuple[str, ...] = ("src_mask",)) -> Invocation:
     streams = [Stream("x", "x", 0, (1,)), Stream("src", "context", 0, (1,))]
     arguments = {"x": drawn(2, 3, WIDTH, seed=0), "src": drawn(2, 5, WIDTH, seed=1)}
     return Invocation(function, arguments, [*arguments], streams, masks=[*masks])
 
 
-@pytest.mark.parametrize(
-    ("function", "masks"),
-    [(read_by_both, ["src_mask"]), (one_for_each, ["src_mask", "memory_mask"]), (of_the_memory, ["memory_mask"])],
-)
-def test_a_source_whose_tokens_are_hidden_from_both_is_right(function: Callable[..., Tensor], masks: list[str]) -> None:
-    analysis = analyze(call(function, *masks), masks=True)
-    assert (analysis.num_attentions, analysis.violations) == (2, [])
+def with_one_for_each(function: Any) -> Invocation:
+    """With as many masks as the code takes."""
+    return of_a_source(function, masks=("src_mask", "memory_mask") if function is one_for_each else ("src_mask",))
 
 
-def test_what_is_hidden_from_the_target_alone_comes_through_the_others() -> None:
-    (found,) = analyze(call(read_by_one, "src_mask"), masks=True).violations
-    assert found.property == "mask-of-the-source"
+CASES = [
+    Case("mask-of-the-source", read_by_one, read_by_both, of_a_source, attentions=2),
+    Case("mask-of-the-source", read_by_one, one_for_each, with_one_for_each, attentions=2),
+]

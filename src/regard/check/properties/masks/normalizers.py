@@ -1,4 +1,4 @@
-"""Linear attention whose mask takes hidden keys out of the sum of the values, and leaves them in what this is divided by.
+"""Linear attention whose mask takes keys out of the sum of values, and leaves them in what this is divided by.
 
 A mask that sets values to 0 alone hides no key: it still counts in the sum of the weights.
 """
@@ -44,7 +44,8 @@ def masked_normalizer_findings(invocation: Invocation, base: Trace) -> Iterator[
             value = write_mask(keys.reshape([{"b": samples, "k": tokens, "1": 1}[letter] for letter in shape]), form)
             masked = replace(invocation, arguments={**invocation.arguments, name: value})
             run = record_invocation(masked, lines=True)
-            if run.error or all(torch.equal(one.data, two.data) for one, two in zip(base.outputs, run.outputs)):
+            both = zip(base.outputs, run.outputs, strict=False)
+            if run.error or all(torch.equal(one.data, two.data) for one, two in both):
                 continue
             first = influence_of(masked, run, keep=lambda source: source.kind == "sample")
             instances = attentions_of(tagged_run(first, [streams[0].argument]))
