@@ -32,6 +32,7 @@ from regard.check.properties.tokens import (
     token_findings,
     with_samples_as_tokens,
 )
+from regard.check.properties.weights.looked_up import looked_up_findings
 from regard.check.properties.weights.mixed_weights import GATED, mixed_weights, of_the_softmax
 from regard.check.properties.weights.softmax import weight_findings
 from regard.check.target import Invocation
@@ -62,6 +63,12 @@ def attention_findings(
         yield Finding("design", "samples-attend", "scores", message, evidence.base.instance.scores_location)
         evidence = with_samples_as_tokens(evidence)
     found = list(token_findings(evidence))
+    if any(each.property == "heads-unknown" for each in found):
+        looked_up = looked_up_findings(invocation, evidence, frozen)
+        if looked_up:
+            yield from (each for each in found if each.kind != "open")
+            yield from looked_up
+            return
     found += documented_group_findings(evidence, documentation_of(invocation.target))
     yield from found
     is_unclear = any(

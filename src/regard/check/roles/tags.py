@@ -7,7 +7,6 @@ as the numbers themselves are, so that a view and what is written through it nee
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,8 +80,6 @@ FILLS = frozenset(["copy", "fill", "index_put"])
 """Operations that may write one number over some of those of a tensor."""
 MOST_STACKED = 4
 """Results that are stacked to be summed: of content and of positions."""
-_MADE_LIKE = re.compile(r"\w+_like$|new_")
-"""Operations that take nothing of a tensor but its shape and type."""
 OVERWRITES = frozenset(["copy", "fill", "zero", "normal", "uniform", "random"])
 """In-place operations that leave nothing of what was there."""
 
@@ -238,7 +235,7 @@ def tagged(
 def _computed(operation: Operation, given: list[Tensor], output: TensorRecord, number: int, sums: _Sums) -> Tensor:
     """The tags of a new tensor."""
     nothing = torch.zeros(output.shape, dtype=torch.long)
-    if not any(bool(each.any()) for each in given) or _MADE_LIKE.match(operation.name):
+    if not any(bool(each.any()) for each in given):
         return nothing
     if operation.name in COPIES:
         if _masks(operation, given):

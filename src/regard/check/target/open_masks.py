@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 
@@ -12,12 +12,24 @@ from regard.check.target.errors import Failed
 from regard.check.target.influence import depends
 from regard.check.target.mask_values import MASK_FORMS
 from regard.check.target.running import Invocation, Stream
+from regard.check.target.signature import Argument
 from regard.check.target.sizes import Sizes
 
-if TYPE_CHECKING:
-    from regard.check.target.call_search import CallPlan
-
 __all__ = ["with_open_masks"]
+
+
+class _CallPlan(Protocol):
+    """A way to call a target, a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    arguments: list[Argument]
+    choices: dict[str, str]
+
+    def invocation(self, target: Any, sizes: Sizes) -> Invocation:
+        """The call."""
+
+
+CallPlan = TypeVar("CallPlan", bound=_CallPlan)
 
 
 def with_open_masks(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
@@ -45,7 +57,7 @@ def with_open_masks(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
     return plan
 
 
-def _reach_of_blocked(plan: CallPlan, target: Any, sizes: Sizes, mask: str, written: tuple[str, int]) -> float:
+def _reach_of_blocked(plan: _CallPlan, target: Any, sizes: Sizes, mask: str, written: tuple[str, int]) -> float:
     """What share of the numbers that a key has influence on it still has influence on where a mask blocks it.
 
     Of several sequences whose tokens may be the keys, it is that of the one that the mask hides most of.

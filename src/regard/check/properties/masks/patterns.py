@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import torch
@@ -25,6 +26,8 @@ ITSELF_LAST = "causal, and a token sees itself only where it sees no other"
 """As in Reformer (Kitaev et al. 2020, section 2), whose queries are its keys."""
 NOT_CAUSAL = {"blocks": "one of blocks", "window": "a window on both sides", AFTER_PREFIX: AFTER_PREFIX}
 """Masks that are meant by who does not say that all is causal: a query sees some of what comes later."""
+_MADE_LIKE = re.compile(r"\w+_like$|new_")
+"""Operations that take nothing of a tensor but its shape and type: what stands there blocks no score yet."""
 MIN_TOKENS = 3
 """Of one sequence, which a causal mask would show in."""
 Pattern = str
@@ -199,6 +202,8 @@ def _unblocked(evidence: Evidence) -> Finding | None:
     # A query whose keys are all blocked before the softmax has to read one of them, as a token that sees no other does.
     with_a_key = lowest.scatter_reduce(0, queries, table.masked, "amax") > BLOCKED
     for operation in run.trace.operations[last + 1 :]:
+        if _MADE_LIKE.match(operation.name):
+            continue
         for record, tags in zip(operation.outputs[:1], run.tags.outputs[operation.index], strict=False):
             if not record.data.is_floating_point() or not bool((record.data <= BLOCKED).any()):
                 continue

@@ -1,0 +1,70 @@
+"""What is wrong in one call, or by one recipe, and is excused by another one."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from regard.check.conclusion import conclude
+from regard.check.sandbox.torch_settings import UserSettings
+
+
+def concluded(what):
+    return conclude(what, {}, UserSettings()).report()
+
+
+def of_distances(q, keys, skipped):
+    """Queries times as many vectors, and shifted by as many places, as for as many keys."""
+    count, width = q.shape[-2:]
+    vectors = torch.sin(torch.outer(torch.arange(1, 2 * count).double(), torch.arange(1, width + 1).double()))
+    padded = torch.nn.functional.pad(q @ vectors.to(q).T, (1, 0)).reshape(*q.shape[:-2], -1, count)
+    return padded[..., skipped, :].reshape(*q.shape[:-1], 2 * count - 1)[..., :keys]
+
+
+def with_vectors_of_distances(q, k, v):
+    logits = of_distances(q, k.size(-2), slice(1, None))
+    return ((q @ k.mT + logits) / q.size(-1) ** 0.5).softmax(-1) @ v
+
+
+def with_vectors_of_other_queries(q, k, v):
+    logits = of_distances(q, k.size(-2), slice(None, -1))
+    return ((q @ k.mT + logits) / q.size(-1) ** 0.5).softmax(-1) @ v
+
+
+def test_vectors_of_distances_are_judged_with_as_many_keys_as_queries():
+    report = concluded(with_vectors_of_distances)
+    assert report.ok, str(report)
+    assert any("another number of keys than queries a learned vector" in each for each in report.notes)
+    assert concluded(with_vectors_of_other_queries).verdict == "wrong"
+
+
+class OfOneSequenceUnlessTold(nn.Module):
+    def __init__(self, dim, heads, dim_context=None):
+        super().__init__()
+        self.heads, self.is_crossed = heads, dim_context is not None
+        self.norm, self.to_q = nn.LayerNorm(dim), nn.Linear(dim, dim)
+        self.to_kv, self.to_out = nn.Linear(dim_context or dim, 2 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x, context=None):
+        x = self.norm(x)
+        return self.attend(x, context if self.is_crossed else x)
+
+    def attend(self, x, read):
+        q, k, v = (
+            each.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for each in (self.to_q(x), *self.to_kv(read).chunk(2, -1))
+        )
+        return self.to_out(torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class OfOneSequenceAlways(OfOneSequenceUnlessTold):
+    def forward(self, x, context=None):
+        x = self.norm(x)
+        return self.attend(x, x)
+
+
+def test_a_context_without_effect_is_none_where_a_width_of_it_has_to_be_told():
+    report = concluded(OfOneSequenceUnlessTold)
+    assert report.ok, str(report)
+    assert any("unless dim_context is told" in each for each in report.notes)
+    assert "context-ignored" in {each.id for each in concluded(OfOneSequenceAlways).causes}
