@@ -80,9 +80,9 @@ class CallPlan:
             found["width"] = ["3", "1", *_distinct(widths(target, sizes))]
         elif "y" in self.layout.letters:
             most = MAX_TOKENS // (FRAMES if "z" in self.layout.letters else 1)
-            several = [each for each in grids(target, sizes) if each[0] * each[1] <= most]
-            several.sort(key=lambda each: each != SMALL_GRID if "z" in self.layout.letters else False)
-            found["grid"] = [f"{height}x{width}" for height, width in several]
+            sides = [each for each in grids(target, sizes) if each[0] * each[1] <= most]
+            sides.sort(key=lambda each: each != SMALL_GRID if "z" in self.layout.letters else False)
+            found["grid"] = [f"{height}x{width}" for height, width in sides]
         if roles & set(ROPE_FORMS):
             check_rotated(target)
             draft = self._draft(target, sizes)

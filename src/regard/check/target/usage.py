@@ -99,7 +99,9 @@ def is_demanded(source: str, name: str) -> bool:
     is_read = re.search(rf"(?<![\w.]){named}\.(?:shape|ndim|dtype|size\(|dim\()", source) is not None
     if is_read and not is_asked:
         return True
-    if re.search(rf"\[[^\[\]]*\b{named}\s*\]", source) is not None and not is_asked and not _is_set(source, name):
+    if is_asked or re.search(rf"\b(?:exists|default)\(\s*{named}\s*[,)]", source) is not None:
+        return False
+    if re.search(rf"\[[^\[\]]*\b{named}\s*\]", source) is not None and not _is_set(source, name):
         return True  # something is looked up by it
     return bool(_summands(source, name)) and not is_tested(source, name) and not _is_set(source, name)
 
