@@ -80,10 +80,10 @@ class CallPlan:
             found["image"] = ["image", "224", "32"]
             found["width"] = ["3", "1", *_distinct(widths(target, sizes))]
         elif "y" in self.layout.letters:
-            most = MAX_TOKENS // (FRAMES if "z" in self.layout.letters else 1)
-            several = [each for each in grids(target, sizes) if each[0] * each[1] <= most]
-            several.sort(key=lambda each: each != SMALL_GRID if "z" in self.layout.letters else False)
-            found["grid"] = [f"{height}x{width}" for height, width in several]
+            sides = grids(target, sizes)
+            if "z" in self.layout.letters:
+                sides = [SMALL_GRID, *(each for each in sides if FRAMES * each[0] * each[1] <= MAX_TOKENS)]
+            found["grid"] = [f"{height}x{width}" for height, width in sides]
         if roles & set(ROPE_FORMS):
             check_rotated(target)
             draft = self._draft(target, sizes)
@@ -212,9 +212,9 @@ class CallPlan:
         tokens = 1 if choice("lengths") == ONE_QUERY else tokens
         context = _context_widths(target, sizes).get(choice("context width", "d_context"), wide)
         draft = Draft(target, self.source, sizes, self.layout, tokens, keys, wide, context)
-        draft.grid = next(
-            (each for each in grids(target, sizes) if f"{each[0]}x{each[1]}" == choice("grid")), draft.grid
-        )
+        if "grid" in self.choices:
+            rows, columns = map(int, self.choices["grid"].split("x"))
+            draft.grid = (rows, columns)
         draft.grouped = choice("heads") == "grouped"
         draft.weights = choice("weights", WEIGHT_STORES[0])
         roles = {each.role for each in self.arguments}

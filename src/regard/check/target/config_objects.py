@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from regard.check.target.classes import parameters_of
 from regard.check.target.configs import HEAD_DEFAULTS, number
@@ -13,13 +13,19 @@ from regard.check.target.constructor_values import ALWAYS, DEFAULT
 from regard.check.target.names import constructor_meaning
 from regard.check.target.sizes import Sizes
 
-if TYPE_CHECKING:
-    from regard.check.target.construction import Construction
-
 __all__ = ["config_object"]
 
 
-def config_object(construction: Construction, sizes: Sizes, fields: Mapping[str, Any]) -> Any:
+class Options(Protocol):
+    """A class, and what its constructor may be told."""
+
+    kind: type
+
+    def options(self, sizes: Sizes) -> Iterator[tuple[str, list[Any]]]:
+        """For each argument the values to try, the likeliest first."""
+
+
+def config_object(construction: Options, sizes: Sizes, fields: Mapping[str, Any]) -> Any:
     """An object of a config class: its own defaults, with sizes and the user's fields set by name."""
     kind = construction.kind
     options = dict(construction.options(sizes))

@@ -172,7 +172,7 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
                 windows += [(2 * sides[0], 3 * sides[1]), (2 * sides[0], 2 * sides[1])]
             elif means in ("image", "grid"):
                 told.append(sides)
-    others = [SMALL_GRID, (GRID[0], GRID[0]), (sizes.image, sizes.image)]
+    others = [(GRID[0], GRID[0]), (sizes.image, sizes.image)]
     several = dict.fromkeys((*told, GRID, GRID[::-1], *windows, *others))
     found = [each for each in several if each[0] * each[1] <= MAX_TOKENS]
     return [*(each for each in pictures if each[0] * each[1] <= MAX_PIXELS), *found]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
+from functools import cache
 
 from regard.check.names import INPUTS, SIZES, inverted, meaning
 
@@ -157,6 +158,7 @@ _WHOLE_WORDS = frozenset(
 )
 
 
+@cache
 def call_meaning(name: str) -> str | None:
     """What an argument of a call stands for; "size heads" and the like of sizes; None where no name tells."""
     found = meaning(name, _CALL_NAMES)
@@ -180,6 +182,7 @@ def call_meaning(name: str) -> str | None:
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 
 
+@cache
 def constructor_meaning(name: str) -> str | None:
     """What an argument of a constructor, or a field of a config, stands for; None where no name tells."""
     found = meaning(name, _CONSTRUCTOR_NAMES)

@@ -74,10 +74,11 @@ def _rotated(target: Any) -> Iterator[tuple[str, int]]:
                 yield name, value
 
 
-def rope_candidates(role: str, name: str, source: str) -> Iterator[tuple[str, Candidate]]:
-    """Of cos, of sin, or of both in one argument; for the keys, where its name says so."""
+def rope_candidates(role: str, name: str, source: str, told: tuple[str, ...] = ()) -> Iterator[tuple[str, Candidate]]:
+    """Of cos, of sin, or of both in one argument; for the keys, where its name says so; `told` is its written shape."""
+    told = told or documented_shape(source, name)
     if _OF_KEYS.search(name.lower()):
-        for form, make in rope_candidates(role, _OF_KEYS.sub("", name.lower()), source):
+        for form, make in rope_candidates(role, _OF_KEYS.sub("", name.lower()), source, told):
             yield form, lambda draft, make=make: make(replace(draft, tokens=draft.keys))  # type: ignore[misc]
         return
     if role != "rope":
@@ -98,7 +99,6 @@ def rope_candidates(role: str, name: str, source: str) -> Iterator[tuple[str, Ca
         "none": lambda draft: None,
     }
     complex_first = "cis" in name or "complex" in name or _COMPLEX.search(source) is not None
-    told = documented_shape(source, name)
     is_twice = bool(told) and re.match(r"2\s*\*", told[-1]) is not None
     first = "sines and cosines" if is_twice else "complex" if complex_first else "angles" if "freq" in name else "pair"
     yield first, forms.pop(first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from functools import cache
 
 __all__ = [
     "FEW_TOKENS",
@@ -42,6 +43,7 @@ COPIES = ("deepcopy", "copy")
 """Functions whose result is what they are given."""
 
 
+@cache
 def has_fields(source: str, name: str) -> bool:
     """Whether fields are read from it by their names, as from a dict: it is a config, whatever its name says."""
     return re.search(rf"\b{re.escape(name)}(?:\s*\[\s*[\"']|\.get\(\s*[\"'])", source) is not None
@@ -99,7 +101,9 @@ def is_demanded(source: str, name: str) -> bool:
     is_read = re.search(rf"(?<![\w.]){named}\.(?:shape|ndim|dtype|size\(|dim\()", source) is not None
     if is_read and not is_asked:
         return True
-    if re.search(rf"\[[^\[\]]*\b{named}\s*\]", source) is not None and not is_asked and not _is_set(source, name):
+    if is_asked or re.search(rf"\b(?:exists|default)\(\s*{named}\s*[,)]", source) is not None:
+        return False
+    if re.search(rf"(?<=[\w\])])\[[^\[\]]*\b{named}\s*\]", source) is not None and not _is_set(source, name):
         return True  # something is looked up by it
     return bool(_summands(source, name)) and not is_tested(source, name) and not _is_set(source, name)
 
@@ -133,7 +137,8 @@ def is_two_sides(source: str, name: str) -> bool:
     return re.search(rf"^\s*{sides}\s*=\s*{re.escape(name)}\s*(?:#.*)?$", source, re.M) is not None
 
 
-def squared(source: str) -> list[str]:
+@cache
+def squared(source: str) -> tuple[str, ...]:
     """The sides of square maps: what a view has the square of as an axis, as size in x.view(-1, self.size**2).
 
     Or what einops is told as the height and as the width, as in rearrange(x, "(b w) c h -> b c h w", w=self.size).
@@ -142,9 +147,10 @@ def squared(source: str) -> list[str]:
     square = re.compile(r"(?:self\.)?\b(\w+)\s*(?:\*\s*(?:self\.)?\1\b|\*\*\s*2\b)")
     told = {side: re.findall(rf"\b{side}\s*=\s*self\.(\w+)\s*[,)]", source) for side in "hw"}
     both = [name for name in told["h"] if name in told["w"]] if "rearrange(" in source else []
-    return list(dict.fromkeys((*(name for view in views for name in square.findall(view)), *both)))
+    return tuple(dict.fromkeys((*(name for view in views for name in square.findall(view)), *both)))
 
 
+@cache
 def has_places(source: str, name: str) -> bool:
     """Whether something is made with as many rows as the square of it, and no more than one: it is a side."""
     made = r"\b(?:randn|rand|zeros|ones|empty|Embedding)\(\s*(?:1\s*,\s*)?\(?\s*"
@@ -280,6 +286,7 @@ def _is_it(value: ast.expr, name: str) -> bool:
     return isinstance(value, ast.Name) and value.id == name
 
 
+@cache
 def _tree(source: str) -> ast.AST:
     try:
         return ast.parse(textwrap.dedent(source))

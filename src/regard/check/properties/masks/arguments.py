@@ -47,7 +47,7 @@ __all__ = ["flag_findings", "mask_argument_findings", "shared_mask_findings"]
 SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "kb", "k")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid|present|presence|exists")
-OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_")
+OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_|^prepend_")
 """Names of masks of a sequence that need not be there."""
 NOT_OF_KEYS = re.compile("^(?:q|query|queries)_|prefix")
 """Names of masks that hide no key: of queries that are padding, whose outputs are of no use, and of a prefix."""
