@@ -14,7 +14,8 @@ from regard.check.diagnosis.dropout import DROPOUT, dropout_gap, with_dropout, w
 from regard.check.diagnosis.judge import judge
 from regard.check.diagnosis.verdict import findings_of
 from regard.check.excuses import may_read_context, said_by, without_excused
-from regard.check.properties.analysis import Analysis, analyze
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
 from regard.check.properties.catalog import PROPERTIES
 from regard.check.properties.finding import Finding
 from regard.check.properties.outputs.documented_axes import named_axes_differ, names_the_batch

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import drawn, of_q_k_v, of_x
-from regard.check.properties.analysis import Analysis, analyze
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream, invocations
 
 VECTOR = drawn(4, seed=5)

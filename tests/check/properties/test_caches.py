@@ -14,7 +14,7 @@ from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
 from property_cases.cache_cases import W_K, W_Q, W_V, Past, attended, handed_over, length, past_tokens_scaled, projected
 from property_cases.cache_place_cases import ReadsEmptyPlaces, told_its_start
 from regard.check.conclusion import conclude
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.finding import Finding
 from regard.check.sandbox.torch_settings import UserSettings

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from property_cases import of_x_and_context
 from property_cases.surrounding_cases import seeing, translated
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 
 
 def read_while_it_goes_on(x: Tensor, context: Tensor) -> Tensor:

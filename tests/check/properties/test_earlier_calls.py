@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from property_cases import joined, of_module, split
 from property_cases.call_cases import KeepsItsAngles, KeepsThemByTheLength, KeepsThoseOfTheFirstCall
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 
 
 class KeepsItsKeys(KeepsItsAngles):

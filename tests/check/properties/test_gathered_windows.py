@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from property_cases import drawn, joined, of_x, split
-from regard.check.properties.analysis import Analysis, analyze
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
 
 WINDOW = 3
 

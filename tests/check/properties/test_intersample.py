@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from property_cases import WIDTH, drawn, split
 from property_cases import joined as merged
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.properties.documentation import lets_samples_attend
 from regard.check.target import Invocation, Stream
 from regard.check.target.preparation import prepare

@@ -13,7 +13,7 @@ from attention_styles import tokens_call
 from property_cases import drawn, of_q_k_v, of_x
 from property_cases.position_cases import rotary, rotated
 from property_cases.relation_cases import agents_read_tokens, agents_with_talking_heads
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, drawn
-from regard.check.properties.analysis import Analysis, analyze
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 from regard.check.target.preparation import prepare
 

@@ -10,7 +10,7 @@ from torch.nn.functional import conv1d
 
 from property_cases import WIDTH, drawn
 from property_cases.token_id_cases import TABLE, of_ids
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 
 KERNELS = [drawn(WIDTH, WIDTH, 3, seed=40 + number) for number in range(3)]
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from attention_styles import heads_call, tokens_call
 from property_cases import drawn, joined, of_q_k_v, of_x, of_x_and_context, split
 from property_cases.mask_cases import as_many_as_its_window, more_than_its_window, square_call
-from regard.check.properties.analysis import Analysis, analyze
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
 from regard.check.properties.finding import Finding
 from regard.check.report.steps import step_results
 from regard.check.target import invocations

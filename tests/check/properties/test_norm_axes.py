@@ -10,7 +10,7 @@ from torch import Tensor
 
 from property_cases import drawn, joined, of_x, split
 from property_cases.position_cases import rotated
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 
 
 def root_mean_square(x: Tensor, axis: int) -> Tensor:

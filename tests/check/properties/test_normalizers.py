@@ -12,7 +12,7 @@ from torch import Tensor
 
 from property_cases import drawn, joined, of_x, split
 from property_cases.position_cases import rotated
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 
 Heads = Callable[[Tensor, Tensor, Tensor], Tensor]
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.target import invocations
 
 

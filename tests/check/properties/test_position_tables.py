@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from property_cases import WIDTH, drawn, joined, of_module, of_q_k_v, of_x, split
 from property_cases.position_cases import keys_rotated_the_other_way, rotated
 from property_cases.position_table_cases import LATER, PLACES, attended, last_rows
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 
 
 def messages(function: Callable[[Tensor], Tensor]) -> list[str]:

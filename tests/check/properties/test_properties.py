@@ -12,7 +12,8 @@ from attention_styles import tokens_call
 from property_cases import Case, all_cases, drawn, joined, of_q_k_v, of_x, split
 from property_cases.output_cases import attention
 from property_cases.weight_cases import parts_by_each_other
-from regard.check.properties.analysis import Analysis, analyze
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
 from regard.check.properties.catalog import PROPERTIES
 from regard.check.target import Invocation, Stream
 

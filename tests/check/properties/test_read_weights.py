@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from property_cases import drawn, of_q_k_v, of_x
-from regard.check.properties.analysis import Analysis, analyze
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 
 

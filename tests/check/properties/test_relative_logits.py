@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from property_cases import drawn, of_q_k_v
-from regard.check.properties.analysis import Analysis, analyze
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
 
 VECTORS = drawn(5, 4, seed=6)
 DISTANCES = torch.arange(3)[:, None] - torch.arange(3)

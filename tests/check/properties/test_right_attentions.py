@@ -11,7 +11,7 @@ from torch import nn
 
 from bank import Entry, entries
 from regard.check.conclusion import analyses_of
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target import Invocation, Stream
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from property_cases import WIDTH, drawn, joined, of_module, of_x, split
 from regard.check import check
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream, invocations
 
 W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (80, 81, 82))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attention_styles import heads_call
 from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
 from property_cases.position_cases import ANGLES, keys_conjugated, parts_of_keys_exchanged, rotated
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["sink first", "sink last"])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attention_styles import tokens_call
 from property_cases import drawn, joined, of_module, split
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation, Stream, invocations
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from property_cases import WIDTH, drawn, split
 from property_cases import joined as merged
-from regard.check.properties.analysis import Analysis, analyze
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 from regard.check.target.preparation import prepare
 

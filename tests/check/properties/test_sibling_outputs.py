@@ -6,7 +6,7 @@ import pytest
 from torch import Tensor, nn
 
 from property_cases import drawn
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import drawn, joined, of_x, split
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation
 
 BASE = 10000.0

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from property_cases import drawn, joined, of_x, split
 from property_cases.score_cases import last_keys_favored, with_slopes
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 
 OF_FOUR = [2**-2, 2**-4, 2**-6, 2**-8]
 

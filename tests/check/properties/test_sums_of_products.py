@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from property_cases import drawn, of_q_k_v, of_x_and_context
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 
 VECTORS = drawn(3, 4, seed=30)
 BY_PAIR = drawn(4, 3, 3, seed=31)

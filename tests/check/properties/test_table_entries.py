@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from property_cases import drawn, joined, of_module, of_x, split
 from property_cases.table_cases import OfAWindow
-from regard.check.properties.analysis import Analysis, analyze
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
 
 
 def places(tokens: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from property_cases import drawn, of_x
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from property_cases import WIDTH, joined, of_x_and_context, split
 from property_cases.output_cases import attention
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.target.preparation import prepare
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from property_cases import HEADS, WIDTH, drawn, joined, of_x, split
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 
 W_Q, W_K = (drawn(WIDTH, WIDTH, seed=seed) for seed in (10, 11))
 EXPERTS = drawn(HEADS, WIDTH, WIDTH, seed=12)

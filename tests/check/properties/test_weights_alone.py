@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from property_cases import drawn, of_x, split
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 
 WIDTH = 8

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from property_cases import WIDTH, drawn, joined, of_x, split
-from regard.check.properties.analysis import Analysis, analyze
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
 
 W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (80, 81, 82))
 CHUNK = 4

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from regard.check.conclusion import conclude
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.properties.catalog import PROPERTIES
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.report import AttentionResult, CodeLocation, Example, FoundMistake, Report, StepResult

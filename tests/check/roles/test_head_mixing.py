@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from property_cases import HEADS, drawn, of_q_k_v
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 
 MIXTURE = drawn(HEADS, HEADS, seed=7)
 Mix = Callable[[Tensor], Tensor]

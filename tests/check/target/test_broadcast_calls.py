@@ -7,7 +7,7 @@ from target_calls import attention, axes, first
 from torch import Tensor, nn
 
 from property_cases import joined, split
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 
 
 class InPatches(nn.Module):

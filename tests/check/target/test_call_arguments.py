@@ -10,7 +10,7 @@ import torch
 from target_calls import Packed, attention, axes, first
 from torch import Tensor, nn
 
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.target import NotCallable, invocations
 
 

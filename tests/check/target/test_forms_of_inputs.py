@@ -8,7 +8,7 @@ from target_calls import Packed, attention, axes, first
 from torch import Tensor, nn
 
 from property_cases import joined, split
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation
 
 

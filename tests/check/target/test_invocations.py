@@ -14,7 +14,7 @@ from target_calls import Packed, attention, axes, first
 from torch import Tensor, nn
 
 import regard
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.target import Failed, NotCallable, invocations
 from regard.check.target.names import call_meaning
 from regard.check.target.parse import parse_inputs

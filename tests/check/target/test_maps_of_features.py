@@ -8,7 +8,7 @@ import torch
 from target_calls import attention, axes, first
 from torch import Tensor, nn
 
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 
 
 class OfASide(nn.Module):

@@ -13,7 +13,7 @@ from target_calls import first
 
 from property_cases import drawn
 from regard.check import check
-from regard.check.properties.analysis import analyze
+from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 
 

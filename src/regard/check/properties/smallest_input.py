@@ -6,7 +6,8 @@ import itertools
 
 from torch import Tensor
 
-from regard.check.properties.analysis import Analysis, analyze
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation
 from regard.check.target.sizes import Sizes
 

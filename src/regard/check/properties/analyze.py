@@ -1,0 +1,389 @@
+"""Hold every attention of a call against the properties that define it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.analysis import OPEN_QUESTIONS, Analysis
+from regard.check.properties.attention import attention_findings
+from regard.check.properties.caches.places import cache_place_findings
+from regard.check.properties.caches.token_by_token import cache_findings
+from regard.check.properties.designs import channel_gate, learned_memory, summarized_keys, through_summaries
+from regard.check.properties.documentation import name_and_documentation
+from regard.check.properties.empty_parts import with_whole_parts
+from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.kinds import kind_of
+from regard.check.properties.masks.arguments import flag_findings, mask_argument_findings, shared_mask_findings
+from regard.check.properties.masks.crossed import crossed_mask_findings
+from regard.check.properties.masks.key_arguments import key_argument_findings
+from regard.check.properties.masks.normalizers import masked_normalizer_findings
+from regard.check.properties.masks.packed_sequences import packed_sequence_findings
+from regard.check.properties.masks.part_sizes import part_size_findings
+from regard.check.properties.masks.source_masks import source_mask_findings
+from regard.check.properties.masks.unasked import unasked_mask_findings
+from regard.check.properties.masks.unread import unread_mask_findings
+from regard.check.properties.masks.windows import window_findings
+from regard.check.properties.modules.call_effects import call_effect_findings
+from regard.check.properties.modules.earlier_calls import earlier_call_findings
+from regard.check.properties.modules.feed_forward import feed_forward_findings
+from regard.check.properties.modules.later_tokens import later_token_findings
+from regard.check.properties.modules.normed_alone import norm_of_sum_findings, normed_alone_findings
+from regard.check.properties.modules.norms import norm_findings
+from regard.check.properties.modules.packed_order import packed_order_findings
+from regard.check.properties.modules.parameters import parameter_findings
+from regard.check.properties.modules.repeated_layers import repeated_layer_findings
+from regard.check.properties.modules.residuals import ACTIVATIONS, residual_findings
+from regard.check.properties.modules.surroundings import surrounding_findings
+from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
+from regard.check.properties.modules.unread_sequences import unread_sequence_findings
+from regard.check.properties.not_a_number import nan_findings
+from regard.check.properties.outputs.axes import output_axis_findings
+from regard.check.properties.outputs.documented_axes import documented_axes_findings
+from regard.check.properties.outputs.siblings import sibling_findings
+from regard.check.properties.outputs.values_of_others import value_residual_findings
+from regard.check.properties.positions.sinusoids import sinusoid_findings
+from regard.check.properties.positions.tables import position_table_findings
+from regard.check.properties.read_weights import linear_findings, read_findings
+from regard.check.properties.running_sums import running_sum_findings
+from regard.check.properties.scores.cancelled_queries import cancelled_query
+from regard.check.properties.scores.handed_on import handed_on_findings
+from regard.check.properties.token_ids import target_findings, token_padding_findings
+from regard.check.properties.tokens import seen_from_both_sides
+from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
+from regard.check.properties.weights.mixed_weights import GATED, MIXED
+from regard.check.properties.weights.normalizers import normalizer_findings
+from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
+from regard.check.roles.influence import Influence, influence_of, record_invocation, selections
+from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
+from regard.check.roles.local import are_tokens_mixed, are_tokens_summed, local_influence
+from regard.check.roles.table import table_of
+from regard.check.target import Invocation
+from regard.check.trace.operation import Trace, axis_of
+
+__all__ = ["analyze"]
+
+MIXED_TOKENS = frozenset({"key-of-one-token", "keys-from-their-input", "value-of-one-token"})
+"""Violations that keys made of several tokens on purpose have as well."""
+OF_ONE_SAMPLE = frozenset({"samples-apart", "output-of-the-token"})
+"""What no attention promises beside one in which samples are tokens."""
+OF_OTHER_TOKENS = MIXED_TOKENS | {"query-of-one-token", "later-tokens-hidden"}
+"""Violations that a norm over the tokens may be the cause of."""
+MOST_SHARING = 2
+"""Attentions that a mask is tried on where it may be of any of them: those of a decoder's layer."""
+UNLIKE_UNMASKED = frozenset(
+    {
+        "sparse-by-content",
+        "talking-heads",
+        "differential",
+        "weights-divided-later",
+        "weights-sum-later",
+        "heads-unknown",
+        "samples-attend",
+        GATED,
+        MIXED,
+    }
+)
+"""Designs whose weights of allowed keys a mask changes among themselves, as they are seen here."""
+
+MASKINGS = (
+    mask_argument_findings,
+    flag_findings,
+    key_argument_findings,
+    packed_sequence_findings,
+    window_findings,
+    part_size_findings,
+)
+"""What is asked of masks and flags that a call may be given."""
+
+
+def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = True) -> Analysis:
+    """Run a call, changed in every way that tells tokens, samples and heads apart, and judge each attention in it.
+
+    Args:
+        invocation: the call.
+        masks: whether the masks and flags that it may be given are judged as well.
+        is_first: whether it is the first call of its target: what does not hang on sizes is judged once.
+    """
+    invocation = invocation.watched()
+    base = record_invocation(invocation, lines=True)
+    if is_first and not base.error:
+        invocation, base = with_whole_parts(invocation, base)
+    analysis = Analysis(
+        invocation,
+        guessed=invocation.guessed,
+        assumptions=invocation.assumptions,
+        asked_masks=masks,
+        is_first=is_first,
+    )
+    if base.error:
+        analysis.missing.append(f"it could not be run: {base.error}")
+        return analysis
+    analysis.has_feed_forward = any(each.name.rstrip("_") in ACTIVATIONS for each in base)
+    alone = {each.argument for each in invocation.streams if each.batch_axis is None}
+    analysis.has_batch = len(alone) < len(invocation.streams)
+    analysis.has_context = any(each.role in ("context", "k") for each in invocation.streams)
+    first = influence_of(
+        invocation,
+        base,
+        keep=lambda source: source.kind == "sample" or (source.kind == "token" and source.stream in alone),
+    )
+    given = [each.argument for each in invocation.streams]
+    run = tagged_run(first, given)
+    instances = attentions_of(run)
+    added = run
+    if not any(each in run.bilinear for instance in instances for each in instance.scores):
+        added = tagged_run(first, given, additive=True)
+        unsummed = tagged_run(first, given, unsummed=True)
+        found = (_among(each, attentions_of(each)) for each in (added, unsummed))
+        instances = next((each for each in found if each), instances)
+    kind = kind_of(instances, invocation, base)
+    if kind is not None:
+        analysis.num_attentions = len(instances)
+        analysis.findings.append(kind)
+        if kind.property == "linear-attention":
+            fresh = with_fresh_tokens(invocation)
+            sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
+            analysis.findings += sums or normalizer_findings(invocation, instances)
+            if masks and not analysis.violations:
+                analysis.findings += masked_normalizer_findings(invocation, base)
+            analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
+            if is_first and not analysis.violations:
+                analysis.findings += parameter_findings(invocation, instances)
+    elif not instances:
+        _judge_unseen(analysis, run, added)
+    else:
+        analysis.num_attentions = len(instances)
+        analysis.modules = list(dict.fromkeys(each.module for each in instances))
+        _judge_attentions(analysis, base, instances, first)
+        analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
+        analysis.findings += residual_findings(run, instances, name_and_documentation(invocation.target))
+        analysis.findings += normed_alone_findings(invocation.target, run, instances)
+        analysis.findings += norm_of_sum_findings(invocation.target, run, instances)
+        analysis.findings += feed_forward_findings(run)
+        _judge_once(analysis, instances)
+        if any(each.property == "samples-attend" for each in analysis.findings):
+            analysis.findings = [each for each in analysis.findings if each.property not in OF_ONE_SAMPLE]
+    return analysis
+
+
+def _among(run: TaggedRun, instances: list[AttentionInstance]) -> list[AttentionInstance]:
+    """The attentions, where a score of one of them is what the run took for one; none of others."""
+    return instances if any(each in run.bilinear for instance in instances for each in instance.scores) else []
+
+
+def _judge_attentions(analysis: Analysis, base: Trace, instances: list[AttentionInstance], samples: Influence) -> None:
+    """Each attention of a run by itself, and the masks that may be given where there is one alone."""
+    invocation, several = analysis.invocation, list[Evidence]()
+    frozen = {each.operation.index: each.output.data for instance in instances for each in instance.sums}
+    influence = influence_of(invocation, base, frozen=frozen)
+    first_scores = min(each.operation.index for instance in instances for each in instance.scores)
+    chosen = {
+        index: places
+        for index, places in selections(base).items()
+        if index < first_scores or any(each.takes_chosen(index) for each in instances)
+    }
+    fresh = record_invocation(invocation, with_fresh_tokens(invocation), frozen=chosen)
+    equal = record_invocation(
+        invocation, with_equal_tokens(invocation), frozen=_chosen_tokens(invocation, base, chosen)
+    )
+    streams = [each.argument for each in invocation.streams]
+    seen: list[tuple[AttentionInstance, bool, Finding | None]] = []
+    for instance in instances:
+        try:
+            local = None
+            is_mixed = are_tokens_mixed(instance, influence, streams)
+            if is_mixed and not are_tokens_summed(instance, influence, streams):
+                local = local_influence(invocation, instance, influence, frozen, samples)
+            if local is None:
+                evidence = evidence_of(instance, influence, streams, fresh, equal, invocation)
+            else:
+                evidence = evidence_of(instance, local[0], local[1], fresh, None, invocation)
+            summary = _summary(evidence, influence, streams)
+        except (RuntimeError, IndexError, ValueError) as error:
+            analysis.missing.append(f"{type(error).__name__}: {error}")
+            analysis.findings.append(Finding("open", "not-seen", "scores", str(error), module=instance.module))
+            continue
+        several.append(evidence)
+        seen.append((instance, is_mixed, summary))
+    several, are_tried = seen_from_both_sides(several), False
+    asking = set[str]().union(*(_names_of_streams(each) for each in several))
+    analysis.reads_context = any(each.role == "context" and each.argument in asking for each in invocation.streams)
+    analysis.guessed = [name for name in analysis.guessed if name not in asking]  # they are sequences, as was guessed
+    for (instance, is_mixed, summary), evidence in zip(seen, several, strict=True):
+        judged = list(attention_findings(invocation, evidence, frozen, is_only=len(instances) == 1))
+        if is_mixed:
+            judged = _with_summaries(judged, evidence, summary)
+        cancelled = cancelled_query(evidence, influence)
+        if cancelled is not None:
+            judged = [*(each for each in judged if each.step != cancelled.step), cancelled]
+        analysis.missing += [found.message for found in judged if found.property in OPEN_QUESTIONS]
+        if not judged and not evidence.base.whole:
+            analysis.missing.append("its scores are not each of one query token and one key token: not judged")
+        analysis.findings += [replace(found, module=instance.module) for found in judged]
+        if analysis.asked_masks and len(instances) == 1 and _can_be_masked(analysis, evidence):
+            are_tried = True
+            for of_masks in MASKINGS:
+                analysis.findings += of_masks(invocation, evidence)
+    is_shared = analysis.asked_masks and 1 < len(several) == len(instances) <= MOST_SHARING
+    shared: dict[str, list[Finding]] = {}
+    if is_shared and all(_can_be_masked(analysis, each) for each in several):
+        shared = dict(shared_mask_findings(invocation, several))
+        analysis.findings += [found for judged in shared.values() for found in judged]
+    if analysis.asked_masks:  # else another call was asked
+        analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
+    analysis.findings += handed_on_findings(several)
+    misplaced = list(cache_place_findings(invocation, several, is_wrong=bool(analysis.violations)))
+    if misplaced:
+        analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *misplaced]
+    analysis.findings += nan_findings(base)
+    if not analysis.violations and analysis.is_first:
+        analysis.findings += output_axis_findings(invocation, several, frozen)
+    if not analysis.violations and several:
+        analysis.findings += sinusoid_findings(base, several[0])
+        analysis.findings += position_table_findings(base, several, analysis.findings)
+    if not analysis.violations:
+        analysis.findings += value_residual_findings(several)
+        analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()
+        analysis.findings += crossed_mask_findings(invocation, samples, several)
+        analysis.findings += unread_mask_findings(invocation, several)
+        analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
+        analysis.findings += token_padding_findings(invocation, several)
+        analysis.findings += target_findings(invocation, several, base)
+    if not analysis.violations and not analysis.missing and analysis.is_first:
+        analysis.findings += later_token_findings(invocation, base, several)
+
+
+def _names_of_streams(evidence: Evidence) -> set[str]:
+    """The arguments that queries and keys are made of."""
+    table = evidence.base
+    places = torch.unique(torch.cat([table.query.stream, table.key.stream])).tolist()
+    return {table.streams[each] for each in places if each >= 0}
+
+
+def _chosen_tokens(invocation: Invocation, base: Trace, chosen: dict[int, Tensor]) -> dict[int, Tensor]:
+    """Those of the choices of a run that are of tokens. Tokens that are alike choose alike, as among experts."""
+    arguments = invocation.arguments
+    sizes = {arguments[each.argument].shape[axis] for each in invocation.streams for axis in each.token_axes}
+    found = {}
+    for index, places in chosen.items():
+        operation = base.operations[index]
+        axis = axis_of(operation.function, operation.args, operation.kwargs)
+        if axis is None or operation.inputs[0].data.shape[axis] in sizes:
+            found[index] = places
+    return found
+
+
+def _summary(evidence: Evidence, influence: Influence, streams: list[str]) -> Finding | None:
+    """That its keys summarize the tokens of the input, whatever rows the evidence is of."""
+    if not _is_of_rows(evidence):
+        return summarized_keys(evidence.base)
+    if not influence.sources("token"):
+        return None
+    table = table_of(evidence.base.instance, influence, streams)
+    # Else the keys may be another model's tokens, and as many as these.
+    is_one = torch.equal(table.query.stream, table.key.stream) and not table.of_no_token
+    return summarized_keys(table) if is_one else None
+
+
+def _is_of_rows(evidence: Evidence) -> bool:
+    """Whether it is of the rows of its projections: what comes before them mixes tokens."""
+    return evidence.base.streams != tuple(evidence.roles)
+
+
+def _with_summaries(judged: list[Finding], evidence: Evidence, summary: Finding | None) -> list[Finding]:
+    """The same of queries and keys that are made of several tokens each, some of them on purpose.
+
+    Args:
+        judged: what was found.
+        evidence: the attention; of its projections' rows where its tokens are mixed before them.
+        summary: that its keys summarize the tokens of the input.
+    """
+    if any(each.property in MIXED_TOKENS for each in judged):
+        summary = through_summaries(evidence.base) or (None if _is_of_rows(evidence) else summary)
+        return judged if summary is None else [summary]
+    if summary is None or not _is_of_rows(evidence):
+        return judged
+    return [summary, *(each for each in judged if each.step != "projections" or each.kind == "violation")]
+
+
+def _can_be_masked(analysis: Analysis, evidence: Evidence) -> bool:
+    """Whether weights with a mask can be compared with those without one."""
+    is_unlike = any(each.property in UNLIKE_UNMASKED for each in analysis.findings)
+    return evidence.base.whole and not analysis.violations and not is_unlike
+
+
+def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
+    """What does not hang on the sizes of the call: the documentation, the parameters, the cache."""
+    invocation = analysis.invocation
+    if invocation.square and not analysis.violations:
+        analysis.missing.append("it runs only with as many tokens as channels: what holds so may hold by accident")
+    if not analysis.is_first:
+        return
+    if analysis.complete and not analysis.violations:
+        analysis.findings += documented_axes_findings(invocation)
+    analysis.findings += uncalled_method_findings(invocation.target)
+    if not analysis.violations:
+        analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
+    if not analysis.violations:
+        analysis.findings += call_effect_findings(invocation)
+        analysis.findings += sibling_findings(invocation)
+    if not analysis.violations and analysis.complete:
+        analysis.findings += earlier_call_findings(invocation, instances)
+    if not analysis.violations:
+        analysis.findings += parameter_findings(invocation, instances)
+    if not analysis.violations:
+        analysis.findings += repeated_layer_findings(invocation.target)
+    if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
+        norms = [*norm_findings(invocation)]
+        if norms:  # they are the cause
+            analysis.findings = [each for each in analysis.findings if each.kind != "violation"] + norms
+    if not analysis.violations:
+        analysis.findings += cache_findings(invocation, instances)
+
+
+def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
+    """What is found of a call in whose steps no weights meet values, where scores are multiplied, or else added."""
+    invocation = analysis.invocation
+    analysis.findings += list(weights_alone(run, invocation)) or list(weights_alone(added, invocation))
+    if [each.property for each in analysis.findings if each.kind == "design"] == ["weights-alone"]:
+        _judge_with_values(analysis, run)
+    if not analysis.findings:
+        of_tokens = influence_of(invocation, run.trace, keep=lambda source: source.kind == "token")
+        known = learned_memory(run) or channel_gate(run, of_tokens, invocation)
+        analysis.findings += [] if known is None else [known]
+    if not analysis.findings:
+        found = read_findings(invocation, run, with_fresh_tokens(invocation), evidence_of_tables(invocation))
+        analysis.missing += [each.message for each in found if each.property in OPEN_QUESTIONS]
+        if found:
+            masks = list(unasked_mask_findings(invocation, are_tried=False))
+            analysis.missing += [each.message for each in masks if each.property == "mask-open"]
+            found += masks
+        analysis.findings += found
+    if not analysis.findings:
+        analysis.findings += running_sum_findings(invocation, run)
+    if analysis.findings and not analysis.violations:
+        unread = unread_sequence_findings(invocation, run.trace, ())
+        has_values = all(each.property != "weights-alone" for each in analysis.findings)
+        analysis.findings += [each for each in unread if has_values or not is_of_values(each)]
+    if analysis.findings:
+        analysis.num_attentions = 1
+    else:
+        analysis.missing.append("no attention was found in it: no product of weights that were made of scores")
+
+
+def _judge_with_values(analysis: Analysis, run: TaggedRun) -> None:
+    """Weights that are returned alone, by what they would read of values."""
+    number = returned_weights(run)
+    if analysis.violations or number is None or analysis.invocation.completion is not None:
+        return
+    completed = with_appended_values(analysis.invocation, number, run.trace.outputs[number].data)
+    if completed is None:
+        return
+    judged = analyze(completed, masks=analysis.asked_masks, is_first=analysis.is_first)
+    if judged.complete:
+        alone = [each for each in analysis.findings if each.kind == "design"]
+        analysis.findings = [*alone, *(each for each in judged.findings if not is_of_values(each))]
