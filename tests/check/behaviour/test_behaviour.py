@@ -100,6 +100,14 @@ def test_a_decorator_that_keeps_all_gradients_away_is_a_note(what, causes):
 # Without dropout. -----------------------------------------------------------------------------------------------------
 
 
+def test_dropout_that_is_written_by_hand_keeps_everything():
+    x = torch.ones(3)
+    with without_dropout():
+        assert torch.equal(torch.empty(3, 1).bernoulli_(0.5), torch.ones(3, 1))
+        assert torch.equal(torch.bernoulli(0.5 * x), x)
+        assert torch.equal(torch.bernoulli(input=0.5 * x), x)
+
+
 def test_without_dropout_makes_every_dropout_the_identity():
     x = torch.randn(2, 3, 5, 4)
     attention = nn.MultiheadAttention(4, 2, dropout=0.9)

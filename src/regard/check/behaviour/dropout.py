@@ -42,6 +42,10 @@ class _WithoutDropout(TorchFunctionMode):
             given = args[0] if args else kwargs["input"]
             self.dropped.append(given.detach().clone())
             return (given, torch.ones_like(given, dtype=torch.bool)) if name.startswith("native") else given
+        if name == "bernoulli_":  # as dropout and stochastic depth are written by hand
+            return args[0].fill_(1)
+        if name == "bernoulli":
+            return torch.ones_like(args[0] if args else kwargs["input"])
         if name == "scaled_dot_product_attention":
             if len(args) > 4:
                 args = (*args[:4], 0.0, *args[5:])
@@ -57,6 +61,8 @@ class _WithoutDropout(TorchFunctionMode):
 @contextmanager
 def without_dropout() -> Iterator[list[Tensor]]:
     """Inside, every dropout is the identity: what else is wrong can be found beneath one that is left on.
+
+    One that is written with `bernoulli_` keeps everything, and still divides by the share that it would have kept.
 
     Yields:
         What was given to each dropout, as it was then.
