@@ -240,6 +240,16 @@ def leaky_relu_of_the_sum(x: Tensor) -> Tensor:
     return scores.masked_fill(torch.ones(4, 4).triu(1) > 0, -torch.inf).softmax(-1) @ x
 
 
+def softcap_without_the_division(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = torch.tanh(q @ k.mT / 2)  # here
+    return (scores * 3).softmax(-1) @ v
+
+
+def softcap_with_the_division(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = torch.tanh(q @ k.mT / 2 / 3)
+    return (scores * 3).softmax(-1) @ v
+
+
 SEEDS, OF_KEYS = drawn(3, WIDTH, seed=90) / 10, drawn(WIDTH, WIDTH, seed=91) / 3
 
 
@@ -270,6 +280,7 @@ CASES = [
     Case("scale", divided_by_the_width, divided_by_its_root),
     Case("softcap-of-scaled", capped_then_scaled, scaled_then_capped),
     Case("softcap-restored", capped_to_one, scaled_then_capped),
+    Case("softcap-restored", softcap_without_the_division, softcap_with_the_division),
     Case("bias-by-key", one_number_for_all_keys, divided_by_its_root),
     Case("bias-by-key", by_the_distance_of_later_keys, near_keys_favored),
     Case("bias-by-distance", by_the_sum_of_positions, by_the_distance_alone, partial(of_x, tokens=5)),

@@ -181,6 +181,20 @@ class PreNormInPlace(PreNormBlock):
         return x.mul_(torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6))  # here
 
 
+class GeluBlock(Block):
+    """Its activation is written by hand."""
+
+    def fed(self, x: Tensor) -> Tensor:
+        up = self.up(x)
+        return self.down(0.5 * up * (1 + torch.erf(up / 2**0.5)))
+
+
+class GeluBlockOfItsInput(GeluBlock):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + attention(x)
+        return x + self.fed(self.norm(y))  # here
+
+
 class BlockOfItsInput(Block):
     def forward(self, x: Tensor) -> Tensor:
         y = x + attention(x)
@@ -438,6 +452,7 @@ CASES = [
     Case("residual-of-the-input", attended_twice, added_once, of_x),
     Case("residual-before-norm", PreNormInPlace, PreNormBlock, of_module),
     Case("residual-of-the-sum", BlockOfItsInput, Block, of_module),
+    Case("residual-of-the-sum", GeluBlockOfItsInput, GeluBlock, of_module),
     Case("output-at-its-place", windows_left_as_cut, windows_put_back, of_map, has_line=False),
     Case("output-at-its-place", added_to_windows_left_as_cut, added_to_windows_put_back, of_map, has_line=False),
     Case("output-of-the-token", moved_on_twice, moved_on_and_back, of_large_map),

@@ -16,6 +16,8 @@ __all__ = ["ACTIVATIONS", "residual_findings"]
 PRE_NORM = re.compile(r"pre[-_ ]?(?:layer[-_ ]?|rms[-_ ]?)?norm|\bpre[-_ ]?ln\b", re.I)
 """In a name or a documentation: norms stand before the attention, and the residual goes past them."""
 ACTIVATIONS = frozenset({"gelu", "relu", "silu", "leaky_relu", "elu", "mish", "hardswish", "celu", "selu"})
+IN_GELU = frozenset({"tanh", "erf"})
+"""What an activation that is written by hand computes."""
 
 
 def residual_findings(run: TaggedRun, instances: Sequence[AttentionInstance], text: str) -> Iterator[Finding]:
@@ -159,7 +161,7 @@ def _sum_without(run: TaggedRun, total: Operation, x: TensorRecord) -> Operation
         return None
     found, is_activated = None, False
     for operation in later:
-        if operation.name.rstrip("_") in ACTIVATIONS:
+        if operation.name.rstrip("_") in ACTIVATIONS | IN_GELU:
             is_activated |= operation.inputs[0].storage in reached - carried
         if not _is_sum(operation) or operation.inputs[0].shape != x.shape or operation.inputs[1].shape != x.shape:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ MIN_WEIGHT = 1e-9
 LINEAR = 1e-6
 """The largest residual of scores that are a number times q . k, relative to the largest of them."""
 SAME_NUMBER = 1e-5
+SOFTCAP = re.compile(r"soft[-_ ]?cap", re.I)
 MORE = 4
 """Times as many scores as factors: of fewer, any numbers can be written with them."""
 
@@ -195,7 +197,7 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
     line = table.instance.scores_location
     if not fit.linear:
         yield (
-            _capped(table, fit)
+            _capped(table, fit, evidence.code)
             or subtracted_maximum(evidence)
             or merged_parts(evidence)
             or Finding(
@@ -275,8 +277,11 @@ def _known(number: float) -> str:
     return f" = sqrt({round(number**2)})" if abs(number**2 - round(number**2)) < 1e-4 * number**2 else ""
 
 
-def _capped(table: AttentionTable, fit: ScoreFit) -> Finding | None:
-    """What is found of scores that go through tanh; None where they do not."""
+def _capped(table: AttentionTable, fit: ScoreFit, code: str) -> Finding | None:
+    """What is found of scores that go through tanh; None where they do not.
+
+    Those of a pointer network are 10 tanh(score): whether they were to be divided by the cap, the code says.
+    """
     run = table.instance.run
     own = {each.operation.index for each in table.instance.scores}
     for operation in run.trace:
@@ -295,6 +300,10 @@ def _capped(table: AttentionTable, fit: ScoreFit) -> Finding | None:
         if abs(slope * factor * fit.q_factor * fit.k_factor - 1) < SAME_NUMBER:
             message = "scores are capped before they are scaled, not after"
             return Finding("violation", "softcap-of-scaled", "scale", message, line)
+        is_undivided = abs(slope * fit.q_factor * fit.k_factor * fit.width**0.5 - 1) < SAME_NUMBER
+        if is_undivided and abs(factor - 1) > SAME_NUMBER and SOFTCAP.search(code):
+            message = f"scores are not divided by the cap before tanh: small ones are multiplied by {factor:.4g}"
+            return Finding("violation", "softcap-restored", "scale", message, line)
         return Finding("design", "softcap", "scale", "scores are soft-capped by tanh", line)
     return None
 
