@@ -356,6 +356,14 @@ class NormForgotten(Attention):
         return super().placed(2 * x if self.layer_norm is not None else x)
 
 
+class GeneratorForOthers(Attention):
+    """It is handed in, and kept for what makes words of the output."""
+
+    def __init__(self, generator: nn.Module | None = None) -> None:
+        super().__init__()
+        self.generator = generator or nn.Linear(WIDTH, 5)
+
+
 class NormRead(NormForgotten):
     def placed(self, x: Tensor) -> Tensor:
         return super().placed(x) + self.layer_norm(x)
@@ -426,6 +434,7 @@ def of_query_key_and_value(function: Any) -> Invocation:
 
 CASES = [
     Case("parameters-used", NormForgotten, NormRead, of_module, has_line=False),
+    Case("parameters-used", NormForgotten, GeneratorForOthers, of_module, has_line=False),
     Case("parameters-used", OfAFactor, OfAFactorThatIsRead, of_module, has_line=False),
     Case("parameters-used", NormForgotten, TokenForMasks, of_module, has_line=False),
     Case("residual-added", input_subtracted, attended_subtracted, of_x),

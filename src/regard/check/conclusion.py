@@ -33,7 +33,7 @@ from regard.check.target import AlwaysFails, Invocation, NotCallable, invocation
 from regard.check.target.handover import EXAMPLE
 from regard.check.target.names import constructor_meaning
 from regard.check.target.parse import InputFactory, parse_inputs
-from regard.check.target.targets import from_factory
+from regard.check.target.targets import from_factory, small_sizes
 from regard.check.time_limit import is_over, seconds_left
 from regard.errors import InputError
 
@@ -119,7 +119,10 @@ def conclude(
         InputError: it is nothing that can be called, or cannot be constructed.
     """
     with _rare_collections():
-        return _concluded(implementation, args, settings, inputs)
+        small = small_sizes(implementation, args, settings)
+        found = _concluded(implementation, {**args, **small}, settings, inputs)
+        assumed = [f"{name}={value}" for name, value in small.items()]
+        return replace(found, assumptions=(*assumed, *found.assumptions))
 
 
 @contextmanager

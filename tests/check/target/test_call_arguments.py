@@ -11,7 +11,9 @@ from target_calls import Packed, attention, axes, first
 from torch import Tensor, nn
 
 from regard.check.properties.analyze import analyze
+from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target import NotCallable, invocations
+from regard.check.target.targets import small_sizes
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -381,6 +383,23 @@ def test_a_function_that_makes_a_module_of_its_arguments_is_a_factory(factory: A
     call = first(factory, **args)
     assert type(call.target) is Packed
     assert call.arguments["x"].shape[-1] == 8
+
+
+def of_four_sizes(vocab: int, N: int = 6, d_model: int = 512, h: int = 8) -> nn.Module:
+    return nn.ModuleList(Packed(d_model, h) for _ in range(N))
+
+
+def of_another_width(vocab: int, d_model: int = 512) -> nn.Module:
+    assert d_model % 64 == 0
+    return Packed(d_model, 64)
+
+
+def test_a_factory_is_told_small_sizes_where_it_takes_them() -> None:
+    settings = UserSettings()
+    assert small_sizes(of_four_sizes, {"vocab": 9}, settings) == {"N": 2, "d_model": 24, "h": 3}
+    assert small_sizes(of_four_sizes, {"vocab": 9, "d_model": 512}, settings) == {"N": 2}
+    assert small_sizes(of_another_width, {"vocab": 9}, settings) == {}
+    assert small_sizes(attention, {"d_model": 512}, settings) == {}
 
 
 def test_a_factory_that_raises_is_told_so() -> None:

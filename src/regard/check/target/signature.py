@@ -377,7 +377,7 @@ def _handed_up(kind: type[nn.Module], parameters: Mapping[str, inspect.Parameter
     above = next((vars(each)["forward"] for each in kind.__mro__[1:] if "forward" in vars(each)), None)
     if len(rest) != 2 or not inspect.isfunction(above) or above is nn.Module.forward:
         return parameters
-    if not re.search(r"super\([^()]*\)\.forward\(\*\w+, \*\*\w+\)", _text(kind.forward)):
+    if not re.search(r"super\([^()]*\)\.forward\(\*\w+, (?:\w+\s*=\s*\w+, )*\*\*\w+\)", _text(kind.forward)):
         return parameters
     own = {name: each for name, each in parameters.items() if each not in rest}
     taken = dict(list(inspect.signature(above).parameters.items())[1:])  # without self

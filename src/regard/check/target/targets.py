@@ -23,8 +23,10 @@ from regard.check.target.signature import readings
 from regard.check.target.sizes import DISTINCT_SIZES, Sizes
 from regard.errors import InputError
 
-__all__ = ["MAX_CONSTRUCTIONS", "Target", "from_factory", "targets_of"]
+__all__ = ["MAX_CONSTRUCTIONS", "Target", "from_factory", "small_sizes", "targets_of"]
 
+SMALL = {"layers": 2, "heads": 3, "d_model": 24, "d_ff": 48}
+"""Of a module that a function makes."""
 MAX_CONSTRUCTIONS = 3
 """Of each set of sizes, that can be made and are tried to be called."""
 
@@ -148,6 +150,31 @@ def from_factory(
     raise NotCallable(
         f"{implementation.__name__}() returned a {type(made).__name__}: a factory returns a module, or (module, inputs)"
     )
+
+
+def small_sizes(function: Any, args: Mapping[str, Any], settings: UserSettings) -> dict[str, int]:
+    """For the sizes of a module that a function makes and that are left to its defaults: small ones, which it takes.
+
+    Args:
+        function: which may be no such function: then there are none.
+        args: what it is given.
+        settings: PyTorch's settings meanwhile.
+    """
+    if inspect.isclass(function) or not inspect.isfunction(function) or not args:
+        return {}
+    found = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        default = parameter.default
+        means = "layers" if name == "N" else constructor_meaning(name)
+        if name not in args and type(default) is int and default > SMALL.get(means or "", default):
+            found[name] = SMALL[str(means)]
+    if {constructor_meaning(name) for name in args} & {"d_model", "heads"}:
+        found = {name: size for name, size in found.items() if size == SMALL["layers"]}  # others may not fit
+    try:
+        made = from_factory(function, {**args, **found}, settings)[0] if found else function
+    except NotCallable:
+        return {}
+    return {} if made is function else found
 
 
 def _made_with(function: Any, args: Mapping[str, Any], settings: UserSettings) -> Any:

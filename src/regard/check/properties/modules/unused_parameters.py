@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -105,7 +105,8 @@ class _Unused:
             for name, _ in parts:
                 whole = f"{path}.{name}" if path else name
                 is_unused = self.parameters_of(whole) and not any(True for _ in self._used_within(whole))
-                if is_unused and not _FOR_OTHERS.search(name) and _is_unread(type(owner), name):
+                is_handed_in = isinstance(getattr(owner, name), nn.Module) and name in _given_to(type(owner))
+                if is_unused and not is_handed_in and not _FOR_OTHERS.search(name) and _is_unread(type(owner), name):
                     yield whole
 
     def parameters_of(self, path: str) -> list[nn.Parameter]:
@@ -117,6 +118,11 @@ class _Unused:
         for name, gradient in self.gradients.items():
             if gradient is not None and (name == path or name.startswith(f"{path}.")):
                 yield name
+
+
+def _given_to(kind: type) -> Collection[str]:
+    """What a constructor is given: a module that it keeps under its name is there for others, as a generator is."""
+    return inspect.signature(kind).parameters
 
 
 def _is_used_by_itself(invocation: Invocation, parameters: list[nn.Parameter]) -> bool:
