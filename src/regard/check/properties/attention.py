@@ -25,6 +25,7 @@ from regard.check.properties.scores.learned_tables import (
 from regard.check.properties.scores.norm_axes import norm_axis_findings
 from regard.check.properties.scores.relative_logits import relative_logit_findings
 from regard.check.properties.scores.scales import scale_design
+from regard.check.properties.scores.shared_heads import shared_head_findings
 from regard.check.properties.scores.unsummed_products import unsummed_products
 from regard.check.properties.tokens import (
     documented_group_findings,
@@ -106,6 +107,7 @@ def attention_findings(
     if any(each.property == "sparse-by-content" for each in masked):
         yield from chosen_key_findings(invocation, numbers)
     yield from _mixed_heads(evidence)
+    yield from shared_head_findings(invocation, evidence)
     unsummed = unsummed_products(invocation, evidence)
     if unsummed is not None:
         yield unsummed

@@ -15,6 +15,13 @@ PROJECTIONS = (
         "q = self.w_q(x)  # one matrix for every token: nothing that runs over tokens",
     ),
     Property(
+        "heads-of-their-own",
+        "projections",
+        "each head has matrices of its own, which read all channels of the input",
+        "A head sees a part of each token alone, and all heads ask it the same question.",
+        "q = nn.Linear(d_model, d_model)(x).view(B, T, H, D).transpose(1, 2)  # projected first, then split",
+    ),
+    Property(
         "key-of-one-token",
         "k",
         "a key is made of one token",
