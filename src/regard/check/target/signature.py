@@ -294,7 +294,7 @@ def _guesses(unknown: int, streams: list[str | None]) -> list[tuple[str, ...]]:
     if streams:
         return [()]
     guesses: dict[int, list[tuple[str, ...]]] = {
-        2: [("x", "context"), ("x", "mask"), ("x",)],
+        2: [("x", "context"), ("x", "mask")],
         4: [("x", *WEIGHTS[:3]), ("q", "k", "v", "mask")],
         5: [("x", *WEIGHTS)],
     }
