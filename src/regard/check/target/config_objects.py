@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from regard.check.target.classes import parameters_of
 from regard.check.target.configs import HEAD_DEFAULTS, number
@@ -16,6 +16,7 @@ from regard.check.target.sizes import Sizes
 __all__ = ["config_object"]
 
 
+@runtime_checkable
 class Options(Protocol):
     """A class, and what its constructor may be told."""
 

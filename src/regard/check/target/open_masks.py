@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 
@@ -18,6 +18,7 @@ from regard.check.target.sizes import Sizes
 __all__ = ["with_open_masks"]
 
 
+@runtime_checkable
 class _CallPlan(Protocol):
     """A way to call a target, a dataclass."""
 
