@@ -116,36 +116,6 @@ def attention_of_all(x: Tensor) -> Tensor:
     return causal_attention(x)
 
 
-class BlocksOfTwo(nn.Module):
-    """A query sees at most 2 tokens before it, in blocks of two tokens and the block before."""
-
-    def __init__(self, causal: bool = True) -> None:
-        super().__init__()
-        self.causal = causal
-
-    def hidden(self, distance: Tensor) -> Tensor:
-        return (distance < 0) | (distance > 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        at = torch.arange(x.shape[1]).unflatten(0, (-1, 2))
-        keys = torch.cat([x.roll(2, 1).unflatten(1, (-1, 2)), x.unflatten(1, (-1, 2))], 2)
-        scores = x.unflatten(1, (-1, 2)) @ keys.mT / x.shape[-1] ** 0.5  # here
-        places = torch.cat([at - 2, at], 1)[:, None]
-        if self.causal:
-            scores = scores.masked_fill(self.hidden(at[..., None] - places), -torch.inf)
-        return (scores.masked_fill(places < 0, -torch.inf).softmax(-1) @ keys).flatten(1, 2)
-
-
-class OfHiddenByBoth(BlocksOfTwo):
-    def hidden(self, distance: Tensor) -> Tensor:
-        return (distance < 0) & (distance > 2)
-
-
-class SetToSeeAll(OfHiddenByBoth):
-    def __init__(self, causal: bool = False) -> None:
-        super().__init__(causal)
-
-
 class OfHiddenByNone(nn.Module):
     """Has a setting that says that later tokens are hidden."""
 
@@ -155,6 +125,11 @@ class OfHiddenByNone(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return joined(scored(x).softmax(-1) @ split(x))
+
+
+class SetToSeeAll(OfHiddenByNone):
+    def __init__(self, is_causal: bool = False) -> None:
+        super().__init__(is_causal)
 
 
 class OfHiddenBySetting(OfHiddenByNone):
@@ -326,9 +301,8 @@ CASES = [
     Case("mask-argument", where_no_edge_is, along_the_edges, of_a_graph),
     Case("mask-argument", along_all_that_may_be_edges, along_the_edges, of_a_graph),
     Case("mask-pattern", causal_attention, attention_of_all, of_x),
-    Case("mask-pattern", OfHiddenByBoth, BlocksOfTwo, of_module),
-    Case("mask-pattern", OfHiddenByBoth, SetToSeeAll, of_module),
     Case("mask-pattern", OfHiddenByNone, OfHiddenBySetting, of_module, has_line=False),
+    Case("mask-pattern", OfHiddenByNone, SetToSeeAll, of_module, has_line=False),
     Case("blocked-scores", masked_scores_thrown_away, mask_kept, of_x),
     Case("mask-read", mask_thrown_away, mask_kept, of_x, has_line=False),
     Case("mask-argument", unread, unread_as_it_says, partial(of_x, masks=("mask",))),
