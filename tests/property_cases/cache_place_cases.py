@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from property_cases import HEADS, WIDTH, Case, of_x
+from property_cases import HEADS, WIDTH, Case, of_module, of_x
 from property_cases.cache_cases import TABLE, attended, projected
 from regard.check.target import Invocation
 
@@ -91,6 +91,28 @@ class ReadBehindThePrompt(NeverRead):
         return super().forward(x, start_pos) if start_pos == 0 else Buffers.forward(self, x, start_pos)
 
 
+class ToldAllSoFar(Buffers):
+    """`seq_len` is the number of tokens so far, including those of x."""
+
+    def begins(self, new: int, seq_len: int) -> int:
+        return seq_len - new
+
+    def forward(self, x: Tensor, seq_len: int | None = None) -> Tensor:
+        new = x.shape[1]
+        start = self.begins(new, new if seq_len is None else seq_len)
+        q, k, v = projected(x, None)
+        self.cache_k[:, :, start : start + new] = k  # here
+        self.cache_v[:, :, start : start + new] = v
+        return attended(q, self.cache_k[:, :, : start + new], self.cache_v[:, :, : start + new], start)
+
+
+class BeginsBehindAllSoFar(ToldAllSoFar):
+    """Leaves a place empty between the prompt and the next token, and reads it."""
+
+    def begins(self, new: int, seq_len: int) -> int:
+        return 0 if seq_len == new else seq_len
+
+
 def told_its_start(kind: type[nn.Module]) -> Invocation:
     """A call of a module whose tokens are the first."""
     call = of_x(kind())
@@ -104,5 +126,6 @@ CASES = [
     Case("cache-places", BeginsAtTheSecondPlace, WithoutTheFirstPlace, told_its_start),
     Case("cache-places", ReadsOnePlaceLess, Buffers, told_its_start),
     Case("cache-places", ReadsEmptyPlaces, HidesEmptyPlaces, told_its_start),
+    Case("cache-places", BeginsBehindAllSoFar, ToldAllSoFar, of_module),
     Case("cache-places", NeverRead, ReadBehindThePrompt, told_its_start),
 ]

@@ -120,6 +120,17 @@ def frequencies_of_the_paper(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return with_frequencies(q, k, v, torch.arange(0, 4, 2).double() / 4)
 
 
+def every_second_frequency_twice(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Of two heads that are joined: their pairs turn by the first and the third frequency, twice."""
+    q, k, v = (joined(each)[:, None] for each in (q, k, v))
+    return with_frequencies(q, k, v, torch.tensor([0.0, 0.5, 0.0, 0.5], dtype=torch.float64))
+
+
+def frequencies_of_four_pairs(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = (joined(each)[:, None] for each in (q, k, v))
+    return with_frequencies(q, k, v, torch.arange(4).double() / 4)
+
+
 def frequencies_of_another_base(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return with_frequencies(q, k, v, torch.arange(0, 4, 2).double() / 4, base=100.0)
 
@@ -259,6 +270,7 @@ CASES = [
     Case("positions-relative", queries_further_on, both_further_on, of_x_alone),
     Case("keys-from-their-input", keys_of_halves_of_queries, rotary),
     Case("rotary-frequencies", exponents_half_as_fast, frequencies_of_the_paper),
+    Case("rotary-frequencies", every_second_frequency_twice, frequencies_of_four_pairs),
     Case("rotary-frequencies", exponents_twice_as_fast, frequencies_of_another_base),
     Case("rotary-frequencies", frequencies_that_grow, frequencies_of_the_paper),
     Case("positions-by-token", rotated_by_the_head, rotary),
