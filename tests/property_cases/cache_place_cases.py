@@ -92,12 +92,13 @@ class ReadBehindThePrompt(NeverRead):
 
 
 class ToldAllSoFar(Buffers):
-    """`seq_len` is the number of tokens so far, including those of x."""
+    """Is told how many tokens there are, instead of where its own begin."""
 
     def begins(self, new: int, seq_len: int) -> int:
         return seq_len - new
 
     def forward(self, x: Tensor, seq_len: int | None = None) -> Tensor:
+        """`seq_len` is the number of tokens so far, including those of x."""
         new = x.shape[1]
         start = self.begins(new, new if seq_len is None else seq_len)
         q, k, v = projected(x, None)

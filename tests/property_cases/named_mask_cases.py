@@ -132,6 +132,22 @@ class SetToSeeAll(OfHiddenByNone):
         super().__init__(is_causal)
 
 
+class NeighboursOfBothSides(OfHiddenByNone):
+    """A token sees its neighbours, and with the setting the later one as well."""
+
+    later = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.arange(x.shape[1])
+        distance = places[:, None] - places
+        hidden = (distance > 1) | (distance < -self.later)
+        return joined(scored(x).masked_fill(hidden, -torch.inf).softmax(-1) @ split(x))  # here
+
+
+class NeighboursBefore(NeighboursOfBothSides):
+    later = 0
+
+
 class OfHiddenBySetting(OfHiddenByNone):
     def forward(self, x: Tensor) -> Tensor:
         return mask_kept(x) if self.is_causal else super().forward(x)
@@ -303,6 +319,7 @@ CASES = [
     Case("mask-pattern", causal_attention, attention_of_all, of_x),
     Case("mask-pattern", OfHiddenByNone, OfHiddenBySetting, of_module, has_line=False),
     Case("mask-pattern", OfHiddenByNone, SetToSeeAll, of_module, has_line=False),
+    Case("mask-pattern", NeighboursOfBothSides, NeighboursBefore, of_module),
     Case("blocked-scores", masked_scores_thrown_away, mask_kept, of_x),
     Case("mask-read", mask_thrown_away, mask_kept, of_x, has_line=False),
     Case("mask-argument", unread, unread_as_it_says, partial(of_x, masks=("mask",))),

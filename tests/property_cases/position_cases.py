@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from property_cases import Case, drawn, joined, of_x, split
+from attention_styles import heads_call
+from property_cases import HEADS, Case, drawn, joined, of_x, split
 from regard.check.target import Invocation
 
 ANGLES = torch.arange(3.0).double()[:, None] * torch.tensor([1.0, 0.1]).double().repeat(2)
@@ -96,7 +98,7 @@ def both_parts_rotated_by_the_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def with_frequencies(q: Tensor, k: Tensor, v: Tensor, exponents: Tensor, base: float = 10000.0) -> Tensor:
     angles = torch.arange(q.shape[-2]).double()[:, None] * (base**-exponents).repeat(2)  # here
-    return (rotated(q, angles) @ rotated(k, angles).mT / 2).softmax(-1) @ v
+    return (rotated(q, angles) @ rotated(k, angles).mT / q.shape[-1] ** 0.5).softmax(-1) @ v
 
 
 def keys_of_halves_of_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -120,14 +122,17 @@ def frequencies_of_the_paper(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return with_frequencies(q, k, v, torch.arange(0, 4, 2).double() / 4)
 
 
+def of_wide_heads(function: Any) -> Invocation:
+    """A call of two heads of 8 channels."""
+    return heads_call(function, *(drawn(2, HEADS, 3, 8, seed=seed) for seed in range(3)))
+
+
 def every_second_frequency_twice(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Of two heads that are joined: their pairs turn by the first and the third frequency, twice."""
-    q, k, v = (joined(each)[:, None] for each in (q, k, v))
+    """Of four pairs: they turn by the first and the third frequency, twice."""
     return with_frequencies(q, k, v, torch.tensor([0.0, 0.5, 0.0, 0.5], dtype=torch.float64))
 
 
 def frequencies_of_four_pairs(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    q, k, v = (joined(each)[:, None] for each in (q, k, v))
     return with_frequencies(q, k, v, torch.arange(4).double() / 4)
 
 
@@ -270,7 +275,7 @@ CASES = [
     Case("positions-relative", queries_further_on, both_further_on, of_x_alone),
     Case("keys-from-their-input", keys_of_halves_of_queries, rotary),
     Case("rotary-frequencies", exponents_half_as_fast, frequencies_of_the_paper),
-    Case("rotary-frequencies", every_second_frequency_twice, frequencies_of_four_pairs),
+    Case("rotary-frequencies", every_second_frequency_twice, frequencies_of_four_pairs, of_wide_heads),
     Case("rotary-frequencies", exponents_twice_as_fast, frequencies_of_another_base),
     Case("rotary-frequencies", frequencies_that_grow, frequencies_of_the_paper),
     Case("positions-by-token", rotated_by_the_head, rotary),
