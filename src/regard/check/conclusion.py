@@ -13,8 +13,8 @@ from regard.check.behaviour.dropout import without_dropout
 from regard.check.diagnosis.dropout import DROPOUT, dropout_gap, with_dropout, with_dropout_line
 from regard.check.diagnosis.judge import judge
 from regard.check.diagnosis.verdict import findings_of
-from regard.check.excuses import may_read_context, said_by, without_excused
-from regard.check.properties.analysis import Analysis
+from regard.check.excuses import may_read_context, without_excused
+from regard.check.properties.analysis import Analysis, said_by
 from regard.check.properties.analyze import analyze
 from regard.check.properties.catalog import PROPERTIES
 from regard.check.properties.finding import Finding
@@ -30,10 +30,10 @@ from regard.check.search.budget import SearchBudget
 from regard.check.search.construction import UnknownArgument
 from regard.check.search.subject import subject_of
 from regard.check.target import AlwaysFails, Invocation, NotCallable, invocations
+from regard.check.target.factories import Made, from_factory
 from regard.check.target.handover import EXAMPLE
 from regard.check.target.names import constructor_meaning
 from regard.check.target.parse import InputFactory, parse_inputs
-from regard.check.target.targets import from_factory, small_sizes
 from regard.check.time_limit import is_over, seconds_left
 from regard.errors import InputError
 
@@ -119,9 +119,9 @@ def conclude(
         InputError: it is nothing that can be called, or cannot be constructed.
     """
     with _rare_collections():
-        small = small_sizes(implementation, args, settings)
-        found = _concluded(implementation, {**args, **small}, settings, inputs)
-        assumed = [f"{name}={value}" for name, value in small.items()]
+        made = from_factory(implementation, args, settings)
+        found = _concluded(made, settings, inputs)
+        assumed = [f"{name}={size}" for name, size in made.sizes.items()]
         return replace(found, assumptions=(*assumed, *found.assumptions))
 
 
@@ -136,14 +136,9 @@ def _rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _concluded(
-    implementation: Any,
-    args: Mapping[str, Any],
-    settings: UserSettings,
-    inputs: Mapping[str, Any] | str | None,
-) -> Findings:
-    implementation, made, args = from_factory(implementation, args, settings)
-    given = parse_inputs(inputs) if isinstance(inputs, str) else {**made, **(inputs or {})}
+def _concluded(made: Made, settings: UserSettings, inputs: Mapping[str, Any] | str | None) -> Findings:
+    implementation, args = made.implementation, made.args
+    given = parse_inputs(inputs) if isinstance(inputs, str) else {**made.inputs, **(inputs or {})}
     # The search comes first: code that counts its calls is not what it was after the many calls of the properties.
     searched, ended = _searched(implementation, args, settings, FIRST_RECIPES)
     is_dropped = isinstance(searched, Findings) and any(each.id == DROPOUT for each in searched.mistakes)

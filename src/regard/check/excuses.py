@@ -7,10 +7,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from regard.check.mistakes.catalog import MISTAKES
-from regard.check.properties.analysis import Analysis
+from regard.check.properties.analysis import Analysis, said_by
 from regard.check.report.findings import Findings
 
-__all__ = ["may_read_context", "said_by", "without_excused"]
+__all__ = ["may_read_context", "without_excused"]
 
 AROUND = frozenset({"residual-missing"})
 """A mistake of a block: an attention that norms its input leaves the residual to the code that calls it."""
@@ -90,10 +90,3 @@ def _is_refuted(searched: Findings, analyses: Sequence[Analysis]) -> bool:
     if "scale" in held:
         refuted |= WITHOUT_THE_ROOT
     return any(each.id in refuted for each in searched.mistakes)
-
-
-def said_by(analyses: Sequence[Analysis]) -> str:
-    """What they say together: wrong, right, or unknown where something was not judged."""
-    if any(each.violations for each in analyses):
-        return "wrong"
-    return "right" if analyses and all(each.complete for each in analyses) else "unknown"

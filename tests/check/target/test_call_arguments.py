@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.check.properties.analyze import analyze
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target import NotCallable, invocations
-from regard.check.target.targets import small_sizes
+from regard.check.target.factories import from_factory
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -395,11 +395,13 @@ def of_another_width(vocab: int, d_model: int = 512) -> nn.Module:
 
 
 def test_a_factory_is_told_small_sizes_where_it_takes_them() -> None:
-    settings = UserSettings()
-    assert small_sizes(of_four_sizes, {"vocab": 9}, settings) == {"N": 2, "d_model": 24, "h": 3}
-    assert small_sizes(of_four_sizes, {"vocab": 9, "d_model": 512}, settings) == {"N": 2}
-    assert small_sizes(of_another_width, {"vocab": 9}, settings) == {}
-    assert small_sizes(attention, {"d_model": 512}, settings) == {}
+    def sizes(factory: Any, **args: int) -> Any:
+        return from_factory(factory, args, UserSettings()).sizes
+
+    assert sizes(of_four_sizes, vocab=9) == {"N": 2, "d_model": 24, "h": 3}
+    assert sizes(of_four_sizes, vocab=9, d_model=512) == {"N": 2}
+    assert sizes(of_another_width, vocab=9) == {}
+    assert sizes(attention, d_model=512) == {}
 
 
 def test_a_factory_that_raises_is_told_so() -> None:

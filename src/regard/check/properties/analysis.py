@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from regard.check.properties.finding import Finding
 from regard.check.properties.read_weights import BY_HAND
 from regard.check.target import Invocation
 
-__all__ = ["OPEN_QUESTIONS", "Analysis"]
+__all__ = ["OPEN_QUESTIONS", "Analysis", "said_by"]
 
 OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear", "heads-unknown"}) | BY_HAND
 """Notes that leave open whether it is attention."""
@@ -74,3 +75,10 @@ class Analysis:
     def designs(self) -> list[Finding]:
         """What is different by design."""
         return [each for each in self.findings if each.kind == "design"]
+
+
+def said_by(analyses: Sequence[Analysis]) -> str:
+    """What they say together: wrong, right, or unknown where something was not judged."""
+    if any(each.violations for each in analyses):
+        return "wrong"
+    return "right" if analyses and all(each.complete for each in analyses) else "unknown"

@@ -17,6 +17,7 @@ from regard.check.target.configs import OF_POSITIONS
 from regard.check.target.construction import unknown_arguments
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.errors import AlwaysFails, Failed, NotCallable
+from regard.check.target.factories import from_factory
 from regard.check.target.handover import refusal
 from regard.check.target.influence import settled_streams
 from regard.check.target.layouts import Layout, layouts
@@ -26,7 +27,7 @@ from regard.check.target.preparation import modules_in
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import STREAMS, Argument, readings, source_of
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, SQUARE_SIZES, Sizes
-from regard.check.target.targets import MAX_CONSTRUCTIONS, Target, from_factory, targets_of
+from regard.check.target.targets import MAX_CONSTRUCTIONS, Target, targets_of
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import STATE
 from regard.check.time_limit import is_over
@@ -81,7 +82,8 @@ def invocations(
         InputError: arguments that the constructor does not take, or a module that is not on the CPU.
     """
     settings = settings or UserSettings()
-    implementation, fixed, args = from_factory(implementation, args, settings)
+    made = from_factory(implementation, args, settings)
+    implementation, fixed, args = made.implementation, made.inputs, made.args
     if isinstance(inputs, InputFactory):
         given = UserInputs({name: value for name, value in fixed.items() if name not in inputs.values}, inputs)
     else:
