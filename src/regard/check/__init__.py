@@ -86,9 +86,9 @@ def check(
     Args:
         implementation: a function of (q, k, v), with or without a mask or a causal flag; a class of `torch.nn.Module`
             or an instance: self-attention (x), cross-attention (x, context), multi-head attention (q, k, v), a block
-            or a decoder.
-        args: arguments for the constructor of a class; the others are guessed by their names, and the report lists
-            them.
+            or a decoder; or a function that makes one.
+        args: arguments for the constructor of a class, or for such a function; the others are guessed by their names,
+            and the report lists them.
         inputs: arguments for its call where names tell too little: tensors by name, or a text such as
             ``"x=(B,T,D), freqs=rope(T,d), mask=causal(T)"``, from which inputs of several sizes are made. What they
             leave open is guessed.

@@ -110,8 +110,8 @@ def conclude(
     """Everything that is found out about an implementation.
 
     Args:
-        implementation: what is judged, or a factory without arguments that returns it, or it and its inputs.
-        args: for its constructor.
+        implementation: what is judged, or a factory that returns it, or it and its inputs.
+        args: for its constructor, or for the factory.
         settings: PyTorch's settings during its calls.
         inputs: for its call, by name, or as a text for `parse_inputs`; what they leave open is guessed.
 
