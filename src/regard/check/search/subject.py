@@ -126,10 +126,7 @@ def subject_of(implementation: Any, args: Mapping[str, Any], settings: UserSetti
     if inspect.isclass(implementation) and issubclass(implementation, nn.Module):
         name = implementation.__name__
         subject = Subject(name, kind=implementation, args=args, file=source(implementation), settings=settings)
-        wrong = set(args) - set(inspect.signature(implementation).parameters)
-        if wrong and not _any_names(implementation):
-            names = ", ".join(inspect.signature(implementation).parameters) or "none"
-            raise InputError(f"{implementation.__name__} takes no {', '.join(sorted(wrong))}; it takes {names}")
+        _refuse_unknown(name, implementation, args)
         subject.build = lambda sizes: constructed(implementation, sizes, args, settings)
         return subject
     if inspect.isclass(implementation):
@@ -143,7 +140,16 @@ def subject_of(implementation: Any, args: Mapping[str, Any], settings: UserSetti
         inspect.signature(implementation)
     except ValueError as error:
         raise InputError(f"{name} has no signature: wrap it in a function of (q, k, v)") from error
+    _refuse_unknown(name, implementation, args)
     return Subject(name, function=implementation, file=source(implementation), settings=settings)
+
+
+def _refuse_unknown(name: str, implementation: Any, args: Mapping[str, Any]) -> None:
+    parameters = inspect.signature(implementation).parameters
+    wrong = set(args) - set(parameters)
+    if wrong and not _any_names(implementation):
+        names = ", ".join(parameters) or "none"
+        raise InputError(f"{name} takes no {', '.join(sorted(wrong))}; it takes {names}")
 
 
 def _fused(
