@@ -68,6 +68,23 @@ def test_tokens_that_ask_nothing_are_hidden_from_by_nothing() -> None:
     assert {each.kind for each in masks_of(analysis)} == {"absent", "open"}
 
 
+def after_a_memory(x: Tensor, context: Tensor, causal: bool = False) -> Tensor:
+    """Keys are those of the context, then those of x: a query sees all that is remembered."""
+    keys = torch.cat([context, x], 1)
+    scores = x @ keys.mT / x.shape[-1] ** 0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1 + context.shape[1]).bool(), -torch.inf)
+    return scores.softmax(-1) @ keys
+
+
+def test_a_causal_flag_says_no_order_of_keys_of_several_sequences() -> None:
+    call = of_x_and_context(after_a_memory)
+    call.causal_flags = ["causal"]
+    found = masks_of(analyze(call, masks=True))
+    assert {each.kind for each in found} == {"absent", "open"}
+    assert "causal=True was not exercised: the keys are of context and x together" in [each.message for each in found]
+
+
 def test_a_mask_that_is_counted_blocks_keys_that_stand_together() -> None:
     found = masks_of(analyze(of_q_k_v(hides_the_last, masks=("mask",)), masks=True))
     assert {each.kind for each in found} == {"absent", "holds"}

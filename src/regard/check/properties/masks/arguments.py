@@ -162,8 +162,13 @@ def _is_without_effect(invocation: Invocation, evidence: Evidence, name: str, ou
 
 
 def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
-    """A flag that says causal makes it causal."""
+    """A flag that says causal makes it causal. Keys of several sequences have no one order: there it is not asked."""
     for name in invocation.causal_flags[:1]:
+        if len(sequences := set(evidence.base.key.stream.tolist())) > 1:
+            joined = " and ".join(sorted(evidence.base.streams[each] for each in sequences))
+            message = f"{name}=True was not exercised: the keys are of {joined} together"
+            yield Finding("open", "mask-flag", "mask", message)
+            continue
         run = record_invocation(invocation, {**invocation.arguments, name: True})
         weight = masked_weights(evidence, run)
         if weight is None:
