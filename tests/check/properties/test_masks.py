@@ -77,12 +77,35 @@ def after_a_memory(x: Tensor, context: Tensor, causal: bool = False) -> Tensor:
     return scores.softmax(-1) @ keys
 
 
-def test_a_causal_flag_says_no_order_of_keys_of_several_sequences() -> None:
-    call = of_x_and_context(after_a_memory)
+def after_a_memory_as_if_none(x: Tensor, context: Tensor, causal: bool = False) -> Tensor:
+    keys = torch.cat([context, x], 1)
+    scores = x @ keys.mT / x.shape[-1] ** 0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(2 + context.shape[1]).bool(), -torch.inf)
+    return scores.softmax(-1) @ keys
+
+
+def with_flag_and_context(function: Any) -> Analysis:
+    call = of_x_and_context(function)
     call.causal_flags = ["causal"]
-    found = masks_of(analyze(call, masks=True))
-    assert {each.kind for each in found} == {"absent", "open"}
-    assert "causal=True was not exercised: the keys are of context and x together" in [each.message for each in found]
+    return analyze(call, masks=True)
+
+
+def test_a_causal_flag_is_asked_of_the_keys_of_the_sequence_that_asks() -> None:
+    assert with_flag_and_context(after_a_memory).violations == []
+    (found,) = with_flag_and_context(after_a_memory_as_if_none).violations
+    assert found.message == "a query sees up to 1 later positions: the causal mask is off by 1"
+
+
+def always_after_a_memory(x: Tensor, context: Tensor) -> Tensor:
+    """Causal."""
+    return after_a_memory(x, context, causal=True)
+
+
+def test_a_memory_that_all_see_leaves_a_mask_causal() -> None:
+    analysis = analyze(of_x_and_context(always_after_a_memory), masks=True)
+    assert analysis.violations == []
+    assert "holds" in {each.kind for each in masks_of(analysis)}
 
 
 def test_a_mask_that_is_counted_blocks_keys_that_stand_together() -> None:

@@ -140,12 +140,20 @@ class AttentionTable:
         kept[:-1][self.layout.used] = torch.arange(int(self.layout.used.sum()))
         return kept[self.layout.row_of]
 
-    def dense(self, numbers: Tensor, fill: float = float("nan")) -> Tensor:
-        """Some numbers as (samples, heads, queries, keys)."""
+    def dense(self, numbers: Tensor, fill: float = float("nan"), rows: Tensor | None = None) -> Tensor:
+        """Some numbers as (samples, heads, queries, keys).
+
+        Args:
+            numbers: (scores).
+            fill: where there is no score.
+            rows: (scores): which of them are taken; all of them by default.
+        """
+        taken = slice(None) if rows is None else rows
+        query, key = self.query.token[taken], self.key.token[taken]
         samples = max(1, int(self.query.sample.max()) + 1)
-        sizes = [samples, self.num_heads, int(self.query.token.max()) + 1, int(self.key.token.max()) + 1]
+        sizes = [samples, self.num_heads, int(query.max()) + 1, int(key.max()) + 1]
         made = torch.full(sizes, fill, dtype=numbers.dtype)
-        made[self.query.sample.clamp(min=0), self.head, self.query.token, self.key.token] = numbers
+        made[self.query.sample[taken].clamp(min=0), self.head[taken], query, key] = numbers[taken]
         return made
 
     def of_run(self, trace: Trace) -> AttentionTable:

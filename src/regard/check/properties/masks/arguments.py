@@ -29,7 +29,7 @@ from regard.check.properties.masks.outcome_findings import (
     own_mask_lost,
     violated,
 )
-from regard.check.properties.masks.patterns import allowed_of, built_in_pattern, square
+from regard.check.properties.masks.patterns import allowed_of, built_in_pattern, own_keys, square
 from regard.check.properties.masks.settings import documented_unused, not_chosen, said_by_boundaries, switched_off
 from regard.check.properties.masks.together import beside_others
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
@@ -162,18 +162,14 @@ def _is_without_effect(invocation: Invocation, evidence: Evidence, name: str, ou
 
 
 def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
-    """A flag that says causal makes it causal. Keys of several sequences have no one order: there it is not asked."""
+    """A flag that says causal makes it causal: it is asked of the keys of the sequence that asks."""
+    rows = own_keys(evidence.base)
     for name in invocation.causal_flags[:1]:
-        if len(sequences := set(evidence.base.key.stream.tolist())) > 1:
-            joined = " and ".join(sorted(evidence.base.streams[each] for each in sequences))
-            message = f"{name}=True was not exercised: the keys are of {joined} together"
-            yield Finding("open", "mask-flag", "mask", message)
-            continue
         run = record_invocation(invocation, {**invocation.arguments, name: True})
         weight = masked_weights(evidence, run)
         if weight is None:
             continue
-        allowed = square(evidence, evidence.base.dense((weight > ZERO_WEIGHT).double(), 0.0)[0, 0] > 0)
+        allowed = square(evidence, evidence.base.dense((weight > ZERO_WEIGHT).double(), 0.0, rows)[0, 0] > 0)
         pattern, wrong = built_in_pattern(allowed)
         if pattern == "full":
             wrong = f"{name}=True changes nothing: a query sees later keys"

@@ -14,8 +14,9 @@ from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT, is_saturate
 from regard.check.properties.sums import query_numbers
 from regard.check.roles.influence import is_chosen, selections
 from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.table import AttentionTable
 
-__all__ = ["Pattern", "built_in_pattern", "mask_findings", "square"]
+__all__ = ["Pattern", "built_in_pattern", "mask_findings", "own_keys", "square"]
 
 NOTICEABLE = 1e-3
 """Of the largest weight of a query: a smaller one was meant to be none."""
@@ -33,19 +34,24 @@ MIN_TOKENS = 3
 Pattern = str
 
 
-def allowed_of(evidence: Evidence) -> Tensor:
+def allowed_of(evidence: Evidence, *, of_own: bool = False) -> Tensor:
     """(samples, heads, queries, keys): which scores have a weight, in either of two runs.
 
     A query whose weights are equal in both runs has nothing to attend to: where blocked scores are a large number, the
     softmax shares among them. It counts as having none, unless all queries are so.
+
+    Args:
+        evidence: of the attention.
+        of_own: with the keys of the sequence that asks alone, where those of a memory or another sequence are beside.
     """
+    rows = own_keys(evidence.base) if of_own else None
     tables = [evidence.base]
     if evidence.fresh.num_heads == evidence.base.num_heads and len(evidence.fresh.weight) == len(evidence.base.weight):
         tables.append(evidence.fresh)
     if is_saturated(evidence):  # the weights do not tell, the scores do
         live = (evidence.base.masked > BLOCKED) | (evidence.fresh.masked > BLOCKED)
-        return square(evidence, evidence.base.dense(live, False))
-    dense = torch.stack([evidence.base.dense(each.weight, 0.0) for each in tables])
+        return square(evidence, evidence.base.dense(live, False, rows))
+    dense = torch.stack([evidence.base.dense(each.weight, 0.0, rows) for each in tables])
     allowed = (dense.abs() > ZERO_WEIGHT).any(0)
     equal = (dense.amax(-1) - dense.amin(-1) < 1e-12).all(0) & (allowed.sum(-1) > 1)
     if not bool(equal.all()):
@@ -54,6 +60,14 @@ def allowed_of(evidence: Evidence) -> Tensor:
     if bool(allowed[..., asks, :].all()):  # tokens that ask nothing, as all but the last, are hidden from by nothing
         allowed = torch.ones_like(allowed)
     return square(evidence, allowed)
+
+
+def own_keys(table: AttentionTable) -> Tensor | None:
+    """(scores): those whose key is of the sequence that asks, where other keys are of another one; None elsewhere."""
+    asking, asked = set(table.query.stream.tolist()), set(table.key.stream.tolist())
+    if len(asking) > 1 or len(asked) == 1 or not asking <= asked:
+        return None
+    return table.key.stream == table.query.stream
 
 
 def square(evidence: Evidence, allowed: Tensor) -> Tensor:
@@ -275,7 +289,7 @@ def _says_causal(evidence: Evidence, pattern: Pattern) -> str | None:
 
 def mask_findings(evidence: Evidence) -> Iterator[Finding]:
     """What the mask of the code itself allows."""
-    allowed = allowed_of(evidence)
+    allowed = allowed_of(evidence, of_own=True)
     line = evidence.base.instance.scores_location
     unblocked = _unblocked(evidence) or _replaced(evidence)
     if unblocked is not None:
