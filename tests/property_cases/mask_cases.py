@@ -193,6 +193,20 @@ def as_many_as_its_window(q: Tensor, k: Tensor, v: Tensor, window: int = 4) -> T
     return scores.masked_fill(~keep, -torch.inf).softmax(-1) @ v
 
 
+def last_keys(tokens: int, window: int) -> Tensor:
+    """A query sees the last `window` keys, itself included."""
+    return torch.ones(tokens, tokens, dtype=torch.bool).tril().triu(1 - window)
+
+
+def one_key_too_many(q: Tensor, k: Tensor, v: Tensor, window: int = 4) -> Tensor:
+    scores = q @ k.mT / q.shape[-1] ** 0.5  # here
+    return scores.masked_fill(~last_keys(q.shape[-2], window + 1), -torch.inf).softmax(-1) @ v
+
+
+def as_many_keys_as_said(q: Tensor, k: Tensor, v: Tensor, window: int = 4) -> Tensor:
+    return one_key_too_many(q, k, v, window - 1)
+
+
 def says_1_is_hidden(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     """The mask is 1 at the keys to hide."""
     scores = q @ k.mT / 2  # here
@@ -419,6 +433,7 @@ CASES = [
     Case("mask-as-documented", says_1_is_hidden, says_1_is_seen, with_mask),
     Case("mask-as-documented", adds_ones_and_zeros, adds_its_mask, with_mask),
     Case("window-as-documented", more_than_its_window, as_many_as_its_window, square_call),
+    Case("window-as-documented", one_key_too_many, as_many_keys_as_said, square_call),
     Case("window-as-documented", farther_ahead_than_back, as_far_ahead_as_back, of_five_tokens),
     Case("window-as-documented", farther_than_it_has_tokens, as_far_as_it_says, square_call),
     Case("masks-joined", padding_in_the_place_of_causal, padding_beside_causal, with_padding),

@@ -15,7 +15,7 @@ from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
 from regard.check.target.signature import source_of
 
-__all__ = ["code_of", "numbers_in"]
+__all__ = ["code_of", "documentation_of_functions", "numbers_in"]
 
 _NAME = re.compile(r"\b[A-Za-z_]\w*")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d_]*(?:\.\d*)?(?:e[+-]?\d+)?", re.I)
@@ -25,6 +25,17 @@ MOST = 40
 
 def code_of(target: Any) -> str:
     """The text of a target, of the classes of its modules, and of what it uses of the functions of its file."""
+    return "\n\n".join(text for _, text in _parts(target))
+
+
+def documentation_of_functions(target: Any) -> str:
+    """The documentation of the functions of its file that a target uses, as of one that makes its mask."""
+    functions = [each for each, _ in _parts(target) if inspect.isfunction(each)]
+    return "\n\n".join(inspect.cleandoc(each.__doc__) for each in functions if each.__doc__)
+
+
+def _parts(target: Any) -> Iterator[tuple[Any, str]]:
+    """A target, the classes of its modules, and what it uses of the functions of its file, each with its text."""
     kinds = [type(each) for module in modules_in(target) for each in module.modules()]
     waiting = [target, *(each for each in dict.fromkeys(kinds) if not each.__module__.startswith("torch."))]
     known, texts = set[int](), list[str]()
@@ -34,8 +45,8 @@ def code_of(target: Any) -> str:
             continue
         known.add(id(each))
         texts.append(text)
+        yield each, text
         waiting += [used for _, used in _used(each, text) if inspect.isfunction(used) or inspect.isclass(used)]
-    return "\n\n".join(texts)
 
 
 def _used(target: Any, text: str) -> Iterator[tuple[str, Any]]:

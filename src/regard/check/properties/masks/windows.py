@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.location import CodeLocation
+from regard.check.properties.code import documentation_of_functions
 from regard.check.properties.documentation import (
     documentation_of,
     is_exclusive,
@@ -56,7 +57,7 @@ def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Find
 
 def _of_width(invocation: Invocation, name: str, number: int, width: int, line: CodeLocation | None) -> Finding:
     seen = f"a query sees itself and the {width - 1} keys before it"
-    documentation = documentation_of(invocation.target)
+    documentation = "\n\n".join((documentation_of(invocation.target), documentation_of_functions(invocation.target)))
     if is_exclusive(documentation) and width != number + 1:
         message = f"{seen}; by its documentation {name}={number} keys come before it"
         return Finding("violation", "window-as-documented", "mask", message, line)
