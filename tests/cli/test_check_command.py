@@ -76,8 +76,10 @@ def test_the_list_as_json(command):
 def test_arguments_are_read_as_python_writes_them_and_else_as_texts(command, here):
     values = {"n": 4, "p": 0.1, "bias": False, "d": None, "shape": (2, 3), "name": "rope", "path": "a=b", "none": ""}
     written = [f"--arg={name}={value}" for name, value in values.items()]
+    written += ["--arg=width=4 * 16", "--arg=scale=64 ** -0.5", "--arg=large=9 ** 9 ** 9", "--arg=odd='a' * 2"]
     said = refusal(command, "check", "right.py:Told", *written, "--arg=text='4'", "--arg=deep=" + "(" * 10**5)
-    assert str({**values, "text": "4", "deep": "(" * 10**5}) in said
+    computed = {"width": 64, "scale": 0.125, "large": "9 ** 9 ** 9", "odd": "'a' * 2"}
+    assert str({**values, **computed, "text": "4", "deep": "(" * 10**5}) in said
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,26 @@ def padding_beside_causal(x: Tensor, mask: Tensor | None = None) -> Tensor:
     return _padded(x, keep if mask is None else keep & mask.bool()[:, None, :].expand(-1, length, -1) | itself)
 
 
+def flag_beside_no_mask_alone(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False
+) -> Tensor:
+    scores = q @ k.mT / 2  # here
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None, None], -torch.inf)
+    elif causal:
+        scores = scores.masked_fill(~EARLIER, -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def flag_beside_a_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    scores = q @ k.mT / 2
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None, None], -1e9)
+    if causal:
+        scores = scores.masked_fill(~EARLIER, -1e9)
+    return scores.softmax(-1) @ v
+
+
 def more_than_its_window(q: Tensor, k: Tensor, v: Tensor, window: int = 4) -> Tensor:
     """A query sees the last `window` keys, itself included."""
     scores = q @ k.mT / q.shape[-1] ** 0.5  # here
@@ -436,6 +456,12 @@ CASES = [
     Case("window-as-documented", one_key_too_many, as_many_keys_as_said, square_call),
     Case("window-as-documented", farther_ahead_than_back, as_far_ahead_as_back, of_five_tokens),
     Case("window-as-documented", farther_than_it_has_tokens, as_far_as_it_says, square_call),
+    Case(
+        "masks-joined",
+        flag_beside_no_mask_alone,
+        flag_beside_a_mask,
+        functools.partial(with_flag, masks=("mask",)),
+    ),
     Case("masks-joined", padding_in_the_place_of_causal, padding_beside_causal, with_padding),
     Case("mask-of-its-call", KeepsLengths, ReadsLengths, functools.partial(module_with, lengths=True), has_line=False),
     Case("mask-of-its-call", KeepsMask, ReadsMask, functools.partial(module_with, masks=("mask",)), has_line=False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import operator
 import re
 import sys
 import textwrap
@@ -51,6 +52,17 @@ STEP_TEXT = re.compile(STEP_MARK.pattern + r" *[\w.,-]+:? +")
 FILE_SUFFIXES = (".py", ".ipynb")
 """How a target ends that has no NAME."""
 FORMATS = ("text", "json", "github")
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+}
+"""What may stand between numbers in the value of an argument."""
+LARGEST_EXPONENT = 64
+"""A power of a larger one takes long to compute."""
 UNDETERMINED = 3
 BADNESS = (0, UNDETERMINED, 1)
 """Exit codes of reports, the worst one last."""
@@ -351,10 +363,28 @@ def _arguments(pairs: list[str], option_name: str = "--arg") -> dict[str, Any]:
         if written in ("true", "false"):  # as a text both would count as true
             raise InputError(f"{option_name} {short_repr(pair)}: Python writes it {name}={written.capitalize()}")
         try:
-            values[name] = ast.literal_eval(written)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            values[name] = _value(written)
+        except (ValueError, SyntaxError, TypeError, ArithmeticError, MemoryError, RecursionError):
             values[name] = written
     return values
+
+
+def _value(written: str) -> Any:
+    """What Python writes so: a literal, or numbers that are computed with, as 64 ** -0.5 and 4 * 512."""
+    node = ast.parse(written, mode="eval").body
+    return _number(node) if isinstance(node, ast.BinOp) else ast.literal_eval(node)
+
+
+def _number(node: ast.expr) -> int | float:
+    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+        left, right = _number(node.left), _number(node.right)
+        if isinstance(node.op, ast.Pow) and abs(right) > LARGEST_EXPONENT:
+            raise ValueError(f"{left} ** {right} is too large")
+        return ARITHMETIC[type(node.op)](left, right)  # type: ignore[no-any-return]
+    value = ast.literal_eval(node)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is no number")
+    return value
 
 
 def _show(report: Any) -> None:

@@ -32,6 +32,22 @@ def test_vectors_of_the_distance_are_a_design() -> None:
     assert [each.property for each in analysis.findings if each.kind in ("violation", "design")] == ["relative-logits"]
 
 
+def skewed_for_a_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Music Transformer's: above the diagonal the skewing leaves the logits of the next query."""
+    logits = torch.nn.functional.pad(q @ VECTORS[:3].T, (1, 0))
+    scores = (q @ k.mT + logits.view(2, 2, 4, 3)[:, :, 1:]) / 2
+    return (scores if mask is None else scores.masked_fill(~mask, -torch.inf)).softmax(-1) @ v
+
+
+def test_what_a_skewing_leaves_above_the_diagonal_is_right_where_a_mask_may_hide_it() -> None:
+    analysis = analyze(of_q_k_v(skewed_for_a_mask, masks=("mask",)))
+    (found,) = [each for each in analysis.findings if each.property == "positions-open"]
+    assert analysis.violations == []
+    assert "the query of token 1 is added to the score of query 0 and key 2, a later one" in found.message
+    (told,) = analyze(of_q_k_v(lambda q, k, v: skewed_for_a_mask(q, k, v))).violations
+    assert told.property == "logits-of-the-query"
+
+
 PLACES = drawn(8, 4, seed=7)
 
 

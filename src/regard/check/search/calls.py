@@ -17,6 +17,7 @@ from regard.check.search.layouts import Way, from_layout, to_layout
 from regard.check.search.mask_formats import FORMS, MaskFormat
 from regard.check.search.subject import Subject
 from regard.check.search.tensors import tensors_in
+from regard.check.target.names import call_meaning
 from regard.check.target.preparation import copied
 
 __all__ = ["Failed", "ProbeCall", "calls_with"]
@@ -99,6 +100,9 @@ class ProbeCall:
                     given[name] = self._open(means, case)
             elif means.startswith("size ") and required:
                 given[name] = self._size(means.removeprefix("size "), case)
+        for name, parameter in self.subject.called.items():
+            if parameter.default is True and "train" in name and call_meaning(name) == "off":
+                given[name] = self.training  # as code says it that has no train() and eval()
         return given
 
     def tensors(self, case: Case) -> dict[str, Any]:

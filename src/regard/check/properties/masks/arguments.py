@@ -180,6 +180,30 @@ def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Findin
             message = f"{name}=True: a query sees keys up to its own position"
             yield Finding("holds", "mask-flag", "mask", message, line)
             yield from mask_memory_findings(invocation, name, True, False)
+            yield from _flag_lost(invocation, evidence, name)
+
+
+def _flag_lost(invocation: Invocation, evidence: Evidence, flag: str) -> Iterator[Finding]:
+    """A mask that hides keys for all queries alike, and beside which the flag hides nothing any more."""
+    table, rows = evidence.base, query_numbers(evidence)
+    later = table.key.token > table.query.token
+    for name in [each for each in invocation.masks if not NOT_OF_KEYS.search(each)][:2]:
+        outcomes = (each for each in _outcomes(invocation, evidence, name) if each.exact and "q" not in each.shape)
+        if (outcome := next(outcomes, None)) is None:
+            continue
+        run = record_invocation(invocation, {**invocation.arguments, name: outcome.value, flag: True})
+        if (weight := masked_weights(evidence, run)) is None:
+            continue
+        left = torch.zeros(int(rows.max()) + 1).index_add_(0, rows, (~outcome.blocked & ~later).float())
+        seen = outcome.judged & ~outcome.blocked & later & (left[rows] > 0) & (weight.abs() > ZERO_WEIGHT)
+        if bool(seen.any()):
+            at = int(seen.nonzero()[0])
+            message = (
+                f"with {name}, {flag}=True hides nothing: query {int(table.query.token[at])} sees key "
+                f"{int(table.key.token[at])} with weight {float(weight[at]):.3g}"
+            )
+            yield Finding("violation", "masks-joined", "mask", message, table.instance.scores_location)
+            return
 
 
 def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator[MaskOutcome]:

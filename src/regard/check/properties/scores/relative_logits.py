@@ -45,6 +45,10 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
         return
     line = learned[0].operation.location
     stray = _of_another_query(evidence.base, learned)
+    if stray is not None and _is_of_later_keys(invocation, evidence.base, learned):
+        message = f"{stray.message}, a later one: it is right where a causal mask hides those, and none was handed over"
+        yield Finding("open", "positions-open", "positions", message, line)
+        return
     if stray is None and len(invocation.streams[0].token_axes) == 1:
         stray = _beside_the_padding(evidence.base, learned)
     if stray is not None:
@@ -106,10 +110,21 @@ def _is_of_given_pairs(invocation: Invocation, table: AttentionTable, product: C
     return False
 
 
-def _of_another_query(table: AttentionTable, learned: list[Contraction]) -> Finding | None:
-    """A score to which the product of another token's query, or key, is added."""
+def _is_of_later_keys(invocation: Invocation, table: AttentionTable, learned: list[Contraction]) -> bool:
+    """Whether all stray products are of later keys, which a mask that may be handed over is to hide.
+
+    Huang et al. 2018, "Music Transformer", section 3.4.1: what the skewing leaves above the diagonal is masked.
+    """
+    if not invocation.masks and not invocation.causal_flags:
+        return False
+    return _of_another_query(table, learned, table.key.token <= table.query.token) is None
+
+
+def _of_another_query(table: AttentionTable, learned: list[Contraction], among: Tensor | None = None) -> Finding | None:
+    """A score to which the product of another token's query, or key, is added; `among` (scores) says of which."""
     run, rows = table.instance.run, table.rows_of_tags()
     live = table.weight > ZERO_WEIGHT
+    live = live if among is None else live & among
     for product in learned:
         first, count = run.first_tag[product.operation.index], product.output.data.numel()
         left = product.left_place in run.depends
