@@ -118,6 +118,26 @@ def test_rotary_tables_repeat_angles_for_the_channels_that_are_turned_together()
             assert torch.equal(cos[..., places[0]], cos[..., cos.shape[-1] // 2 if places[1] == 2 else 1]), kind
 
 
+def of_cosines_and_sines(x: Tensor, table: Tensor) -> Tensor:
+    """Of neighbours; a table of as many numbers may have other axes, and is viewed."""
+    cos, sin = table[: x.shape[2]].view(1, 1, x.shape[2], -1, 2).unbind(-1)
+    one, other = x.unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack((one * cos - other * sin, other * cos + one * sin), -1).flatten(-2)
+
+
+class StackedRotary(Packed):
+    def forward(self, x: Tensor, freqs_cis: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k = (of_cosines_and_sines(each, freqs_cis) for each in (q, k))
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+def test_cosines_and_sines_may_stand_side_by_side() -> None:
+    table = first(StackedRotary).arguments["freqs_cis"]
+    assert table.shape[-1] == 2
+    assert torch.allclose(table.square().sum(-1), torch.ones(table.shape[:-1], dtype=table.dtype))
+
+
 def test_an_odd_number_of_channels_is_never_rotated() -> None:
     for invocation in invocations(PartlyRotary, args={}):
         assert invocation.target.rotary_ndims % 2 == 0

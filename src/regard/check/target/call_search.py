@@ -351,12 +351,16 @@ def _with_turning_tables(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
     """The plan with rotary tables that repeat each angle for the two channels that the target turns together.
 
     Attention with rotary positions gives the same where every token stands further along. With tables of the other
-    order, channels are not rotated but stretched, and that is what was handed over, not what the target does.
+    order, channels are not rotated but stretched, and that is what was handed over, not what the target does. Angles
+    are as many numbers as cosines and sines side by side, as which code may view them.
     """
     if "rope" not in plan.choices:
         return plan
-    for pairs in ("", "halves", "neighbours", "halves of two parts"):
-        tried = replace(plan, choices={**plan.choices, "pairs": pairs})
+    tables = [each.name for each in plan.arguments if plan.choices.get(f"argument {each.name}") == "angles"]
+    stacked = {f"argument {name}": "stacked" for name in tables}
+    changes = [{"pairs": each} for each in ("", "halves", "neighbours", "halves of two parts")]
+    for change in [*changes, *([stacked] if stacked else [])]:
+        tried = replace(plan, choices={**plan.choices, **change})
         later = replace(plan, choices={**tried.choices, "first": "3"})
         try:
             here, there = (_first_output(each, target, sizes) for each in (tried, later))
