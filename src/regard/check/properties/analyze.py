@@ -23,6 +23,7 @@ from regard.check.properties.masks.key_arguments import key_argument_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
 from regard.check.properties.masks.part_sizes import part_size_findings
+from regard.check.properties.masks.shifted_windows import shifted_window_findings
 from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import unread_mask_findings
@@ -94,6 +95,7 @@ MASKINGS = (
     flag_findings,
     key_argument_findings,
     packed_sequence_findings,
+    shifted_window_findings,
     window_findings,
     part_size_findings,
 )

@@ -160,10 +160,13 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
     told: list[tuple[int, int]] = [] if sizes.grid is None else [sizes.grid, sizes.grid[::-1]]
     windows: list[tuple[int, int]] = []
     pictures: list[tuple[int, int]] = []
+    single: list[tuple[int, int]] = []
     for module in modules_in(target):
         pictures += _of_patches(module)
-        lengths = [getattr(module, each, None) for each in squared(source_of(module))]
-        told += [(each, each) for each in lengths if isinstance(each, int) and each > 1]
+        for name in squared(source_of(module)):
+            if isinstance(length := getattr(module, name, None), int) and length > 1:
+                # A map of one window shows nothing of how windows are cut.
+                (single if constructor_meaning(name) == "window" else told).append((length, length))
         for name, value in _constructed_with(module):
             means, sides = constructor_meaning(name), both_sides(value)
             if sides is None or min(sides) < 2:
@@ -173,7 +176,7 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
             elif means in ("image", "grid"):
                 told.append(sides)
     others = [(GRID[0], GRID[0]), (sizes.image, sizes.image)]
-    several = dict.fromkeys((*told, GRID, GRID[::-1], *windows, *others))
+    several = dict.fromkeys((*told, GRID, GRID[::-1], *windows, *single, *others))
     found = [each for each in several if each[0] * each[1] <= MAX_TOKENS]
     return [*(each for each in pictures if each[0] * each[1] <= MAX_PIXELS), *found]
 

@@ -64,6 +64,13 @@ MASKS = (
         "sequence = torch.searchsorted(cu_seqlens, places, right=True)  # right: a boundary begins the next one",
     ),
     Property(
+        "shifted-windows",
+        "masked",
+        "where windows are cut of a rolled picture, and a mask is made for them, no token sees the picture's other end",
+        "What is far apart is attended to as if it were near.",
+        "regions[:, rows, columns, :] = count  # of (1, H, W, 1): one region for each part of both axes",
+    ),
+    Property(
         "masks-joined",
         "masked",
         "a mask of padding that is handed over hides keys beside those that the code's own mask hides",
