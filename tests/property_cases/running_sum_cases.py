@@ -41,6 +41,20 @@ class DivisorMadeAndLeft(Divided):
         return read
 
 
+class DividedByOtherHeads(Divided):
+    """The keys are summed over the heads, not over the tokens."""
+
+    def divided(self, read: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return read / (q * k.cumsum(1)).sum(-1, keepdim=True)  # here
+
+
+class DividedByABound(Divided):
+    """As in mLSTM: never by less than 1."""
+
+    def divided(self, read: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return read / (q * k.cumsum(2)).sum(-1, keepdim=True).abs().clamp(min=1.0)
+
+
 class OfBothSigns(Divided):
     def features(self, x: Tensor) -> Tensor:
         return elu(x)
@@ -49,5 +63,7 @@ class OfBothSigns(Divided):
 CASES = [
     Case("weights-sum-to-one", DivisorMadeAndLeft, Divided, of_module),
     Case("weights-sum-to-one", DivisorMadeAndLeft, NotDivided, of_module),
+    Case("weights-sum-to-one", DividedByOtherHeads, Divided, of_module),
+    Case("weights-sum-to-one", DividedByOtherHeads, DividedByABound, of_module),
     Case("weights-not-negative", OfBothSigns, Divided, of_module),
 ]

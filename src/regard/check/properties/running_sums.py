@@ -21,6 +21,15 @@ __all__ = ["running_sum_findings"]
 SUM_TOLERANCE = 1e-4
 """Of the weights of a query: a small number in its denominator is larger beside its small features."""
 
+DIVIDED = 0.05
+"""How far from 1 the weights of a query sum that are divided by something else than their sum."""
+
+SEVERAL = 0.2
+"""The share of queries: of a few the sum may be next to nothing, so that a small number beside it is not."""
+
+BOUNDING = frozenset({"abs", "clamp", "clamp_", "clamp_min", "max", "maximum"})
+"""Operations of a denominator that is bounded on purpose, as in mLSTM (Beck et al. 2024, "xLSTM", section 2.3)."""
+
 OF_BOTH_SIGNS = frozenset({"cos", "sin"})
 """Random features whose products are positive on average alone."""
 
@@ -51,6 +60,14 @@ def running_sum_findings(invocation: Invocation, run: TaggedRun) -> Iterator[Fin
             is_positive = not any(one.name in OF_BOTH_SIGNS for one in trace)
             yield from _of_weights(weights, line, is_positive=is_positive)
             return
+        for keys, values in (each.factors, each.factors[::-1]):
+            if (divided := _divided(trace, each.operation, keys)) is None:
+                continue
+            weights = _weights(invocation, trace, each, values)
+            if weights is not None and (total := _other_sum(weights)) is not None:
+                message = f"what a query reads is divided, and its weights sum to {total:.4g}, not to 1"
+                yield Finding("violation", "weights-sum-to-one", "weights", message, divided.location)
+                return
         unused = next((one for keys in each.factors if (one := _unused_sum(trace, keys)) is not None), None)
         if unused is not None:
             message = "the sum of the keys so far is computed and not used: no query is divided by its weights' sum"
@@ -110,6 +127,33 @@ def _weights(invocation: Invocation, trace: Trace, each: _Sum, values: TensorRec
         found.append(output.reshape(samples, tokens, -1).double())
     weights = torch.stack(found, -1)  # (samples, queries, channels, keys)
     return weights.movedim(2, 1).flatten(0, 1)
+
+
+def _other_sum(weights: Tensor) -> float | None:
+    """What the weights of a query sum to, where those of several sum to another number than 1; else None.
+
+    Args:
+        weights: (samples times channels, queries, keys); the channels of a head have the same, or they are none.
+    """
+    alike = len(torch.unique(weights.round(decimals=6), dim=0))
+    excess = (weights.sum(-1) - 1).abs()
+    if 2 * alike > len(weights) or not bool((excess > DIVIDED).double().mean() > SEVERAL):
+        return None
+    return float(weights.sum(-1).flatten()[excess.argmax()])
+
+
+def _divided(trace: Trace, running: Operation, keys: TensorRecord) -> Operation | None:
+    """The division of what queries read by a number that is made of keys alone; None where there is none."""
+    read, of_keys = trace.made_of({running.outputs[0].storage}), trace.made_of({keys.storage})
+    for operation in trace.operations[running.index + 1 :]:
+        if operation.name.rstrip("_") != "div" or len(operation.inputs) != 2:
+            continue
+        above, below = (each.storage for each in operation.inputs)
+        if above in read and below in of_keys - read:
+            made = [each for each in trace.operations[: operation.index] if each.outputs]
+            is_bounded = any(each.name in BOUNDING and each.outputs[0].storage in of_keys for each in made)
+            return None if is_bounded else operation
+    return None
 
 
 def _maker(trace: Trace, before: int, record: TensorRecord) -> Operation | None:
