@@ -40,6 +40,28 @@ class NormedAfterwards(Twice):
         return x + self.norm2(attention(x))
 
 
+class TwoLayers(nn.Module):
+    """Two layers of an attention and a feed-forward network, each added to what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.out = nn.Linear(WIDTH, 16), nn.Linear(16, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(2):
+            x = self.attended(x)
+            x = x + self.out(self.hidden(x).relu())
+        return x
+
+    def attended(self, x: Tensor) -> Tensor:
+        return x + attention(x)
+
+
+class TwoLayersOfAttentionAlone(TwoLayers):
+    def attended(self, x: Tensor) -> Tensor:
+        return attention(x)
+
+
 class NormsOfSums(nn.Module):
     """Post-norm: LayerNorm(x + Sublayer(x))."""
 
@@ -116,6 +138,7 @@ class ValuesOfPlaces(OfPlaces):
 
 
 CASES = [
+    Case("residual-of-the-input", TwoLayersOfAttentionAlone, TwoLayers, of_module, has_line=False, attentions=2),
     Case("residual-of-the-input", SecondAlone, Twice, of_module, attentions=2),
     Case("residual-of-the-input", SecondAlone, NormedAfterwards, of_module, attentions=2),
     Case("norm-as-documented", NormsOfBoth, NormsOfSums, of_module),

@@ -19,6 +19,9 @@ ACTIVATIONS = frozenset({"gelu", "relu", "silu", "leaky_relu", "elu", "mish", "h
 IN_GELU = frozenset({"tanh", "erf"})
 """What an activation that is written by hand computes."""
 
+MIN_LAYERS = 2
+"""In which a residual is missing around every attention."""
+
 
 def residual_findings(run: TaggedRun, instances: Sequence[AttentionInstance], text: str) -> Iterator[Finding]:
     """Violations of the sums around attentions.
@@ -36,6 +39,7 @@ def residual_findings(run: TaggedRun, instances: Sequence[AttentionInstance], te
         yield Finding("violation", "residual-once", "block", message, again.location)
     if PRE_NORM.search(text):
         yield from _normalized_in_place(run, instances)
+    yield from _around_feed_forward_alone(run, instances)
     for instance in instances:
         lost = _lost(run, instance)
         if lost is not None:
@@ -65,6 +69,38 @@ def _added_to_itself(run: TaggedRun, instances: Sequence[AttentionInstance]) -> 
             continue
         yield Finding("violation", name, "block", message, operation.location)
         return
+
+
+def _around_feed_forward_alone(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """Layers, two at least, whose feed-forward networks are added to what they read, and whose attentions are not.
+
+    One attention may be there to read from another sequence, or to gather it, and returns what it read alone.
+    """
+    trace, places = run.trace, {each.sums_location for each in instances}
+    if len(instances) < MIN_LAYERS or len(places) > 1:
+        return
+    for number, instance in enumerate(instances):
+        last = instance.sums[-1].operation.index
+        end = instances[number + 1].sums[0].operation.index if number + 1 < len(instances) else len(trace)
+        later = trace.operations[last + 1 : end]
+        attended = _reached(trace, {each.operation.outputs[0].storage for each in instance.sums}, later)
+        sums = [each for each in later if _is_sum(each) and each.inputs[0].shape == each.inputs[1].shape]
+        if any(len({one.storage in attended for one in each.inputs}) > 1 for each in sums):
+            return
+        activated = {
+            record.storage
+            for each in later
+            if each.name.rstrip("_") in ACTIVATIONS and each.inputs[0].storage in attended
+            for record in each.outputs
+        }
+        read = _reached(trace, activated, later)
+        if not any(len({one.storage in read for one in each.inputs}) > 1 for each in sums):
+            return
+    message = (
+        "in every layer the feed-forward network is added to what it reads, and the attention is not: the vector of "
+        "the token itself is lost"
+    )
+    yield Finding("violation", "residual-of-the-input", "block", message, instances[0].sums_location)
 
 
 def _subtracted(run: TaggedRun) -> Iterator[Finding]:
