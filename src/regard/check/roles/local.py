@@ -13,7 +13,7 @@ from regard.check.roles.owners import NONE, SEVERAL, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation
 
-__all__ = ["are_tokens_mixed", "are_tokens_summed", "local_influence"]
+__all__ = ["are_tokens_mixed", "are_tokens_summed", "local_influence", "projections_of"]
 
 MAX_RUNS = 120
 """Changed runs for one attention."""
@@ -40,7 +40,7 @@ def are_tokens_mixed(instance: AttentionInstance, influence: Influence, streams:
 
 def are_tokens_summed(instance: AttentionInstance, influence: Influence, streams: list[str]) -> bool:
     """Whether a product with one matrix for all tokens makes the queries or keys: its rows are no tokens."""
-    made = {each.index for each in _projections(instance)}
+    made = {each.index for each in projections_of(instance)}
     for product in instance.run.products:
         if product.operation.index not in made:
             continue
@@ -81,7 +81,7 @@ def local_influence(
         ids whose vectors no projection makes into queries or keys are a stream of their own.
     """
     base = influence.base
-    projections = _projections(instance)
+    projections = projections_of(instance)
     if not projections:
         return None
     # What a projection makes of another one's rows is of its own: keys that a convolution makes of projected tokens.
@@ -126,7 +126,7 @@ def _given(instance: AttentionInstance, influence: Influence) -> set[str]:
     }
 
 
-def _projections(instance: AttentionInstance) -> list[Operation]:
+def projections_of(instance: AttentionInstance) -> list[Operation]:
     """What queries, keys and values are made of."""
     run = instance.run
     places = [place for each in instance.scores for place in (each.left_place, each.right_place)]
