@@ -161,7 +161,17 @@ class MergedByAView(nn.Module):
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         inputs = ((self.q, query), (self.k, key), (self.v, value))
         q, k, v = (layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer, x in inputs)
-        return attention(q, k, v).reshape(query.shape)
+        return self.merged(attention(q, k, v)).reshape(query.shape)
+
+    def merged(self, heads: Tensor) -> Tensor:
+        return heads
+
+
+class MergedByAnotherView(MergedByAView):
+    """It is right, but for the order of the channels, of two queries: no other layout is called by which that is so."""
+
+    def merged(self, heads: Tensor) -> Tensor:
+        return heads.reshape(*heads.shape[:2], heads.shape[3], heads.shape[2]).transpose(1, 2)
 
 
 WRONG = [
@@ -171,6 +181,7 @@ WRONG = [
     ValuesOfOtherSamples,
     with_softmax_over_queries,
     MergedByAView,
+    MergedByAnotherView,
 ]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, of_module
+from property_cases import WIDTH, Case, drawn, of_module
 from property_cases.surrounding_cases import Attention
+from regard.check.target import Invocation, Stream
 
 
 class MeanAdded(nn.Module):
@@ -151,6 +152,43 @@ class BlockOverTheTokens(Block):
     norm_of = LayerNormOverTheTokens
 
 
+class LayerNormBesideOne(LayerNormByHand):
+    """Its small number and its factors are exchanged."""
+
+    def divisor(self, x: Tensor) -> Tensor:
+        return (x.var(-1, keepdim=True) + self.gain.square()).sqrt()
+
+
+class BlockBesideOne(Block):
+    norm_of = LayerNormBesideOne
+
+
+class RMSNormOverRows(RMSNormByHand):
+    def divisor(self, x: Tensor) -> Tensor:
+        return (x.square().mean(-2, keepdim=True) + 1e-6).sqrt()
+
+
+class BlockOfOneSequence(Block):
+    """Of (tokens, width), without a batch."""
+
+    norm_of = RMSNormByHand
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + Attention.forward(self, self.before(x)[None])[0]
+        return x + self.w_2(self.bent(self.w_1(self.before(x))))
+
+
+class BlockOverRows(BlockOfOneSequence):
+    norm_of = RMSNormOverRows
+
+
+def of_one_sequence(kind: type[nn.Module]) -> Invocation:
+    call = of_module(kind)
+    call.arguments = {"x": drawn(4, WIDTH, seed=0)}
+    call.streams = [Stream("x", "x", None, (0,))]
+    return call
+
+
 class Stack(nn.Module):
     """Layers one after the other."""
 
@@ -176,6 +214,8 @@ CASES = [
     Case("norm-normalizes", BlockOfTheSum, BlockOfRMSNorm, of_module, has_line=False),
     Case("feed-forward-bends", BlockWithoutAnActivation, Block, of_module),
     Case("norm-of-one-token", BlockOverTheTokens, Block, of_module, has_line=False),
+    Case("norm-normalizes", BlockBesideOne, Block, of_module, has_line=False),
+    Case("norm-of-one-token", BlockOverRows, BlockOfOneSequence, of_one_sequence, has_line=False),
     Case("layers-apart", StackOfOne, Stack, of_module, has_line=False, attentions=2),
     Case("feed-forward-bends", BlockWithoutAnActivationInPlace, BlockBentInPlace, of_module),
     Case("parameters-used", NormedAndThrownAway, NormedAndRead, of_module, has_line=False),

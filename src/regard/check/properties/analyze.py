@@ -55,12 +55,13 @@ from regard.check.properties.scores.handed_on import handed_on_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
+from regard.check.properties.weights.channel_weights import channel_weight_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
-from regard.check.roles.influence import Influence, influence_of, record_invocation, selections
+from regard.check.roles.influence import Influence, influence_of, record_invocation, selections, stream_sizes
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
-from regard.check.roles.local import are_tokens_mixed, are_tokens_summed, local_influence
+from regard.check.roles.local import are_rows_alike, are_tokens_mixed, are_tokens_summed, local_influence
 from regard.check.roles.table import table_of
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace, axis_of
@@ -149,6 +150,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         if kind.property == "linear-attention":
             fresh = with_fresh_tokens(invocation)
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
+            sums = sums or list(channel_weight_findings(instances))
             analysis.findings += sums or normalizer_findings(invocation, instances)
             if masks and not analysis.violations:
                 analysis.findings += masked_normalizer_findings(invocation, base)
@@ -192,7 +194,10 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     equal = record_invocation(
         invocation, with_equal_tokens(invocation), frozen=_chosen_tokens(invocation, base, chosen)
     )
-    streams = [each.argument for each in invocation.streams]
+    streams, (count, *_) = (
+        [each.argument for each in invocation.streams],
+        stream_sizes(invocation, invocation.streams[0]),
+    )
     seen: list[tuple[AttentionInstance, bool, Finding | None]] = []
     for instance in instances:
         try:
@@ -203,7 +208,8 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             if local is None:
                 evidence = evidence_of(instance, influence, streams, fresh, equal, invocation)
             else:
-                evidence = evidence_of(instance, local[0], local[1], fresh, None, invocation)
+                is_same = equal.same_operations(base) and are_rows_alike(instance, equal, count)
+                evidence = evidence_of(instance, local[0], local[1], fresh, equal if is_same else None, invocation)
             summary = _summary(evidence, influence, streams)
         except (RuntimeError, IndexError, ValueError) as error:
             analysis.missing.append(f"{type(error).__name__}: {error}")
@@ -216,7 +222,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     analysis.reads_context = any(each.role == "context" and each.argument in asking for each in invocation.streams)
     analysis.guessed = [name for name in analysis.guessed if name not in asking]  # they are sequences, as was guessed
     for (instance, is_mixed, summary), evidence in zip(seen, several, strict=True):
-        judged = list(attention_findings(invocation, evidence, frozen, is_only=len(instances) == 1))
+        judged = list(attention_findings(invocation, evidence, influence, frozen, is_only=len(instances) == 1))
         if is_mixed:
             judged = _with_summaries(judged, evidence, summary)
         cancelled = cancelled_query(evidence, influence)

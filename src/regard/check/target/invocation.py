@@ -107,7 +107,10 @@ def invocations(
 
 
 def _relaid(found: _Found, is_one_query: bool) -> Iterator[Iterator[Invocation]]:
-    """See `Invocation.relaid`; channels stay the axis that they are."""
+    """See `Invocation.relaid`; channels stay the axis that they are.
+
+    Of a call in another order its axes may be found to be the same as before, of other sizes: that is no other order.
+    """
     mine, call, sizes = found.plan.layout, found.target.call, found.target.sizes
     others = [
         replace(found.plan, layout=each, choices={})
@@ -126,7 +129,13 @@ def _relaid(found: _Found, is_one_query: bool) -> Iterator[Iterator[Invocation]]
             other = _found(found.target, plan)
         except Failed:
             continue
-        yield _of_all_sizes(other, UserInputs())
+        if plan.fixed or _axes(other.invocation) != _axes(found.invocation):
+            yield _of_all_sizes(other, UserInputs())
+
+
+def _axes(invocation: Invocation) -> list[tuple[int | None, tuple[int, ...], int | None]]:
+    """Which axes of its sequences are samples, tokens and heads."""
+    return [(each.batch_axis, each.token_axes, each.head_axis) for each in invocation.streams]
 
 
 def _search(

@@ -26,7 +26,7 @@ LONGER = 10.0
 FAR = 1e5
 """What is added to all channels."""
 SAME = 1e-2
-"""Of the largest number that a norm returns: so much may a small number in a denominator do."""
+"""Of the largest number that a norm returns: so much may a small number in a denominator do, as 0.01 beside 1."""
 BOUNDED = 10.0
 """How much larger the numbers of a vector that was moved may be, by the square root of the width."""
 
@@ -56,26 +56,25 @@ def norm_findings(invocation: Invocation) -> Iterator[Finding]:
             yield Finding("violation", "norm-of-one-token", "block", message)
             return
         wrong = _wrong(live.get_submodule(name), LENGTH * value)
+        if not wrong and OF_ONE_TOKEN.search(kind):
+            wrong = _adds_to_the_variance(live.get_submodule(name), value)
         if wrong:
-            message = f"{name} ({type(live.get_submodule(name)).__name__}) is no norm: {wrong}"
+            message = f"{name} ({kind}) is no norm: {wrong}"
             yield Finding("violation", "norm-normalizes", "block", message)
             return
 
 
 def _mixes_tokens(norm: nn.Module, value: Tensor) -> bool:
-    """Whether what a norm returns for one vector changes with the vector before it."""
-    if value.ndim < 3 or value.shape[-2] < 2:
+    """Whether what a norm returns for one vector changes with the vector before it.
+
+    Its vectors are as wide as its factors: in a map (batch, channels, rows, columns) the last axis is another one.
+    """
+    widths = {each.numel() for each in norm.parameters() if each.numel() > 1}
+    if value.ndim < 2 or value.shape[-2] < 2 or (widths and value.shape[-1] not in widths):
         return False
-    norm._forward_pre_hooks.clear()
     other = value.clone()
     other[..., 0, :] = value[..., 0, :].flip(-1) * 3 + 1
-    try:
-        with torch.no_grad(), double_precision():
-            one, two = norm(value), norm(other)
-    except Exception:  # of the user's code, which takes other inputs than these
-        return False
-    if not isinstance(one, Tensor) or one.shape != value.shape:
-        return False
+    one, two = _returned(norm, value, other) or (value, value)
     return float((one - two)[..., 1:, :].abs().max()) > 1e-9 * float(one.abs().max())
 
 
@@ -94,20 +93,47 @@ def _keep(given: dict[str, Tensor], name: str, _: nn.Module, args: tuple[Any, ..
 
 def _wrong(norm: nn.Module, value: Tensor) -> str:
     """What a norm does that none does, in words; empty where it does as they do."""
-    norm._forward_pre_hooks.clear()
-    try:
-        with torch.no_grad(), double_precision():
-            found, longer, moved = (norm(each) for each in (value, LONGER * value, value + FAR))
-    except Exception:  # of the user's code, which takes other inputs than these
+    returned = _returned(norm, value, LONGER * value, value + FAR)
+    if returned is None:
         return ""
-    if not all(isinstance(each, Tensor) and each.shape == value.shape for each in (found, longer, moved)):
-        return ""
+    found, longer, moved = returned
     largest = float(found.abs().max())
     if float((longer - found).abs().max()) > SAME * largest:
         return f"what it returns for a vector {LONGER:g} times as long differs by up to {_gap(longer, found):.2g}"
     if float(moved.abs().max()) > BOUNDED * value.shape[-1] ** 0.5 * max(largest, SAME):
         return f"the larger the mean of a vector, the larger is what it returns: up to {float(moved.abs().max()):.3g}"
     return ""
+
+
+def _adds_to_the_variance(norm: nn.Module, value: Tensor) -> str:
+    """That a number is added to the variance that is not small beside it, in words; empty where none is.
+
+    Of vectors whose numbers have mean 0 and variance 1, as a norm gets them: the number is for vectors of zeros alone.
+    """
+    centred = value - value.mean(-1, keepdim=True)
+    usual = (centred / centred.square().mean(-1, keepdim=True).sqrt()).nan_to_num()
+    returned = _returned(norm, usual, LONGER * usual)
+    if returned is None:
+        return ""
+    found, longer = returned
+    if float((longer - found).abs().max()) <= SAME * float(longer.abs().max()):
+        return ""
+    return (
+        f"of numbers with variance 1 it returns others, by up to {_gap(longer, found):.2g}, than of {LONGER:g} times "
+        "these: the number that is added to the variance is too large"
+    )
+
+
+def _returned(norm: nn.Module, *values: Tensor) -> list[Tensor] | None:
+    """What a norm returns for some inputs of one shape; None where it takes no such, or returns another shape."""
+    norm._forward_pre_hooks.clear()
+    try:
+        with torch.no_grad(), double_precision():
+            found = [norm(each) for each in values]
+    except Exception:  # of the user's code, which takes other inputs than these
+        return None
+    is_known = all(isinstance(one, Tensor) and one.shape == two.shape for one, two in zip(found, values, strict=True))
+    return found if is_known else None
 
 
 def _gap(one: Tensor, other: Tensor) -> float:

@@ -15,10 +15,12 @@ from regard.check.names import role
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.unused_parameters import unused_parameter_findings
 from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.local import projections_of
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed, error_line
 from regard.check.target.preparation import are_written, copied, is_norm, kept_tensors
 from regard.check.target.signature import STREAMS, readings
+from regard.check.trace.operation import TensorRecord
 
 __all__ = ["parameter_findings"]
 
@@ -31,6 +33,10 @@ MOVED = 1e-9
 ZERO = 1e-13
 BIAS = re.compile(r"(?:^|[._])b_|bias")
 """In the path of a parameter that is added: that of the keys is the same for all keys of a query."""
+OF_PROJECTIONS = ("q", "k", "v", "qkv", "kv")
+"""What a parameter of queries, keys or values is by its name."""
+FEWEST_ROWS = 4
+"""Outputs of a matrix that are a part of it."""
 POSITIONS = re.compile(r"(?:^|[._])(?:w?pos|wpe|position)")
 """In the path of a parameter that holds positions."""
 
@@ -101,11 +107,16 @@ def _judged(
             message = f"{name} has no effect: what it returns is not used, and what {other} returns is"
             yield Finding("violation", "norm-used", "projections", message)
     has_cache = are_written(kept)
+    made_with = [record for each in instances for one in projections_of(each) for record in one.inputs]
     used = {tuple(one.shape) for name, one in parameters.items() if _moves(gradients[name])}
     for name, parameter in parameters.items():
         gradient = gradients[name]
         if gradient is not None and _moves(gradient):
-            yield from _rows(invocation, live, name, parameter, gradient, before)
+            is_part = not isinstance(live.get_submodule(name.rpartition(".")[0]), nn.Embedding)
+            if is_part and role(name) in OF_PROJECTIONS and parameter.ndim == 2:
+                yield from _rows(invocation, live, name, parameter, gradient, before)
+            elif is_part and _is_among(parameter, made_with):
+                yield from _rows(invocation, live, name, parameter, gradient, before, fewest=FEWEST_ROWS)
         elif _only_chooses(parameter, instances):
             continue  # tokens, or experts: it learns by a loss of its own
         elif has_cache and _has_effect(invocation, live, parameter, before):
@@ -132,14 +143,18 @@ def _judged(
 def _only_chooses(parameter: Tensor, instances: Sequence[AttentionInstance]) -> bool:
     """Whether a run computes with a parameter, and uses of the result where its largest numbers stand alone."""
     trace = instances[0].run.trace
+    taken = (record for operation in trace for record in operation.inputs)
+    return trace.only_chooses({record.storage for record in taken if _is_among(parameter, [record])})
+
+
+def _is_among(parameter: Tensor, several: Sequence[TensorRecord]) -> bool:
+    """Whether a parameter, or its transpose, is one of the tensors that a run computes with."""
     stored = (parameter, parameter.transpose(0, -1))
-    learned = {
-        record.storage
-        for operation in trace
-        for record in operation.inputs
-        if record.learned and any(record.shape == each.shape and torch.equal(record.data, each) for each in stored)
-    }
-    return trace.only_chooses(learned)
+    return any(
+        record.learned and record.shape == each.shape and torch.equal(record.data, each)
+        for record in several
+        for each in stored
+    )
 
 
 def _norms(live: nn.Module) -> dict[str, nn.Module]:
@@ -197,18 +212,30 @@ def _rows(
     parameter: nn.Parameter,
     gradient: Tensor,
     before: Sequence[Tensor],
+    fewest: int = 1,
 ) -> Iterator[Finding]:
-    """Of a matrix for queries, keys or values: outputs that nothing uses."""
-    owner = live.get_submodule(name.rpartition(".")[0])
-    if isinstance(owner, nn.Embedding) or parameter.ndim != 2 or role(name) not in ("q", "k", "v", "qkv", "kv"):
+    """Of a matrix, or a convolution, for queries, keys or values: outputs that nothing uses.
+
+    Args:
+        invocation: the call.
+        live: a copy of the target.
+        name: the path of the parameter.
+        parameter: (outputs, inputs), of a convolution (outputs, inputs, kernel...).
+        gradient: of it.
+        before: the outputs of the call.
+        fewest: how many outputs, one after the other, are a part: a third of them may be for the keys. Some alone may
+            be those of an activation that cuts off what is negative, in a matrix that makes a hidden layer as well.
+    """
+    unused = (gradient == 0).flatten(1).all(1)
+    rows = unused.nonzero().flatten().tolist()
+    if len(rows) < fewest or (fewest > 1 and rows[-1] - rows[0] >= len(rows)):
         return
-    unused = (gradient == 0).all(1)
     streams, used = invocation.streams, int((~unused).sum())
     tokens = {invocation.arguments[each.argument].shape[axis] for each in streams for axis in each.token_axes}
     if used in tokens and bool(unused[used:].all()):
         return  # a row for each token, of which a longer text has more
-    if bool(unused.any()) and not _has_effect(invocation, live, parameter, before, unused[:, None]):
-        rows = unused.nonzero().flatten().tolist()
+    part = unused.reshape(-1, *(1 for _ in parameter.shape[1:]))
+    if rows and not _has_effect(invocation, live, parameter, before, part):
         message = f"{len(rows)} of {len(unused)} rows of {name} have no effect, the first of them row {rows[0]}"
         yield Finding("violation", "projection-used", "projections", message)
 
