@@ -51,6 +51,15 @@ def padding_alone_seen(ids: Tensor) -> Tensor:
     return encoded(ids, is_padding | ~is_padding.any(-1, keepdim=True))
 
 
+def padding_mask_thrown_away(ids: Tensor) -> Tensor:
+    no_padding(ids)  # and not kept
+    return padding_seen(ids)
+
+
+def padding_seen(ids: Tensor) -> Tensor:
+    return encoded(ids, torch.ones(1, dtype=torch.bool))
+
+
 def translated(source: Tensor, target: Tensor, allowed: Tensor) -> Tensor:
     y = attended(TABLE[target], TABLE[target], allowed)
     return attended(y, TABLE[source], no_padding(source), 1)
@@ -110,5 +119,6 @@ CASES = [
     Case("padding-by-ids", queries_of_padding_blocked, keys_of_padding_blocked, of_tokens_and_ids, has_line=False),
     Case("padding-by-ids", padding_alone_seen, padding_hidden_at_once, of_ids, has_line=False),
     Case("padding-by-ids", padding_hidden_in_the_first_layer, padding_hidden_in_both, of_ids, False, attentions=2),
+    Case("mask-read", padding_mask_thrown_away, padding_seen, of_ids, has_line=False),
     Case("target-causal", target_sees_all_of_itself, target_sees_its_past, of_two_texts, False, attentions=2),
 ]
