@@ -134,7 +134,7 @@ _QUALIFIED = re.compile(
 )
 """What makes of a promise a choice, or one of blocks and not of tokens."""
 _CAUSAL_ATTENTION = re.compile(r"^\W*(?:[\w-]+ ){0,4}?causal(?:ly)?[\s-]+(?:[\w-]+[\s-]+){0,4}?attention\b", re.I)
-"""A sentence about a causal attention, from its first words on; "for autoregressive decoding" is what it is used for."""
+"""A sentence about a causal attention, from its first words on."""
 _FOR_OTHERS = re.compile(r"\b(?:for|of|support\w*|allow\w*|enabl\w*|expect\w*|require\w*|caller|from|see|like)\b", re.I)
 """Words before it that make it another's."""
 _IN_PARTS = re.compile(
