@@ -245,6 +245,11 @@ def softcap_without_the_division(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (scores * 3).softmax(-1) @ v
 
 
+def softcap_divided_twice(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    capped = torch.tanh(q @ k.mT / 2 / 5) / 5  # here
+    return capped.softmax(-1) @ v
+
+
 def softcap_with_the_division(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = torch.tanh(q @ k.mT / 2 / 3)
     return (scores * 3).softmax(-1) @ v
@@ -280,6 +285,7 @@ CASES = [
     Case("scale", divided_by_the_width, divided_by_its_root),
     Case("softcap-of-scaled", capped_then_scaled, scaled_then_capped),
     Case("softcap-restored", capped_to_one, scaled_then_capped),
+    Case("softcap-restored", softcap_divided_twice, scaled_then_capped),
     Case("softcap-restored", softcap_without_the_division, softcap_with_the_division),
     Case("bias-by-key", one_number_for_all_keys, divided_by_its_root),
     Case("bias-by-key", by_the_distance_of_later_keys, near_keys_favored),
