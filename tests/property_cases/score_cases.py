@@ -112,6 +112,10 @@ def slopes_from_the_heads_inverse(x: Tensor) -> Tensor:
     return with_slopes(x, [2 ** (-8 / head) for head in (1, 2, 3, 4)])
 
 
+def slopes_of_nothing(x: Tensor) -> Tensor:
+    return with_slopes(x, [2 ** (-8 * head * 4) for head in (1, 2, 3, 4)])
+
+
 def slopes_of_a_geometric_sequence(x: Tensor) -> Tensor:
     return with_slopes(x, [2 ** (-8 * head / 4) for head in (1, 2, 3, 4)])
 
@@ -293,6 +297,7 @@ CASES = [
     Case("bias-after-scale", scaled_with_the_bias, by_the_square_of_the_distance),
     Case("alibi-sign", far_keys_favored, near_keys_favored),
     Case("alibi-sign", last_keys_favored, near_keys_favored_on_both_sides, partial(of_x, tokens=5)),
+    Case("bias-by-key", slopes_of_nothing, slopes_of_a_geometric_sequence, of_x, has_line=False),
     Case("alibi-slopes", one_slope_for_all_heads, near_keys_favored),
     Case("alibi-slopes", alibi_from_the_power_zero, slopes_of_a_geometric_sequence, of_x),
     Case("alibi-slopes", two_heads_of_one_slope, slopes_of_a_geometric_sequence, of_x),
