@@ -28,6 +28,7 @@ from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
+from regard.check.properties.modules.constant_outputs import constant_output_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
@@ -368,6 +369,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += found
     if not analysis.findings:
         analysis.findings += running_sum_findings(invocation, run)
+    if not analysis.findings:
+        analysis.findings += constant_output_findings(invocation, run)
     if analysis.findings and not analysis.violations:
         unread = unread_sequence_findings(invocation, run.trace, ())
         has_values = all(each.property != "weights-alone" for each in analysis.findings)
