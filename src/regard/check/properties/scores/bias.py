@@ -252,10 +252,10 @@ def _vanishing(evidence: Evidence) -> list[Finding]:
         numbers = record.data.double().masked_fill(hidden | record.data.isnan(), 0.0)
         steps = numbers.diff(dim=-1)[~(hidden[..., 1:] | hidden[..., :-1])]
         largest = float(steps.abs().max()) if len(steps) else 0.0
-        if 0.0 < largest and float(numbers.abs().max()) < SMALLEST:
+        if largest > 0.0 and float(numbers.abs().max()) < SMALLEST:
             message = (
-                f"what is added to the scores differs by {largest:.2g} at most from key to key: less than float32 holds "
-                "beside them"
+                f"what is added to the scores differs by {largest:.2g} at most from key to key: less than float32 "
+                "holds beside them"
             )
             return [Finding("violation", "bias-by-key", "bias", message, line)]
     return []

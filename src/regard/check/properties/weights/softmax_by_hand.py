@@ -67,7 +67,7 @@ def by_hand_findings(evidence: Evidence, line: CodeLocation | None) -> Iterator[
 
 
 def _of_some_queries(evidence: Evidence, sums: Tensor) -> float:
-    """The least sum of exponentials of scores, where it is not 1, and 1 is that of other queries; 0 where all are alike.
+    """The least sum of exponentials of scores, where it is not 1, and that of other queries is 1; 0 elsewhere.
 
     A sink takes a share of the weights of each query, however small.
     """
