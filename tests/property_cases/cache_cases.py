@@ -150,6 +150,23 @@ class KeepingAlways(Keeping):
     always = True
 
 
+class OfOneAtATime(nn.Module):
+    """Causal attention of the new tokens alone, and of all that is cached for one."""
+
+    def forward(self, x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+        n = length(past) if x.shape[1] == 1 else 0
+        q, k, v = projected(x, past)
+        hidden = torch.ones(x.shape[1], k.shape[2]).triu(n + 1).bool()  # here
+        if x.shape[1] == 1:
+            return joined((q @ k.mT / 2).softmax(-1) @ v), (k, v)
+        scores = (q @ k.mT / 2).masked_fill(hidden, -torch.inf)
+        return joined(scores.softmax(-1) @ v), (k, v)
+
+
+class SaidToTakeParts(OfOneAtATime):
+    """A prompt is cached in chunks."""
+
+
 def of_x_and_itself(kind: type) -> Any:
     """A call of a module."""
     return of_x(kind())
@@ -160,6 +177,7 @@ CASES = [
     Case("cache-positions", positions_from_zero, handed_over, of_x),
     Case("cache-positions", positions_one_too_far, handed_over, of_x),
     Case("cache-mask", mask_from_zero, handed_over, of_x),
+    Case("cache-mask", SaidToTakeParts, OfOneAtATime, of_x_and_itself),
     Case("cache-order", new_keys_first, handed_over, of_x),
     Case("cache-order", new_tokens_first, new_tokens_last, of_x),
     Case("cache-values", keys_cached_as_values, handed_over, of_x),

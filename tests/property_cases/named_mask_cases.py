@@ -116,6 +116,19 @@ def attention_of_all(x: Tensor) -> Tensor:
     return causal_attention(x)
 
 
+def says_causal_at_first(x: Tensor) -> Tensor:
+    """Causal self-attention of two heads.
+
+    A prompt is read at once.
+    """
+    return joined(scored(x).softmax(-1) @ split(x))
+
+
+def says_what_it_is_for(x: Tensor) -> Tensor:
+    """Self-attention of two heads, for causal attention to be masked by its caller."""
+    return attention_of_all(x)
+
+
 class OfHiddenByNone(nn.Module):
     """Has a setting that says that later tokens are hidden."""
 
@@ -317,6 +330,7 @@ CASES = [
     Case("mask-argument", where_no_edge_is, along_the_edges, of_a_graph),
     Case("mask-argument", along_all_that_may_be_edges, along_the_edges, of_a_graph),
     Case("mask-pattern", causal_attention, attention_of_all, of_x),
+    Case("mask-pattern", says_causal_at_first, says_what_it_is_for, of_x),
     Case("mask-pattern", OfHiddenByNone, OfHiddenBySetting, of_module, has_line=False),
     Case("mask-pattern", OfHiddenByNone, SetToSeeAll, of_module, has_line=False),
     Case("mask-pattern", NeighboursOfBothSides, NeighboursBefore, of_module),

@@ -20,6 +20,18 @@ def heads_of(x: Tensor) -> Tensor:
     return weights @ split(x @ W_V)  # here
 
 
+def values_of_no_token(x: Tensor) -> Tensor:
+    values = torch.cat([split(x @ W_V), torch.zeros_like(split(x))])[len(x) :]
+    weights = (split(x @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1)
+    return joined(weights @ values) @ W_O + W_O[0]  # here
+
+
+def values_of_the_tokens(x: Tensor) -> Tensor:
+    values = torch.cat([split(x @ W_V), torch.zeros_like(split(x))])[: len(x)]
+    weights = (split(x @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1)
+    return joined(weights @ values) @ W_O + W_O[0]
+
+
 def joined_without_a_transpose(x: Tensor) -> Tensor:
     return heads_of(x).reshape(x.shape) @ W_O
 
@@ -110,6 +122,7 @@ def token_1_of_the_first_head(x: Tensor) -> Tensor:
 
 
 CASES = [
+    Case("value-of-the-key", values_of_no_token, values_of_the_tokens, of_x),
     Case("values-summed", one_letter_for_queries_and_keys, two_letters),
     Case("output-of-the-token", joined_without_a_transpose, attention, of_x),
     Case("output-of-the-token", tokens_turned, attention, of_x),

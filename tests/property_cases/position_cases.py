@@ -32,6 +32,15 @@ def values_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+def values_in_the_place_of_keys_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = rotated(q) @ k.mT / 2  # here
+    return scores.softmax(-1) @ rotated(v)
+
+
+def all_three_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (rotated(q) @ rotated(k).mT / 2).softmax(-1) @ rotated(v)
+
+
 def queries_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = rotated(q) @ k.mT / 2  # here
     return scores.softmax(-1) @ v
@@ -260,6 +269,7 @@ CASES = [
     Case("positions-relative", parts_of_keys_exchanged, parts_in_order),
     Case("values-without-positions", values_rotated, rotary),
     Case("positions-relative", queries_rotated, rotary),
+    Case("positions-relative", values_in_the_place_of_keys_rotated, all_three_rotated),
     Case("positions-relative", keys_rotated_the_other_way, rotary),
     Case("positions-relative", keys_not_conjugated, keys_conjugated),
     Case("positions-relative", distances_by_the_key, keys_that_know_their_place),

@@ -112,6 +112,10 @@ def slopes_from_the_heads_inverse(x: Tensor) -> Tensor:
     return with_slopes(x, [2 ** (-8 / head) for head in (1, 2, 3, 4)])
 
 
+def slopes_of_nothing(x: Tensor) -> Tensor:
+    return with_slopes(x, [2 ** (-8 * head * 4) for head in (1, 2, 3, 4)])
+
+
 def slopes_of_a_geometric_sequence(x: Tensor) -> Tensor:
     return with_slopes(x, [2 ** (-8 * head / 4) for head in (1, 2, 3, 4)])
 
@@ -245,6 +249,11 @@ def softcap_without_the_division(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (scores * 3).softmax(-1) @ v
 
 
+def softcap_divided_twice(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    capped = torch.tanh(q @ k.mT / 2 / 5) / 5  # here
+    return capped.softmax(-1) @ v
+
+
 def softcap_with_the_division(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = torch.tanh(q @ k.mT / 2 / 3)
     return (scores * 3).softmax(-1) @ v
@@ -280,6 +289,7 @@ CASES = [
     Case("scale", divided_by_the_width, divided_by_its_root),
     Case("softcap-of-scaled", capped_then_scaled, scaled_then_capped),
     Case("softcap-restored", capped_to_one, scaled_then_capped),
+    Case("softcap-restored", softcap_divided_twice, scaled_then_capped),
     Case("softcap-restored", softcap_without_the_division, softcap_with_the_division),
     Case("bias-by-key", one_number_for_all_keys, divided_by_its_root),
     Case("bias-by-key", by_the_distance_of_later_keys, near_keys_favored),
@@ -287,6 +297,7 @@ CASES = [
     Case("bias-after-scale", scaled_with_the_bias, by_the_square_of_the_distance),
     Case("alibi-sign", far_keys_favored, near_keys_favored),
     Case("alibi-sign", last_keys_favored, near_keys_favored_on_both_sides, partial(of_x, tokens=5)),
+    Case("bias-by-key", slopes_of_nothing, slopes_of_a_geometric_sequence, of_x, has_line=False),
     Case("alibi-slopes", one_slope_for_all_heads, near_keys_favored),
     Case("alibi-slopes", alibi_from_the_power_zero, slopes_of_a_geometric_sequence, of_x),
     Case("alibi-slopes", two_heads_of_one_slope, slopes_of_a_geometric_sequence, of_x),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -51,6 +53,15 @@ def padding_alone_seen(ids: Tensor) -> Tensor:
     return encoded(ids, is_padding | ~is_padding.any(-1, keepdim=True))
 
 
+def padding_mask_thrown_away(ids: Tensor) -> Tensor:
+    no_padding(ids)  # and not kept
+    return padding_seen(ids)
+
+
+def padding_seen(ids: Tensor) -> Tensor:
+    return encoded(ids, torch.ones(1, dtype=torch.bool))
+
+
 def translated(source: Tensor, target: Tensor, allowed: Tensor) -> Tensor:
     y = attended(TABLE[target], TABLE[target], allowed)
     return attended(y, TABLE[source], no_padding(source), 1)
@@ -65,6 +76,23 @@ def target_sees_its_past(source: Tensor, target: Tensor) -> Tensor:
     return translated(source, target, no_padding(target) & past)
 
 
+def attended_of(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = (split(each @ matrix) for each, matrix in zip((q, k, v), MATRICES, strict=False))
+    return joined((q @ k.mT / 2).softmax(-1) @ v)
+
+
+def values_of_another_text(source: Tensor, target: Tensor) -> Tensor:
+    return attended_of(TABLE[target], TABLE[target], TABLE[source])
+
+
+def values_of_the_keys_text(source: Tensor, target: Tensor) -> Tensor:
+    return attended_of(TABLE[target], TABLE[source], TABLE[source])
+
+
+def values_of_answers(exercises: Tensor, answers: Tensor) -> Tensor:
+    return attended_of(TABLE[exercises], TABLE[exercises], TABLE[answers])
+
+
 def ids_call(function: Any, *lengths: int) -> Invocation:
     names = ["source", "target"][-len(lengths) :]
     ids = [1 + drawn(2, length, seed=length).argsort(-1) % (VOCAB - 1) for length in lengths]
@@ -76,6 +104,14 @@ def ids_call(function: Any, *lengths: int) -> Invocation:
 def of_ids(function: Any) -> Invocation:
     """A call of a function of token ids."""
     return ids_call(function, 5)
+
+
+def of_one_length(function: Any) -> Invocation:
+    """A call of a function of two sequences of as many ids."""
+    call = ids_call(function, 5, 5)
+    names = [*inspect.signature(function).parameters]
+    ids = dict(zip(names, (each.roll(number, 1) for number, each in enumerate(call.arguments.values())), strict=True))
+    return replace(call, arguments=ids, positional=names, streams=[Stream(name, "ids", 0, (1,)) for name in names])
 
 
 def of_two_texts(function: Any) -> Invocation:
@@ -110,5 +146,8 @@ CASES = [
     Case("padding-by-ids", queries_of_padding_blocked, keys_of_padding_blocked, of_tokens_and_ids, has_line=False),
     Case("padding-by-ids", padding_alone_seen, padding_hidden_at_once, of_ids, has_line=False),
     Case("padding-by-ids", padding_hidden_in_the_first_layer, padding_hidden_in_both, of_ids, False, attentions=2),
+    Case("mask-read", padding_mask_thrown_away, padding_seen, of_ids, has_line=False),
+    Case("values-from-the-keys-input", values_of_another_text, values_of_the_keys_text, of_one_length, False),
+    Case("values-from-the-keys-input", values_of_another_text, values_of_answers, of_one_length, False),
     Case("target-causal", target_sees_all_of_itself, target_sees_its_past, of_two_texts, False, attentions=2),
 ]

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
-from property_cases import WIDTH, Case, drawn, of_x
+from property_cases import WIDTH, Case, drawn, joined, of_x, split
 
+W_Q, W_K, W_V, W_O = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in range(4))
 EARLIER = torch.ones(3, 3, dtype=torch.bool).tril()
 
 
@@ -88,6 +89,52 @@ def divided_later_by_the_queries_sum(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def divided_later(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     exponentials = (q @ k.mT / 2).exp()
     return exponentials @ v / exponentials.sum(-1, keepdim=True)
+
+
+def _exponentials(x: Tensor) -> Tensor:
+    scores = split(x @ W_Q) @ split(x @ W_K).mT / 2
+    return (scores - scores.amax(-1, keepdim=True)).exp()
+
+
+def times_their_sum(x: Tensor) -> Tensor:
+    weights = _exponentials(x)
+    return x + joined(weights * weights.sum(-1, keepdim=True) @ split(x @ W_V)) @ W_O  # here
+
+
+def never_divided(x: Tensor) -> Tensor:
+    return x + joined(_exponentials(x) @ split(x @ W_V)) @ W_O  # here
+
+
+def over_their_sum(x: Tensor) -> Tensor:
+    weights = _exponentials(x)
+    return x + joined(weights / weights.sum(-1, keepdim=True) @ split(x @ W_V)) @ W_O
+
+
+def over_their_sum_after_the_values(x: Tensor) -> Tensor:
+    weights = _exponentials(x)
+    return x + joined(weights @ split(x @ W_V) / weights.sum(-1, keepdim=True)) @ W_O
+
+
+def sums_that_are_not_rescaled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _online(q, k, v, are_rescaled=False)
+
+
+def sums_that_are_rescaled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return _online(q, k, v, are_rescaled=True)
+
+
+def _online(q: Tensor, k: Tensor, v: Tensor, *, are_rescaled: bool) -> Tensor:
+    """One key after the other."""
+    largest, total = torch.full(q.shape[:-1], -torch.inf).double()[..., None], torch.zeros_like(q)
+    sums = torch.zeros(*q.shape[:-1], 1).double()
+    for at in range(k.shape[-2]):
+        scores = q @ k[..., at : at + 1, :].mT / 2
+        larger = torch.maximum(largest, scores)
+        exponentials, before = (scores - larger).exp(), (largest - larger).exp()
+        total = total * before + exponentials @ v[..., at : at + 1, :]
+        sums = sums * (before if are_rescaled else 1) + exponentials
+        largest = larger
+    return total / sums
 
 
 def sink_of_the_largest_score(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -291,6 +338,9 @@ CASES = [
     Case("softmax-over-keys", over_the_queries, over_the_keys),
     Case("softmax-over-keys", over_the_heads, over_the_keys),
     Case("softmax-over-keys", by_hand_over_the_queries, by_hand_over_the_keys),
+    Case("weights-sum-to-one", times_their_sum, over_their_sum, of_x),
+    Case("weights-sum-to-one", never_divided, over_their_sum_after_the_values, of_x),
+    Case("weights-sum-to-one", sums_that_are_not_rescaled, sums_that_are_rescaled, has_line=False),
     Case("weights-sum-to-one", divided_later_by_the_queries_sum, divided_later),
     Case("weights-sum-to-one", divided_by_the_sum_of_queries, divided_by_the_sum_of_keys, of_x),
     Case("weights-sum-to-one", divided_by_its_own_key, divided_by_all_keys),

@@ -12,7 +12,9 @@ from regard.check.properties.documentation import (
     is_two_sided,
     keeps_positions_from_values,
     mask_meaning,
+    promises_causal_attention,
     promises_causality,
+    promises_parts,
     rotates_queries_and_keys,
     says_unused,
 )
@@ -68,6 +70,35 @@ def test_what_is_said_of_zero_alone_leaves_open_what_one_does() -> None:
 )
 def test_whether_it_is_causal_without_a_condition(text: str, said: bool) -> None:
     assert promises_causality(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Causal self attention with a cache.\n\nPrompts come in chunks.", True),
+        ("A multi-head causal attention.", True),
+        ("Causal attention after a prefix.", False),
+        ("Attention with a cache, for autoregressive decoding.", False),
+        ("Supports causal self-attention.", False),
+        ("Mask for causal attention.", False),
+        ("Causal attention if `causal` is set.", False),
+    ],
+)
+def test_whether_it_begins_with_a_causal_attention(text: str, said: bool) -> None:
+    assert promises_causal_attention(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Prompts may be fed in chunks.", True),
+        ("Appends one or more new tokens to the cache.", True),
+        ("The cache cannot be filled in chunks.", False),
+        ("Scores are computed in chunks.", False),
+    ],
+)
+def test_whether_a_cache_is_filled_in_parts(text: str, said: bool) -> None:
+    assert promises_parts(text) == said
 
 
 @pytest.mark.parametrize(

@@ -326,6 +326,39 @@ def test_a_product_without_a_transpose_is_wrong_though_it_runs() -> None:
     assert {each.property for each in analyze(call).violations} == {"key-of-one-token"}
 
 
+class ProjectedWithoutATranspose(nn.Module):
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.heads = num_heads
+        self.w_q, self.w_k, self.w_v = (nn.Linear(d_model, d_model) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (self.w_q, self.w_k, self.w_v))
+        return (q @ k).softmax(-1) @ v
+
+
+def test_heads_without_a_transpose_are_called_with_as_many_tokens_as_they_are_wide() -> None:
+    (call,) = invocations(ProjectedWithoutATranspose, args={"d_model": 32, "num_heads": 4})
+    assert call.square
+    assert any("as many tokens as channels" in each for each in call.assumptions)
+    assert {each.property for each in analyze(call).violations} == {"key-of-one-token"}
+
+
+class OfFixedTokens(nn.Module):
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.along_tokens = nn.Linear(13, 13)
+        self.project = nn.Linear(d_model, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.project(self.along_tokens(x.mT).mT)
+
+
+def test_parameters_of_a_fixed_number_of_tokens_are_no_product_without_a_transpose() -> None:
+    with pytest.raises(NotCallable):
+        next(invocations(OfFixedTokens, args={}))
+
+
 def test_what_holds_only_with_as_many_tokens_as_channels_is_left_open() -> None:
     call = next(invocations(plain_attention, args={}))
     call.square = True

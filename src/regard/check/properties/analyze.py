@@ -29,8 +29,10 @@ from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
+from regard.check.properties.modules.constant_outputs import constant_output_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.feed_forward import feed_forward_findings
+from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.normed_alone import norm_of_sum_findings, normed_alone_findings
 from regard.check.properties.modules.norms import norm_findings
@@ -261,6 +263,8 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += target_findings(invocation, several, base)
+    if not analysis.violations and analysis.is_first:
+        analysis.findings += inner_sequence_findings(invocation, several)
     if not analysis.violations and not analysis.missing and analysis.is_first:
         analysis.findings += later_token_findings(invocation, base, several)
 
@@ -373,6 +377,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += found
     if not analysis.findings:
         analysis.findings += running_sum_findings(invocation, run)
+    if not analysis.findings:
+        analysis.findings += constant_output_findings(invocation, run)
     if analysis.findings and not analysis.violations:
         unread = unread_sequence_findings(invocation, run.trace, ())
         has_values = all(each.property != "weights-alone" for each in analysis.findings)

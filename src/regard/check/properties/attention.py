@@ -11,6 +11,7 @@ from regard.check.properties.documentation import documentation_of, lets_samples
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.chosen_keys import chosen_key_findings
+from regard.check.properties.masks.padded_keys import padded_key
 from regard.check.properties.masks.patterns import mask_findings
 from regard.check.properties.outputs.heads import output_findings, projected_once
 from regard.check.properties.outputs.inner_tokens import inner_output_findings
@@ -101,6 +102,8 @@ def attention_findings(
         found = [mixed, *(each for each in weight_findings(numbers) if each.kind == "violation")]
     elif is_only:
         found, numbers = confirmed(invocation, evidence, found, with_fresh_tokens(invocation))
+    padded = padded_key(invocation, evidence) if any(each.property == "sinks" for each in found) else None
+    found = found if padded is None else [padded]
     yield from found
     is_wrong = any(each.kind == "violation" for each in found)
     if any(each.property in NO_WEIGHTS for each in found):

@@ -24,7 +24,9 @@ __all__ = [
     "lets_samples_attend",
     "mask_meaning",
     "name_and_documentation",
+    "promises_causal_attention",
     "promises_causality",
+    "promises_parts",
     "rotates_queries_and_keys",
     "says_unused",
 ]
@@ -131,6 +133,16 @@ _QUALIFIED = re.compile(
     re.I,
 )
 """What makes of a promise a choice, or one of blocks and not of tokens."""
+_CAUSAL_ATTENTION = re.compile(r"^\W*(?:[\w-]+ ){0,4}?causal(?:ly)?[\s-]+(?:[\w-]+[\s-]+){0,4}?attention\b", re.I)
+"""A sentence about a causal attention, from its first words on."""
+_FOR_OTHERS = re.compile(r"\b(?:for|of|support\w*|allow\w*|enabl\w*|expect\w*|require\w*|caller|from|see|like)\b", re.I)
+"""Words before it that make it another's."""
+_IN_PARTS = re.compile(
+    r"\b(?:in|by)\s+(?:chunks|pieces|parts|segments)\b|\bchunked\s+(?:prefill|prompt)"
+    r"|\b(?:several|any number of|one or more|multiple)\s+(?:new\s+)?tokens\b",
+    re.I,
+)
+_CACHED = re.compile(r"\b(?:cach\w+|past|prompts?|prefill\w*)\b", re.I)
 
 
 def documentation_of(target: Any) -> str:
@@ -217,6 +229,22 @@ def promises_causality(text: str) -> bool:
     """Whether it says of all tokens, without a condition, that none sees what comes later."""
     return not _SEEN_BY_ALL.search(text) and any(
         _CAUSAL.search(each) and not _QUALIFIED.search(each) for each in _SENTENCES.split(text)
+    )
+
+
+def promises_causal_attention(text: str) -> bool:
+    """Whether it begins a sentence with a causal attention: nothing is said of who else masks, or when."""
+    found = ((each, _CAUSAL_ATTENTION.match(each)) for each in _SENTENCES.split(text))
+    return any(
+        said and not (_QUALIFIED.search(each) or _SEEN_BY_ALL.search(each) or _FOR_OTHERS.search(said[0]))
+        for each, said in found
+    )
+
+
+def promises_parts(text: str) -> bool:
+    """Whether it says that a prompt may come in parts, of several tokens at once, beside what is cached."""
+    return any(
+        _IN_PARTS.search(each) and _CACHED.search(each) and not _NEGATED.search(each) for each in _SENTENCES.split(text)
     )
 
 

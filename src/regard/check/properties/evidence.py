@@ -13,7 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.properties.code import code_of, numbers_in
-from regard.check.properties.documentation import comments_of, documentation_of, promises_causality
+from regard.check.properties.documentation import (
+    comments_of,
+    documentation_of,
+    promises_causal_attention,
+    promises_causality,
+)
 from regard.check.properties.finding import Evidence
 from regard.check.roles.influence import Influence
 from regard.check.roles.instances import AttentionInstance
@@ -79,6 +84,8 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
         {each.argument: each.role for each in invocation.streams},
         hides_on_demand=_hides_on_demand(invocation),
         names_causal=_names_causal(invocation),
+        documents_causal=promises_causal_attention(documentation_of(invocation.target))
+        and not may_be_causal(invocation),
         set_causal=_set_causal(invocation, base.instance.module),
         comments_causal=any(map(promises_causality, comments_of(invocation.target))) and not may_be_causal(invocation),
         code=code,

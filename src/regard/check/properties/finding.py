@@ -55,6 +55,8 @@ class Evidence:
     """Whether something besides its sequences is handed over, or an argument or a setting may hide later keys."""
     names_causal: bool = False
     """The same as `promises_causal` of its name."""
+    documents_causal: bool = False
+    """The same of the first words of a sentence in its documentation, whatever the others speak of."""
     set_causal: str = ""
     """The setting of its module that says that it is causal, as in "causal=True"; empty where none does."""
     comments_causal: bool = False

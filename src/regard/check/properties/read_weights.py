@@ -129,8 +129,8 @@ def confirmed(
         found: what these say.
         fresh: the arguments with all tokens drawn anew.
     """
-    if all(each.kind == "holds" or each.step == "mask" for each in found):  # of who is weighed, the output says no more
-        return found, evidence
+    if all(each.kind == "holds" or each.step == "mask" or each.property == "sinks" for each in found):
+        return found, evidence  # of who is weighed, the output says no more
     if any(each.property == "softmax-of-scores" for each in found):  # whatever the output's weights sum to
         return found, evidence
     run = evidence.base.instance.run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
@@ -21,7 +22,7 @@ PADDED = 2
 
 
 def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
-    """Whether padding that only the ids show is hidden in all attentions or in none.
+    """Whether padding that only the ids show is hidden in all attentions, or in none and no mask is made of it.
 
     Args:
         invocation: the call.
@@ -81,6 +82,9 @@ def _of_stream(
         yield Finding("violation", "padding-by-ids", "mask", message, first.scores_location, first.module)
         return
     if not hidden:
+        unread = _thrown_away(seen[0], run, name) if seen else None
+        if unread is not None:
+            yield unread
         return
     first = hidden[0].base.instance
     if seen:
@@ -102,6 +106,42 @@ def _is_of_queries(evidence: Evidence, run: Trace, stream: int, tokens: int) -> 
     queries = of_first & (table.query.token >= tokens - PADDED)
     blocked = table.masked <= BLOCKED
     return bool(queries.any()) and bool(blocked[queries].all()) and not bool(blocked[~queries].any())
+
+
+def _thrown_away(evidence: Evidence, run: Trace, name: str) -> Finding | None:
+    """The mask of padding that a call makes of its ids, that no operation takes and that no call returns.
+
+    Args:
+        evidence: an attention in which padding is seen.
+        run: with padding in the first sample.
+        name: the argument of the ids.
+    """
+    used = {each.storage for each in run.outputs}
+    pairs = list(zip(evidence.base.instance.run.trace, run, strict=True))
+    for before, after in reversed(pairs):
+        if not after.is_view and not after.written and not {each.storage for each in after.outputs} & used:
+            made = [each.outputs[0].data for each in (before, after) if each.outputs]
+            if len(made) == 2 and _tells_padding(*made, run.arguments[name].data):
+                message = (
+                    f"a mask of the padding is made ({name} is {PADDING_ID}), and nothing is done with it: padding is "
+                    "attended to"
+                )
+                return Finding("violation", "mask-read", "mask", message, before.location)
+        used |= {each.storage for each in after.inputs if not after.is_view}
+    return None
+
+
+def _tells_padding(before: Tensor, after: Tensor, ids: Tensor) -> bool:
+    """Whether two numbers, or yes and no, of each sample and key changed where padding came, and nowhere else."""
+    shape = (len(ids), ids.shape[1])
+    if after.ndim < 2 or (after.shape[0], after.shape[-1]) != shape or after.shape != before.shape:
+        return False
+    if after.dtype != torch.bool and len(torch.unique(after)) != 2:
+        return False
+    changed = (before != after).flatten(1, -2).any(1) if after.ndim > 2 else before != after
+    wanted = torch.zeros_like(changed)
+    wanted[0, -PADDED:] = True
+    return torch.equal(changed, wanted)
 
 
 def _of_padding(table: AttentionTable, stream: int, tokens: int) -> Tensor:

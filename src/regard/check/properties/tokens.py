@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -26,6 +27,8 @@ __all__ = [
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """A smaller weight is none."""
+_SOURCE, _TARGET = re.compile("src|source|enc", re.I), re.compile("tgt|trg|target|dec", re.I)
+"""What the names of a text and of its translation begin with."""
 SIDE_BY_SIDE = frozenset({"y", "other"})
 """Names beside x that do not say which of the two is read."""
 
@@ -57,9 +60,22 @@ def seen_from_both_sides(several: list[Evidence]) -> list[Evidence]:
 
 def _role(evidence: Evidence, stream: Tensor) -> str:
     """The role of what some numbers are of; empty where it is of several, or rows of projections inside of a model."""
+    return evidence.roles.get(_name(evidence, stream), "")
+
+
+def _name(evidence: Evidence, stream: Tensor) -> str:
+    """The same of the argument."""
     names = evidence.base.streams
     known = set(stream[stream >= 0].tolist()) if names == tuple(evidence.roles) else set()
-    return evidence.roles[names[known.pop()]] if len(known) == 1 else ""
+    return names[known.pop()] if len(known) == 1 else ""
+
+
+def _are_translated(names: list[str]) -> bool:
+    """Whether one of two sequences is a source and one a target: these do not stand beside each other, token by token.
+
+    Of other ids they may, as exercises and what was answered (AKT, arXiv:2007.12324, whose keys are of the exercises).
+    """
+    return any(_SOURCE.match(one) and _TARGET.match(other) for one, other in (names, names[::-1]))
 
 
 def _projected(table: AttentionTable) -> Finding:
@@ -211,6 +227,11 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
     value = _role(evidence, table.values.stream[table.values.score >= 0])
     line = table.instance.scores_location
     if "" in (query, key, value):
+        return
+    sources = [_name(evidence, each) for each in (table.key.stream, table.values.stream[table.values.score >= 0])]
+    if key == value == "ids" and sources[0] != sources[1] and _are_translated(sources):
+        message = f"keys are made of {sources[0]}, values of {sources[1]}"
+        yield Finding("violation", "values-from-the-keys-input", "projections", message, line)
         return
     if {"q", "k", "v"} <= set(roles.values()):
         for name, found, wanted in (("queries", query, "q"), ("keys", key, "k"), ("values", value, "v")):

@@ -12,9 +12,11 @@ from regard.check.sandbox.answer import error_text
 from regard.check.sandbox.faults import user_line
 from regard.errors import InputError
 
-__all__ = ["AlwaysFails", "Failed", "NotCallable", "error_line", "failed", "named_in"]
+__all__ = ["AlwaysFails", "Failed", "NotCallable", "error_line", "failed", "named_in", "summed_tokens"]
 
-MAX_CHARACTERS = 300
+MAX_CHARACTERS, MOST_TOKENS = 300, 64
+_UNLIKE = re.compile(r"batch2 tensor to be: \[(\d+), (\d+)\] but got: \[\1, (\d+)\]")
+"""What PyTorch says of two batches of matrices whose product sums over axes of different sizes."""
 
 
 class Failed(Exception):
@@ -73,6 +75,21 @@ def named_in(error: Exception, names: Iterable[str]) -> frozenset[str]:
         if found:
             return found
     return frozenset()
+
+
+def summed_tokens(error: Failed, tokens: int) -> int:
+    """How many tokens a call may have, where it failed as channels were multiplied by tokens: as many; 0 elsewhere.
+
+    As in q @ k without a transpose, whose heads are no wider than that.
+
+    Args:
+        error: what the call raised.
+        tokens: how many it had.
+    """
+    unlike = _UNLIKE.search(str(error))
+    if unlike is None or int(unlike[3]) != tokens or not 1 < int(unlike[2]) <= MOST_TOKENS:
+        return 0
+    return int(unlike[2])
 
 
 def error_line(error: BaseException) -> str:

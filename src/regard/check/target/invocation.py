@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_
 from regard.check.target.configs import OF_POSITIONS
 from regard.check.target.construction import unknown_arguments
 from regard.check.target.documented_shapes import documented_letters
-from regard.check.target.errors import AlwaysFails, Failed, NotCallable
+from regard.check.target.errors import AlwaysFails, Failed, NotCallable, summed_tokens
 from regard.check.target.factories import from_factory
 from regard.check.target.handover import refusal
 from regard.check.target.influence import settled_streams
@@ -41,6 +40,7 @@ MAX_CALLS = 1200
 """Of one implementation, that are tried and fail."""
 MAX_LAYOUTS = 2
 """That are tried long."""
+SQUARE = "it is called with as many tokens as channels: it runs with no other number that was tried"
 GROUPED_SIZES = DISTINCT_SIZES[1:2]
 """For targets of which several heads may share keys and values."""
 ENOUGH = 2
@@ -169,20 +169,30 @@ def _square_calls(
 ) -> list[_Found]:
     """Calls with as many tokens as channels, of what runs with no other sizes; as of q @ k without a transpose.
 
-    Not of what has parameters: those may be of a fixed number of tokens.
+    What has parameters may be of a fixed number of tokens: of that, where a product of two sequences failed.
     """
-    free = [each for each in targets if not any(any(True for _ in m.parameters()) for m in modules_in(each.call))]
-    for target, sizes in itertools.product([] if given.names else free, SQUARE_SIZES):
-        try:
-            other = target.resized(sizes.with_arguments(args), seed=1)
-        except (Failed, InputError):
-            continue
-        found = _calls_of(other, given, settings, errors, FEW_TRIES, MAX_LAYOUTS, Budget(2 * FEW_TRIES))
-        if found:
-            for each in found:
-                each.invocation.square = True
-            return found[:1]
+    last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
+    for target in [] if given.names else targets:
+        for sizes in _square_sizes(target, last, args):
+            try:
+                other = target.resized(sizes, seed=1)
+            except (Failed, InputError):
+                continue
+            found = _calls_of(other, given, settings, errors, FEW_TRIES, MAX_LAYOUTS, Budget(2 * FEW_TRIES))
+            if found:
+                for each in found:
+                    each.invocation.square = True
+                    each.invocation.assumptions.append(SQUARE)
+                return found[:1]
     return []
+
+
+def _square_sizes(target: Target, last: Failed, args: Mapping[str, Any]) -> list[Sizes]:
+    """Those that are tried, by the error of the call that came farthest."""
+    if not any(True for module in modules_in(target.call) for _ in module.parameters()):
+        return [each.with_arguments(args) for each in SQUARE_SIZES]
+    tokens = summed_tokens(last, target.sizes.tokens)
+    return [replace(target.sizes, tokens=tokens, context=tokens)] if tokens else []
 
 
 def _calls_of(
@@ -387,8 +397,6 @@ def _assumptions(target: Target, plan: CallPlan, invocation: Invocation) -> list
     said = list(target.said)
     if invocation.arrays:
         said.append("it computes with numpy: its steps are seen where PyTorch has functions of the same names")
-    if target.sizes in SQUARE_SIZES:
-        said.append("it is called with as many tokens as channels: it runs with no other number that was tried")
     if not invocation.gradients:
         said.append("it is called without gradients: with them, PyTorch refuses what it writes in place")
     return said

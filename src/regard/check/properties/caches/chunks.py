@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.check.properties.caches.causes import cache_causes
 from regard.check.properties.caches.comparison import line_key, recorded
+from regard.check.properties.documentation import documentation_of, promises_parts
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import differs
 from regard.check.roles.instances import AttentionInstance
@@ -26,7 +27,8 @@ def hidden_past(call: CachedCall, prefix: int, instances: list[AttentionInstance
     """An old token that has no influence on one of several new tokens, because it is masked.
 
     Code that is meant for one new token takes other steps with several, as a causal mask that is made for a prompt
-    alone, or makes no mask at all: then nothing is found. Nor is it where the caller may have to hand a mask over.
+    alone, or makes no mask at all: then nothing is found, unless its documentation promises several. Nor is it where
+    the caller may have to hand a mask over.
 
     Args:
         call: with its cache, right for one new token at a time.
@@ -39,7 +41,9 @@ def hidden_past(call: CachedCall, prefix: int, instances: list[AttentionInstance
     if call.is_guessed or call.from_first or masks_left_out(call.invocation) or not instances:
         return
     one, several = (recorded(call, [(0, prefix), (prefix, end)]) for end in (prefix + 1, call.tokens))
-    if one.error or several.error or _steps(one) != _steps(several):
+    if one.error or several.error:
+        return
+    if _steps(one) != _steps(several) and not promises_parts(documentation_of(call.invocation.target)):
         return
     if not _are_all_there(several, instances, call.tokens):
         return
@@ -65,10 +69,13 @@ def _steps(trace: Trace) -> set[object]:
 
 
 def _are_all_there(trace: Trace, instances: list[AttentionInstance], tokens: int) -> bool:
-    """Whether the weights have a place for each token: none was dropped from the cache."""
+    """Whether the weights have a place for each token: none was dropped from the cache.
+
+    Of a fused attention, q . k stands on the same line: its keys have a place for each token as well.
+    """
     keys = {line_key(each.operation) for instance in instances for each in instance.sums}
-    weights = [each.inputs[0].data.shape for each in trace if line_key(each) in keys]
-    return bool(weights) and all(tokens in shape for shape in weights)
+    factors = [each.inputs for each in trace if line_key(each) in keys]
+    return bool(factors) and all(any(tokens in each.data.shape for each in several) for several in factors)
 
 
 def _hidden(call: CachedCall, prefix: int) -> tuple[int, int] | None:

@@ -50,6 +50,13 @@ MASKS = (
         "s1, s2 = (s.masked_fill(~mask, -torch.inf) for s in (s1, s2))  # before either softmax",
     ),
     Property(
+        "padding-hidden",
+        "masked",
+        "what is padded in, to fill a window, a cache or a sequence, has no weight",
+        "Weights go to what no token says, the more the more is padded in.",
+        "scores = scores.masked_fill(is_padding, -torch.inf)  # before the softmax",
+    ),
+    Property(
         "mask-read",
         "masked",
         "a mask that a module makes for itself is read",

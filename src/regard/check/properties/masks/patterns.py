@@ -283,8 +283,9 @@ def _says_causal(evidence: Evidence, pattern: Pattern) -> str | None:
         asking = {evidence.roles.get(evidence.base.streams[each]) for each in set(evidence.base.query.stream.tolist())}
         if is_alone or asking == {"q"}:
             return f"setting {evidence.set_causal}"
-    may_hide = evidence.hides_on_demand or is_short
-    return "name" if pattern == "full" and evidence.names_causal and is_alone and not may_hide else None
+    if pattern != "full" or not is_alone or is_short or evidence.hides_on_demand:
+        return None
+    return "name" if evidence.names_causal else "documentation" if evidence.documents_causal else None
 
 
 def mask_findings(evidence: Evidence) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Trace
 
-__all__ = ["unread_sequence_findings"]
+__all__ = ["READ", "is_meant", "unread_sequence_findings"]
 
 READ = {
     "context": "context-read",
@@ -58,7 +58,7 @@ def unread_sequence_findings(
         if not is_named and (stream.role != "context" or call_meaning(name) not in ("context", "x")):
             continue
         function = _function(invocation.target)
-        if function is None or not _is_required(function, name) or _is_meant(invocation.target, function, name):
+        if function is None or not _is_required(function, name) or is_meant(invocation.target, function, name):
             continue
         other = record_invocation(invocation, {**invocation.arguments, name: fresh[name]})
         if other.error or not other.same_operations(base) or not base.outputs:
@@ -94,7 +94,7 @@ def _is_required(function: Any, name: str) -> bool:
     )
 
 
-def _is_meant(target: Any, function: Any, name: str) -> bool:
+def is_meant(target: Any, function: Any, name: str) -> bool:
     """Whether the argument is there because the calls of other classes have it."""
     kind = type(target)
     for each in kind.__mro__[1:] if isinstance(target, nn.Module) else ():

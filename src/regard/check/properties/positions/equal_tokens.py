@@ -95,6 +95,14 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
         message = "values hold positions; by the documentation these are added to queries and keys alone"
         yield Finding("violation", "values-without-positions", "positions", message, line)
         return
+    if value_moves and keeps_length and moves["query"] != moves["key"] and _values_keep_lengths(table):
+        turned, still = ("queries", "keys") if moves["query"] else ("keys", "queries")
+        message = (
+            f"{turned} and values are rotated by their position, {still} are not: the score of the same two tokens at "
+            "the same distance is not the same"
+        )
+        yield Finding("violation", "positions-relative", "positions", message, line)
+        return
     if value_moves or not keeps_length:
         yield Finding("holds", "absolute-positions", "positions", "positions are added to the tokens", line)
         return

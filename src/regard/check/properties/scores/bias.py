@@ -41,7 +41,7 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
     dense = table.dense(bias)
     known = dense[~dense.isnan()]
     if not len(known) or float(known.abs().max()) < SMALLEST:
-        yield from _constant(evidence)
+        yield from _vanishing(evidence) or _constant(evidence)
         return
     scaled = _scaled(evidence, bias, scale)
     if scaled is not None:
@@ -241,6 +241,24 @@ def _constant(evidence: Evidence) -> Iterator[Finding]:
                 line,
             )
             return
+
+
+def _vanishing(evidence: Evidence) -> list[Finding]:
+    """What is added to the scores and differs among keys by less than float32 holds; not parameters, which may grow."""
+    for _, record, line in added_to_scores(evidence):
+        if record.learned or not record.data.is_floating_point() or record.data.ndim < 2:
+            continue
+        hidden = record.data.abs() >= MOST  # by a mask that was joined with it
+        numbers = record.data.double().masked_fill(hidden | record.data.isnan(), 0.0)
+        steps = numbers.diff(dim=-1)[~(hidden[..., 1:] | hidden[..., :-1])]
+        largest = float(steps.abs().max()) if len(steps) else 0.0
+        if largest > 0.0 and float(numbers.abs().max()) < SMALLEST:
+            message = (
+                f"what is added to the scores differs by {largest:.2g} at most from key to key: less than float32 "
+                "holds beside them"
+            )
+            return [Finding("violation", "bias-by-key", "bias", message, line)]
+    return []
 
 
 def _scaled(evidence: Evidence, bias: Tensor, scale: float) -> Finding | None:

@@ -311,9 +311,14 @@ def _capped(table: AttentionTable, fit: ScoreFit, code: str) -> Finding | None:
         if abs(slope * factor * fit.q_factor * fit.k_factor - 1) < SAME_NUMBER:
             message = "scores are capped before they are scaled, not after"
             return Finding("violation", "softcap-of-scaled", "scale", message, line)
-        is_undivided = abs(slope * fit.q_factor * fit.k_factor * fit.width**0.5 - 1) < SAME_NUMBER
+        divided = slope * fit.q_factor * fit.k_factor * fit.width**0.5  # by the cap: what is left of a score
+        is_undivided = abs(divided - 1) < SAME_NUMBER
         if is_undivided and abs(factor - 1) > SAME_NUMBER and SOFTCAP.search(code):
             message = f"scores are not divided by the cap before tanh: small ones are multiplied by {factor:.4g}"
+            return Finding("violation", "softcap-restored", "scale", message, line)
+        if abs(factor - divided) < SAME_NUMBER * factor and abs(factor - 1) > SAME_NUMBER:
+            times = f"divided by {1 / factor:.4g}" if factor < 1 else f"multiplied by {factor:.4g}"
+            message = f"scores are {times} before tanh and after it as well: they lie within {factor:.4g} of 0"
             return Finding("violation", "softcap-restored", "scale", message, line)
         return Finding("design", "softcap", "scale", "scores are soft-capped by tanh", line)
     return None

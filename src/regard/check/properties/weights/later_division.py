@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.scores.formula import fit_scores
+from regard.check.properties.sums import query_numbers, sums_by
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target import Invocation
@@ -16,10 +18,11 @@ from regard.check.trace.operation import TensorRecord, Trace
 __all__ = ["later_division", "raised"]
 
 TOLERANCE = 1e-5
+MAX_PAIRS = 10_000_000
 
 
 def later_division(invocation: Invocation, evidence: Evidence) -> Finding | None:
-    """That the weights sum to 1 in the end; None where they do not, or where it cannot be told.
+    """That the weights sum to 1 in the end, or that nothing divides them; None where it cannot be told.
 
     Args:
         invocation: the call.
@@ -40,9 +43,33 @@ def later_division(invocation: Invocation, evidence: Evidence) -> Finding | None
     live = gap.abs() > TOLERANCE  # a query without keys has no weights
     error = float((gap[live] - 1).abs().max()) if bool(live.any()) else 1.0
     if error > TOLERANCE:
-        return None
+        return _never_divided(evidence, gap[live])
     message = f"over the keys of a query: sum 1 (to {max(error, 1e-16):.0e}) after the division by their sum"
     return Finding("holds", "weights-sum-later", "weights", message, instance.sums_location)
+
+
+def _never_divided(evidence: Evidence, gap: Tensor) -> Finding | None:
+    """Exponentials of scores whose sums, of more than 1, are what values of ones become in the end; None of others.
+
+    Sums of less than 1 may leave a share to a sink.
+
+    Args:
+        evidence: of the attention.
+        gap: by how much the numbers that the weighted sums become are raised.
+    """
+    sums = sums_by(query_numbers(evidence), evidence.base.weight)
+    largest = float(sums.max())
+    apart = (gap[:, None] - sums).abs().amin(-1) if gap.numel() * sums.numel() <= MAX_PAIRS else None
+    if apart is None or largest <= 1 + TOLERANCE or not bool((apart <= TOLERANCE * gap.abs()).all()):
+        return None
+    fit = fit_scores(evidence)
+    if fit is None or not fit.linear:
+        return None
+    message = (
+        f"the weights of a query are exponentials of its scores and sum to {float(sums.min()):.4g} to {largest:.4g} "
+        "over its keys: nothing divides them by their sum"
+    )
+    return Finding("violation", "weights-sum-to-one", "weights", message, evidence.base.instance.sums_location)
 
 
 def raised(run: TaggedRun, places: Sequence[tuple[int, int]]) -> dict[int, Tensor]:

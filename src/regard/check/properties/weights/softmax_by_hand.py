@@ -16,6 +16,8 @@ __all__ = ["by_hand_findings"]
 
 TOLERANCE = 1e-5
 """A small number in the denominator, against division by zero, is no mistake."""
+EXACT, NOTICEABLE = 1e-12, 1e-3
+"""How far sums are from 1 that are of float64, and those that are not."""
 
 
 def by_hand_findings(evidence: Evidence, line: CodeLocation | None) -> Iterator[Finding]:
@@ -52,9 +54,26 @@ def by_hand_findings(evidence: Evidence, line: CodeLocation | None) -> Iterator[
         message = f"the weights of a query, read off the output, sum to {float(sums.max()):.4g} over its keys, not to 1"
         yield Finding("violation", "weights-sum-to-one", "weights", message, line)
         return
+    if is_read and (smaller := _of_some_queries(evidence, live)):
+        message = (
+            f"the weights of a query, read off the output, sum to {smaller:.4g} over its keys, and those of others to "
+            "1: what they are divided by is not the sum of their exponentials"
+        )
+        yield Finding("violation", "weights-sum-to-one", "weights", message, line)
+        return
     found = _sink(evidence, sums, line) if len(live) and bool((live < 1).all()) else None
     message = "its softmax is written by hand: seen in its output, not by itself"
     yield found or Finding("open", "weights-by-hand", "weights", message, line)
+
+
+def _of_some_queries(evidence: Evidence, sums: Tensor) -> float:
+    """The least sum of exponentials of scores, where it is not 1, and that of other queries is 1; 0 elsewhere.
+
+    A sink takes a share of the weights of each query, however small.
+    """
+    is_one = (sums - 1).abs() <= EXACT
+    fit = fit_scores(evidence) if bool(is_one.any()) and float(sums.min()) < 1 - NOTICEABLE else None
+    return float(sums.min()) if fit is not None and fit.linear else 0.0
 
 
 def _by_sums_of_other_queries(evidence: Evidence, line: CodeLocation | None) -> Finding | None:

@@ -1,0 +1,43 @@
+"""Scores that are made of the tokens, in a call whose output no token changes."""
+
+from __future__ import annotations
+
+from regard.check.location import CodeLocation
+from regard.check.properties.evidence import with_fresh_tokens
+from regard.check.properties.finding import Finding
+from regard.check.roles.influence import differs, record_invocation
+from regard.check.roles.instances import TaggedRun
+from regard.check.target import Invocation
+
+__all__ = ["constant_output_findings"]
+
+
+def constant_output_findings(invocation: Invocation, run: TaggedRun) -> list[Finding]:
+    """That the values which the weights meet are of no token, as places of a cache that nothing was written to.
+
+    Args:
+        invocation: the call.
+        run: of it.
+    """
+    if not run.bilinear or not run.trace.outputs:
+        return []
+    other = record_invocation(invocation, with_fresh_tokens(invocation))
+    if other.error or not other.same_operations(run.trace):
+        return []
+    pairs = zip(run.trace.outputs, other.outputs, strict=True)
+    if any(one.shape != two.shape or bool(differs(one.data, two.data).any()) for one, two in pairs):
+        return []
+    message = "scores are made of the tokens, but no token changes the output: the values are of none"
+    return [Finding("violation", "value-of-the-key", "weighted sum", message, _weighted_sum(run))]
+
+
+def _weighted_sum(run: TaggedRun) -> CodeLocation | None:
+    """The first product of what was made of scores and something that was not."""
+    scores = {each.operation.index for each in run.bilinear}
+    made = run.trace.made_of({run.trace.operations[each].outputs[0].storage for each in scores})
+    for each in run.products:
+        places = (each.left_place, each.right_place)
+        sides = [run.trace.operations[index].inputs[number].storage in made for index, number in places]
+        if each.operation.index not in scores and sum(sides) == 1:
+            return each.operation.location
+    return None
