@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, drawn, joined, of_x, split
+from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, split
 
 PLACES = drawn(16, WIDTH, seed=20)
 """(positions, width)."""
 LATER = torch.ones(16, 16).triu(1) == 1
+
+
+class WithoutItsTable(nn.Module):
+    """A table that is made for later, and never added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sinusoids", PLACES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return attended(x)
+
+
+class WithItsTable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("position_table", PLACES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return attended(x + self.position_table[: x.shape[1]])
 
 
 def attended(x: Tensor, *, causal: bool = False) -> Tensor:
@@ -43,6 +63,7 @@ def first_rows(x: Tensor) -> Tensor:
 
 
 CASES = [
+    Case("positions-without-effect", WithoutItsTable, WithItsTable, of_module, has_line=False),
     Case("positions-once", added_twice, added_once, of_x),
     Case("positions-without-effect", added_to_what_is_read, added_once, of_x),
     Case("positions-from-the-start", last_rows, first_rows, of_x),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.check.names import role
 from regard.check.properties.finding import Finding
-from regard.check.properties.modules.unused_parameters import unused_parameter_findings
+from regard.check.properties.modules.unused_parameters import unread_table_findings, unused_parameter_findings
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.local import projections_of
 from regard.check.target import Invocation
@@ -57,6 +57,7 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
         if _only_chooses(unlearned[name], instances):
             del gradients[name]
     yield from unused_parameter_findings(invocation, gradients)
+    yield from unread_table_findings(invocation)
 
 
 def _judged(

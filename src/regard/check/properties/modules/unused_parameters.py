@@ -1,4 +1,4 @@
-"""Parameters that a constructor makes and that no line of the code reads."""
+"""Parameters, and tables of positions, that a constructor makes and that no line of the code reads."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ from regard.check.target import Invocation
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
 
-__all__ = ["unused_parameter_findings"]
+__all__ = ["unread_table_findings", "unused_parameter_findings"]
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList, nn.ParameterDict)
+REGISTERED = ("register_parameter", "register_buffer", "add_module")
+"""What makes an attribute of the name that it is given first."""
+_TABLE = re.compile(r"(?:^|_)pos(?:[_s]|$)|posit|^w?pe$|^pos_?(?:emb|enc)|sinusoid", re.I)
+"""The name of a table of positions."""
 _FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|classif|head$|logit|pool|null|empty|cache|buffer", re.I)
 """In the name of what only some calls read, or another module."""
 _CHOOSES = re.compile(r"rout|gat(?:e|ing)|select|top_?k|codebook|quant|hash", re.I)
@@ -50,6 +54,27 @@ def unused_parameter_findings(invocation: Invocation, gradients: Mapping[str, Te
         message = f"{name} is computed with, and what is made of it is not used: it has no effect and does not learn"
         yield Finding("violation", "parameters-used", "projections", message)
         return
+
+
+def unread_table_findings(invocation: Invocation) -> Iterator[Finding]:
+    """A table of positions that a module makes, and that no line reads: its tokens have none.
+
+    Args:
+        invocation: the call.
+    """
+    if not isinstance(invocation.target, nn.Module):
+        return
+    for path, owner in invocation.target.named_modules():
+        if type(owner).__module__.partition(".")[0] == "torch":
+            continue
+        tables = {**dict(owner.named_buffers(recurse=False)), **vars(owner)}
+        for name, table in tables.items():
+            is_table = isinstance(table, Tensor) and table.is_floating_point() and max((*table.shape, 0)) > 1
+            if is_table and _TABLE.search(name) and not _FOR_OTHERS.search(name) and _is_unread(type(owner), name):
+                whole = f"{path}.{name}" if path else name
+                message = f"{whole} is made, and no line reads it: tokens get no positions from it"
+                yield Finding("violation", "positions-without-effect", "positions", message)
+                return
 
 
 def _computed_with(invocation: Invocation, names: list[str]) -> Iterator[str]:
@@ -176,7 +201,7 @@ def _attributes(part: ast.stmt, is_own: bool) -> tuple[frozenset[str], frozenset
     for node in ast.walk(part):
         if isinstance(node, ast.If | ast.IfExp):
             ignored.update(map(id, ast.walk(node.test)))
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("register_parameter", "add_module"):
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in REGISTERED:
             written.update(
                 each.value for each in node.args[:1] if isinstance(each, ast.Constant) and isinstance(each.value, str)
             )
