@@ -45,6 +45,18 @@ class ConvolvedQueriesByQueries(OfConvolvedThirds):
         return q @ q.mT
 
 
+class OfThirdsOfEachHead(OfThirds):
+    """Each head's queries, keys and values stand together."""
+
+    def thirds(self, x: Tensor) -> list[Tensor]:
+        return [each.flatten(2) for each in self.mixed(x).unflatten(-1, (2, 3, -1)).unbind(-2)]
+
+
+class KeysByKeysOfEachHead(OfThirdsOfEachHead):
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return k @ k.mT
+
+
 class WithAHiddenLayer(OfThirds):
     """A part of the matrix is the first of a feed-forward network, some of whose numbers are cut off for all tokens."""
 
@@ -64,5 +76,6 @@ class WithAHiddenLayer(OfThirds):
 CASES = [
     Case("projection-used", QueriesByQueries, OfThirds, of_module, has_line=False),
     Case("projection-used", ConvolvedQueriesByQueries, OfConvolvedThirds, of_module, has_line=False),
+    Case("projection-used", KeysByKeysOfEachHead, OfThirdsOfEachHead, of_module, has_line=False),
     Case("projection-used", QueriesByQueries, WithAHiddenLayer, of_module, has_line=False),
 ]

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from attention_styles import tokens_call
 from property_cases import drawn, of_q_k_v, of_x
@@ -151,6 +151,31 @@ def grid_call(rows_apart: int) -> Invocation:
 
 def test_scores_that_are_added_over_rows_are_tied() -> None:
     assert names(grid_call(0)) == [("design", "tied-rows")]
+
+
+class TiedRows(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = torch.einsum("brid,brjd->bij", self.q(x), self.k(x)).softmax(-1)
+        return self.out(self.read(torch.einsum("bij,brjd->brid", weights, self.v(x)), x))
+
+    def read(self, read: Tensor, x: Tensor) -> Tensor:
+        return read
+
+
+class TiedRowsThatReadNothing(TiedRows):
+    def read(self, read: Tensor, x: Tensor) -> Tensor:
+        return x
+
+
+def test_of_tied_rows_what_is_read_has_to_be_used() -> None:
+    for kind, found in ((TiedRows, set()), (TiedRowsThatReadNothing, {"projection-used"})):
+        call = grid_call(0)
+        call.target = kind().double()
+        assert {each.property for each in analyze(call).violations} == found
 
 
 def test_scores_of_a_row_and_the_next_one_are_not_tied() -> None:

@@ -157,8 +157,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             if masks and not analysis.violations:
                 analysis.findings += masked_normalizer_findings(invocation, base)
             analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
-            if is_first and not analysis.violations:
-                analysis.findings += parameter_findings(invocation, instances)
+        if is_first and not analysis.violations:
+            analysis.findings += parameter_findings(invocation, instances)
     elif not instances:
         _judge_unseen(analysis, run, added)
     else:

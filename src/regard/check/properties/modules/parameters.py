@@ -237,7 +237,7 @@ def _rows(
     """
     unused = (gradient == 0).flatten(1).all(1)
     rows = unused.nonzero().flatten().tolist()
-    if len(rows) < fewest or (fewest > 1 and rows[-1] - rows[0] >= len(rows)):
+    if len(rows) < fewest or (fewest > 1 and not _is_one_part(unused)):
         return
     streams, used = invocation.streams, int((~unused).sum())
     tokens = {invocation.arguments[each.argument].shape[axis] for each in streams for axis in each.token_axes}
@@ -247,6 +247,17 @@ def _rows(
     if rows and not _has_effect(invocation, live, parameter, before, part):
         message = f"{len(rows)} of {len(unused)} rows of {name} have no effect, the first of them row {rows[0]}"
         yield Finding("violation", "projection-used", "projections", message)
+
+
+def _is_one_part(unused: Tensor) -> bool:
+    """Whether some outputs stand one after the other, or are the same third of those of every head."""
+    rows = unused.nonzero().flatten().tolist()
+    heads = [each for each in range(2, len(unused) // 3 + 1) if len(unused) % (3 * each) == 0]
+    thirds = [unused.view(each, 3, -1) for each in heads]
+    return rows[-1] - rows[0] < len(rows) or any(
+        bool((each == each[:1]).all()) and bool((each == each[..., :1]).all()) and int(each[0, :, 0].sum()) == 1
+        for each in thirds
+    )
 
 
 def _toward(output: Tensor) -> Tensor:
