@@ -50,8 +50,11 @@ class TwoLayers(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for _ in range(2):
             x = self.attended(x)
-            x = x + self.out(self.hidden(x).relu())
+            x = self.fed_forward(x)
         return x
+
+    def fed_forward(self, x: Tensor) -> Tensor:
+        return x + self.out(self.hidden(x).relu())
 
     def attended(self, x: Tensor) -> Tensor:
         return x + attention(x)
@@ -60,6 +63,18 @@ class TwoLayers(nn.Module):
 class TwoLayersOfAttentionAlone(TwoLayers):
     def attended(self, x: Tensor) -> Tensor:
         return attention(x)
+
+
+class TwoLayersOfFeedForwardAlone(TwoLayers):
+    def fed_forward(self, x: Tensor) -> Tensor:
+        return self.out(self.hidden(x).relu())
+
+
+class TwoLayersBentInBetween(TwoLayers):
+    """Without a feed-forward network, as layers of a graph."""
+
+    def fed_forward(self, x: Tensor) -> Tensor:
+        return x.relu()
 
 
 class NormsOfSums(nn.Module):
@@ -139,6 +154,7 @@ class ValuesOfPlaces(OfPlaces):
 
 CASES = [
     Case("residual-of-the-input", TwoLayersOfAttentionAlone, TwoLayers, of_module, has_line=False, attentions=2),
+    Case("residual-of-the-input", TwoLayersOfFeedForwardAlone, TwoLayersBentInBetween, of_module, False, attentions=2),
     Case("residual-of-the-input", SecondAlone, Twice, of_module, attentions=2),
     Case("residual-of-the-input", SecondAlone, NormedAfterwards, of_module, attentions=2),
     Case("norm-as-documented", NormsOfBoth, NormsOfSums, of_module),

@@ -40,6 +40,7 @@ def residual_findings(run: TaggedRun, instances: Sequence[AttentionInstance], te
     if PRE_NORM.search(text):
         yield from _normalized_in_place(run, instances)
     yield from _around_feed_forward_alone(run, instances)
+    yield from _around_attentions_alone(run, instances)
     for instance in instances:
         lost = _lost(run, instance)
         if lost is not None:
@@ -84,8 +85,7 @@ def _around_feed_forward_alone(run: TaggedRun, instances: Sequence[AttentionInst
         end = instances[number + 1].sums[0].operation.index if number + 1 < len(instances) else len(trace)
         later = trace.operations[last + 1 : end]
         attended = _reached(trace, {each.operation.outputs[0].storage for each in instance.sums}, later)
-        sums = [each for each in later if _is_sum(each) and each.inputs[0].shape == each.inputs[1].shape]
-        if any(len({one.storage in attended for one in each.inputs}) > 1 for each in sums):
+        if any(_is_joined(each, attended) for each in later):
             return
         activated = {
             record.storage
@@ -94,13 +94,58 @@ def _around_feed_forward_alone(run: TaggedRun, instances: Sequence[AttentionInst
             for record in each.outputs
         }
         read = _reached(trace, activated, later)
-        if not any(len({one.storage in read for one in each.inputs}) > 1 for each in sums):
+        if not any(_is_joined(each, read) for each in later):
             return
     message = (
         "in every layer the feed-forward network is added to what it reads, and the attention is not: the vector of "
         "the token itself is lost"
     )
     yield Finding("violation", "residual-of-the-input", "block", message, instances[0].sums_location)
+
+
+def _around_attentions_alone(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """Layers, two at least, whose attentions are added to what they read, and whose feed-forward networks are not."""
+    trace, places = run.trace, {each.sums_location for each in instances}
+    if len(instances) < MIN_LAYERS or len(places) > 1:
+        return
+    products = {each.operation.index for each in run.products}
+    made = set[int]()
+    starts = [each.sums[-1].operation.index + 1 for each in instances]
+    for number, instance in enumerate(instances):
+        later = trace.operations[starts[number] :]
+        attended = _reached(trace, {each.operation.outputs[0].storage for each in instance.sums}, later)
+        total = next((each for each in later if _is_joined(each, attended)), None)
+        if total is None:
+            return
+        if number:
+            before = next(each for each in total.inputs if each.storage not in attended)
+            if before.storage not in made:
+                return
+        if number + 1 == len(instances):
+            break
+        layer = trace.operations[total.index + 1 : starts[number + 1]]
+        activated, made = set[int](), set[int]()
+        for operation in layer:
+            taken = {each.storage for each in operation.inputs}
+            is_activation = operation.name.rstrip("_") in ACTIVATIONS and bool(taken & attended)
+            if _is_joined(operation, activated | made):
+                return  # it is added to something
+            if taken & made or (taken & activated and operation.index in products):
+                made.update(each.storage for each in (*operation.outputs, *operation.written))
+            elif taken & activated or is_activation:
+                activated.update(each.storage for each in (*operation.outputs, *operation.written))
+    message = (
+        "in every layer the attention is added to what it reads, and the feed-forward network is not: the vector of "
+        "the token itself is lost"
+    )
+    yield Finding("violation", "residual-of-the-input", "block", message, instances[0].sums_location)
+
+
+def _is_joined(operation: Operation, some: Collection[int]) -> bool:
+    """Whether it is a sum of something of some memory and of something else."""
+    if not _is_sum(operation) or operation.inputs[0].shape != operation.inputs[1].shape:
+        return False
+    return (operation.inputs[0].storage in some) != (operation.inputs[1].storage in some)
 
 
 def _subtracted(run: TaggedRun) -> Iterator[Finding]:
