@@ -58,6 +58,10 @@ def padding_mask_thrown_away(ids: Tensor) -> Tensor:
     return padding_seen(ids)
 
 
+def padding_mask_returned(ids: Tensor) -> tuple[Tensor, Tensor]:
+    return padding_seen(ids), no_padding(ids)
+
+
 def padding_seen(ids: Tensor) -> Tensor:
     return encoded(ids, torch.ones(1, dtype=torch.bool))
 
@@ -147,6 +151,7 @@ CASES = [
     Case("padding-by-ids", padding_alone_seen, padding_hidden_at_once, of_ids, has_line=False),
     Case("padding-by-ids", padding_hidden_in_the_first_layer, padding_hidden_in_both, of_ids, False, attentions=2),
     Case("mask-read", padding_mask_thrown_away, padding_seen, of_ids, has_line=False),
+    Case("mask-read", padding_mask_thrown_away, padding_mask_returned, of_ids, has_line=False),
     Case("values-from-the-keys-input", values_of_another_text, values_of_the_keys_text, of_one_length, False),
     Case("values-from-the-keys-input", values_of_another_text, values_of_answers, of_one_length, False),
     Case("target-causal", target_sees_all_of_itself, target_sees_its_past, of_two_texts, False, attentions=2),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
@@ -37,20 +39,22 @@ def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) 
             continue
         padded = ids.clone()
         padded[0, -PADDED:] = PADDING_ID
-        run = record_invocation(invocation, {**invocation.arguments, stream.argument: padded})
+        given = {**invocation.arguments, stream.argument: padded}
+        run = record_invocation(invocation, given)
         if run.error:
             continue
+        is_left = not _returns_a_mask(invocation, given)
         if number in read:
-            yield from _of_stream(several, run, number, stream.argument, ids.shape[1], invocation.masks)
+            yield from _of_stream(several, run, number, stream.argument, ids.shape[1], invocation.masks, is_left)
             continue
         for beside, other in enumerate(invocation.streams):  # ids of tokens whose vectors are handed over as well
             shape = invocation.arguments[other.argument].shape
             if beside in read and other.batch_axis == 0 and other.token_axes == (1,) and shape[:2] == ids.shape:
-                yield from _of_stream(several, run, beside, stream.argument, ids.shape[1], invocation.masks)
+                yield from _of_stream(several, run, beside, stream.argument, ids.shape[1], invocation.masks, is_left)
 
 
 def _of_stream(
-    several: Sequence[Evidence], run: Trace, stream: int, name: str, tokens: int, masks: Sequence[str]
+    several: Sequence[Evidence], run: Trace, stream: int, name: str, tokens: int, masks: Sequence[str], is_left: bool
 ) -> Iterator[Finding]:
     hidden, seen, of_queries = [], [], list[Evidence]()
     for evidence in several:
@@ -82,7 +86,7 @@ def _of_stream(
         yield Finding("violation", "padding-by-ids", "mask", message, first.scores_location, first.module)
         return
     if not hidden:
-        unread = _thrown_away(seen[0], run, name) if seen else None
+        unread = _thrown_away(seen[0], run, name) if seen and is_left else None
         if unread is not None:
             yield unread
         return
@@ -108,8 +112,14 @@ def _is_of_queries(evidence: Evidence, run: Trace, stream: int, tokens: int) -> 
     return bool(queries.any()) and bool(blocked[queries].all()) and not bool(blocked[~queries].any())
 
 
+def _returns_a_mask(invocation: Invocation, given: dict[str, Any]) -> bool:
+    """Whether a call returns something besides numbers that has more than one entry, as the mask of its padding."""
+    leaves = tree_leaves(invocation.run(given))
+    return any(isinstance(each, Tensor) and not each.is_floating_point() and each.numel() > 1 for each in leaves)
+
+
 def _thrown_away(evidence: Evidence, run: Trace, name: str) -> Finding | None:
-    """The mask of padding that a call makes of its ids, that no operation takes and that no call returns.
+    """The mask of padding that a call makes of its ids, and that no operation takes.
 
     Args:
         evidence: an attention in which padding is seen.
@@ -120,8 +130,8 @@ def _thrown_away(evidence: Evidence, run: Trace, name: str) -> Finding | None:
     pairs = list(zip(evidence.base.instance.run.trace, run, strict=True))
     for before, after in reversed(pairs):
         if not after.is_view and not after.written and not {each.storage for each in after.outputs} & used:
-            made = [each.outputs[0].data for each in (before, after) if each.outputs]
-            if len(made) == 2 and _tells_padding(*made, run.arguments[name].data):
+            made = [(one.data, other.data) for one, other in zip(before.outputs, after.outputs, strict=True)][:1]
+            if any(_tells_padding(one, other, run.arguments[name].data) for one, other in made):
                 message = (
                     f"a mask of the padding is made ({name} is {PADDING_ID}), and nothing is done with it: padding is "
                     "attended to"

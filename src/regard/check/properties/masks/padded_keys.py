@@ -8,6 +8,7 @@ from torch import Tensor
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.owners import NONE
 from regard.check.target import Invocation
+from regard.check.target.cache_forms import cache_names
 
 __all__ = ["padded_key"]
 
@@ -30,6 +31,8 @@ def padded_key(invocation: Invocation, evidence: Evidence) -> Finding | None:
     others = (values.score < 0) & (values.score >= 0).any(-1, keepdim=True) & (values.weight.abs() > NOTICEABLE)
     if any(len(each.token_axes) != 1 for each in invocation.streams) or bool((values.token[others] != NONE).any()):
         return None
+    if invocation.masks and cache_names(invocation):
+        return None  # its caller has to hide what is empty
     instance, row_of = evidence.base.instance, evidence.base.layout.row_of
     for operation in instance.softmaxes:
         axis = int(operation.args[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -73,7 +74,7 @@ def _arguments(module: nn.Module) -> dict[str, str] | None:
     if type(module).__module__.partition(".")[0] == "torch":
         return None
     names = {call_meaning(name): name for name in inspect.signature(module.forward).parameters}
-    found = {role: names[role] for role in ("q", "k", "v") if role in names}
+    found: dict[str, str] = {role: names[role] for role in ("q", "k", "v") if role in names}
     return found if len(found) == 3 else None
 
 
@@ -123,16 +124,18 @@ def _is_chosen(module: nn.Module, name: str) -> bool:
     if is_meant(module, function, name):
         return True
     try:
-        tree = ast.parse(inspect.cleandoc(f"\n{source_of(module)}"))
+        tree = ast.parse(textwrap.dedent(source_of(module)))
     except SyntaxError:
         return True
     call = next((each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == "forward"), None)
     if call is None:
         return True
-    written = [each.lineno for each in call.body for each in _names(each, name, ast.Store)]
-    first = min(written, default=call.end_lineno or 0)
+    always = [each for each in call.body if not isinstance(each, ast.If)]
+    first = min(
+        (each.lineno for line in always for each in _names(line, name, ast.Store)), default=call.end_lineno or 0
+    )
     conditions = [each for each in ast.walk(call) if isinstance(each, ast.If | ast.IfExp)]
-    return any(each.lineno < first for condition in conditions for each in _names(condition, name, ast.Load))
+    return any(read.lineno < first for condition in conditions for read in _names(condition, name, ast.Load))
 
 
 def _names(tree: ast.AST, name: str, use: type) -> Iterator[ast.Name]:

@@ -62,6 +62,8 @@ def _never_divided(evidence: Evidence, gap: Tensor) -> Finding | None:
     apart = (gap[:, None] - sums).abs().amin(-1) if gap.numel() * sums.numel() <= MAX_PAIRS else None
     if apart is None or largest <= 1 + TOLERANCE or not bool((apart <= TOLERANCE * gap.abs()).all()):
         return None
+    if _are_weighed_again(evidence.base.instance):
+        return None
     fit = fit_scores(evidence)
     if fit is None or not fit.linear:
         return None
@@ -70,6 +72,17 @@ def _never_divided(evidence: Evidence, gap: Tensor) -> Finding | None:
         "over its keys: nothing divides them by their sum"
     )
     return Finding("violation", "weights-sum-to-one", "weights", message, evidence.base.instance.sums_location)
+
+
+def _are_weighed_again(instance: AttentionInstance) -> bool:
+    """Whether the weighted sums meet what is made of the tokens, or are summed themselves, as parts of chunks are."""
+    run, sums = instance.run, {each.operation.index for each in instance.sums}
+    for product in run.products:
+        places = (product.left_place, product.right_place)
+        for (index, number), other in zip(places, places[::-1], strict=True):
+            if product.operation.index not in sums and run.owner_of(run.tags.inputs[index][number]) & sums:
+                return other in run.depends or product.operation.name == "sum"
+    return False
 
 
 def raised(run: TaggedRun, places: Sequence[tuple[int, int]]) -> dict[int, Tensor]:
