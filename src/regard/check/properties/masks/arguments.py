@@ -180,13 +180,19 @@ def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Findin
             message = f"{name}=True: a query sees keys up to its own position"
             yield Finding("holds", "mask-flag", "mask", message, line)
             yield from mask_memory_findings(invocation, name, True, False)
-            yield from _flag_lost(invocation, evidence, name)
+            yield from _flag_lost(invocation, evidence, name, weight.abs() <= ZERO_WEIGHT)
 
 
-def _flag_lost(invocation: Invocation, evidence: Evidence, flag: str) -> Iterator[Finding]:
-    """A mask that hides keys for all queries alike, and beside which the flag hides nothing any more."""
+def _flag_lost(invocation: Invocation, evidence: Evidence, flag: str, later: Tensor) -> Iterator[Finding]:
+    """A mask that hides keys for all queries alike, and beside which the flag hides nothing any more.
+
+    Args:
+        invocation: the call.
+        evidence: its attention.
+        flag: the argument that makes it causal.
+        later: (scores): what the flag hides alone.
+    """
     table, rows = evidence.base, query_numbers(evidence)
-    later = table.key.token > table.query.token
     for name in [each for each in invocation.masks if not NOT_OF_KEYS.search(each)][:2]:
         outcomes = (each for each in _outcomes(invocation, evidence, name) if each.exact and "q" not in each.shape)
         if (outcome := next(outcomes, None)) is None:
