@@ -214,7 +214,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     analysis.reads_context = any(each.role == "context" and each.argument in asking for each in invocation.streams)
     analysis.guessed = [name for name in analysis.guessed if name not in asking]  # they are sequences, as was guessed
     for (instance, is_mixed, summary), evidence in zip(seen, several, strict=True):
-        judged = list(attention_findings(invocation, evidence, frozen, is_only=len(instances) == 1))
+        judged = list(attention_findings(invocation, evidence, influence, frozen, is_only=len(instances) == 1))
         if is_mixed:
             judged = _with_summaries(judged, evidence, summary)
         cancelled = cancelled_query(evidence, influence)

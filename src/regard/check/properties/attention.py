@@ -13,7 +13,9 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.chosen_keys import chosen_key_findings
 from regard.check.properties.masks.patterns import mask_findings
 from regard.check.properties.outputs.heads import output_findings, projected_once
+from regard.check.properties.outputs.inner_tokens import inner_output_findings
 from regard.check.properties.outputs.joint import joint_output_findings
+from regard.check.properties.outputs.rows import query_row_findings
 from regard.check.properties.positions.equal_tokens import position_findings
 from regard.check.properties.read_weights import confirmed
 from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
@@ -36,6 +38,7 @@ from regard.check.properties.tokens import (
 from regard.check.properties.weights.looked_up import looked_up_findings
 from regard.check.properties.weights.mixed_weights import GATED, mixed_weights, of_the_softmax
 from regard.check.properties.weights.softmax import weight_findings
+from regard.check.roles.influence import Influence
 from regard.check.target import Invocation
 
 __all__ = ["attention_findings"]
@@ -49,13 +52,14 @@ NO_WEIGHTS = frozenset({"softmax-over-keys", "softmax-of-scores", "weights-are-n
 
 
 def attention_findings(
-    invocation: Invocation, evidence: Evidence, frozen: dict[int, Tensor], *, is_only: bool
+    invocation: Invocation, evidence: Evidence, influence: Influence, frozen: dict[int, Tensor], *, is_only: bool
 ) -> Iterator[Finding]:
     """The properties, in the order of the steps; after a violation of who is who, no numbers are compared.
 
     Args:
         invocation: the call.
         evidence: one of its attentions.
+        influence: of the tokens of the input, with these held.
         frozen: the weighted sums of all of them, by the index of their operation.
         is_only: whether there are no others.
     """
@@ -133,9 +137,20 @@ def attention_findings(
     if averaged is not None:
         yield averaged
     yield from projected_once(evidence)
+    yield from _outputs(invocation, evidence, influence, frozen)
+
+
+def _outputs(
+    invocation: Invocation, evidence: Evidence, influence: Influence, frozen: dict[int, Tensor]
+) -> Iterator[Finding]:
+    """Where what is attended to goes; where the output does not tell it, to which row that the next matrix reads."""
+    found: list[Finding] = []
     if evidence.base.streams == tuple(evidence.roles):
         several = sum(each >= 0 for each in set(evidence.base.query.stream.tolist())) > 1
-        yield from (joint_output_findings if several else output_findings)(invocation, evidence, frozen)
+        found += (joint_output_findings if several else output_findings)(invocation, evidence, frozen)
+    else:
+        found += inner_output_findings(invocation, evidence, influence, frozen)
+    yield from found or query_row_findings(evidence)
 
 
 def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) -> Iterator[Finding]:
