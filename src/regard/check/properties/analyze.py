@@ -57,9 +57,9 @@ from regard.check.properties.weights.appended_values import is_of_values, with_a
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
-from regard.check.roles.influence import Influence, influence_of, record_invocation, selections
+from regard.check.roles.influence import Influence, influence_of, record_invocation, selections, stream_sizes
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
-from regard.check.roles.local import are_tokens_mixed, are_tokens_summed, local_influence
+from regard.check.roles.local import are_rows_alike, are_tokens_mixed, are_tokens_summed, local_influence
 from regard.check.roles.table import table_of
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace, axis_of
@@ -190,7 +190,10 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     equal = record_invocation(
         invocation, with_equal_tokens(invocation), frozen=_chosen_tokens(invocation, base, chosen)
     )
-    streams = [each.argument for each in invocation.streams]
+    streams, (count, *_) = (
+        [each.argument for each in invocation.streams],
+        stream_sizes(invocation, invocation.streams[0]),
+    )
     seen: list[tuple[AttentionInstance, bool, Finding | None]] = []
     for instance in instances:
         try:
@@ -201,7 +204,8 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             if local is None:
                 evidence = evidence_of(instance, influence, streams, fresh, equal, invocation)
             else:
-                evidence = evidence_of(instance, local[0], local[1], fresh, None, invocation)
+                is_same = equal.same_operations(base) and are_rows_alike(instance, equal, count)
+                evidence = evidence_of(instance, local[0], local[1], fresh, equal if is_same else None, invocation)
             summary = _summary(evidence, influence, streams)
         except (RuntimeError, IndexError, ValueError) as error:
             analysis.missing.append(f"{type(error).__name__}: {error}")

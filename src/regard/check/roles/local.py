@@ -11,10 +11,12 @@ from regard.check.roles.influence import Influence, Source, influence_of, record
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.owners import NONE, SEVERAL, owners
 from regard.check.target import Invocation
-from regard.check.trace.operation import Operation
+from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["are_tokens_mixed", "are_tokens_summed", "local_influence", "projections_of"]
+__all__ = ["are_rows_alike", "are_tokens_mixed", "are_tokens_summed", "local_influence", "projections_of"]
 
+SAME = 1e-9
+"""Of the largest number of a tensor; a smaller difference is rounding."""
 MAX_RUNS = 120
 """Changed runs for one attention."""
 
@@ -126,8 +128,24 @@ def _given(instance: AttentionInstance, influence: Influence) -> set[str]:
     }
 
 
+def are_rows_alike(instance: AttentionInstance, trace: Trace, samples: int) -> bool:
+    """Whether all rows of each projection are the same in a run whose tokens are all alike, one in each sample.
+
+    What comes before, as a norm over all tokens, tells their positions apart no more then than the tokens do.
+    """
+    for operation in projections_of(instance):
+        made = trace.operations[operation.index].outputs[0].data
+        rows = made.movedim(1 if operation.name == "convolution" else -1, -1).flatten(0, -2)
+        near = SAME * float(rows.abs().max())
+        for _ in range(samples):
+            rows = rows[((rows - rows[:1]).abs() > near).any(-1)]
+        if len(rows) or not near:
+            return False
+    return True
+
+
 def projections_of(instance: AttentionInstance) -> list[Operation]:
-    """What queries, keys and values are made of."""
+    """What makes queries, keys and values: products and convolutions."""
     run = instance.run
     places = [place for each in instance.scores for place in (each.left_place, each.right_place)]
     places += [instance.values_place(each) for each in instance.sums]

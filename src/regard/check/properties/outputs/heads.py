@@ -267,14 +267,17 @@ def _times_applied(matrix: TensorRecord, run: TaggedRun) -> int:
 
 
 def _projection(evidence: Evidence) -> Finding:
-    """Whether a matrix is applied to the weighted sums."""
+    """Whether a matrix is applied to the weighted sums, or a convolution."""
     instance = evidence.base.instance
     run, sums = instance.run, {each.operation.index for each in instance.sums}
-    for product in run.products:
-        for operation, number in (product.left_place, product.right_place):
-            if product.operation.index not in sums and run.owner_of(run.tags.inputs[operation][number]) & sums:
-                message = "one matrix is applied to the joined heads, once"
-                return Finding("holds", "projected-once", "projected", message, product.operation.location)
+    factors = [place for each in run.products for place in (each.left_place, each.right_place)]
+    factors += [(each.index, 0) for each in run.trace if each.name == "convolution"]
+    for operation, number in sorted(factors):
+        if operation not in sums and run.owner_of(run.tags.inputs[operation][number]) & sums:
+            applied = run.trace.operations[operation]
+            what = "convolution" if applied.name == "convolution" else "matrix"
+            message = f"one {what} is applied to the joined heads, once"
+            return Finding("holds", "projected-once", "projected", message, applied.location)
     return Finding("absent", "projected-once", "projected", "none: the heads are returned without a further matrix")
 
 

@@ -15,6 +15,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.lengths import length_ratios
 from regard.check.properties.saturation import BLOCKED, is_saturated
 from regard.check.properties.scores.bias import bias_findings
+from regard.check.properties.scores.learned_queries import learned_query_factor
 from regard.check.properties.scores.merged_parts import merged_parts
 from regard.check.properties.scores.softmax_maximum import subtracted_maximum
 from regard.check.properties.sums import query_numbers
@@ -100,7 +101,7 @@ def fit_scores(evidence: Evidence, *, before_softmax: bool = False) -> ScoreFit 
         scales.tolist(),
         bias,
         residual < LINEAR,
-        _factor(base.q - fresh.q, base.q_source - fresh.q_source),
+        _query_factor(base, fresh),
         _factor(base.k - fresh.k, base.k_source - fresh.k_source),
         width,
         _least_factor(base.q - fresh.q, base.q_source - fresh.q_source),
@@ -165,6 +166,13 @@ def _centered(numbers: Tensor, rows: Tensor, live: Tensor) -> Tensor:
     return numbers - (total / count.clamp(min=1))[rows]
 
 
+def _query_factor(base: AttentionTable, fresh: AttentionTable) -> float:
+    """The factor of queries; of learned ones, which never change, that of their projection."""
+    if base.of_no_token and torch.equal(base.q, fresh.q):
+        return learned_query_factor(base)
+    return _factor(base.q - fresh.q, base.q_source - fresh.q_source)
+
+
 def _factor(change: Tensor, source: Tensor) -> float:
     """How much longer the change of a vector is than that of what it was made of, if it is the same for all."""
     ratio = length_ratios(change, source)
@@ -184,6 +192,9 @@ def _heads(table: AttentionTable) -> str:
     heads = f" in each of {table.num_heads} heads"
     of_keys = table.keys_by_head
     groups = len({tuple(keys.flatten().tolist()) for keys in of_keys})
+    if table.of_no_token and table.num_heads % groups == 0 and groups < table.num_heads:
+        queries = f"{table.num_heads // groups} queries of no token"
+        return f", {queries} in each of {groups} heads" if groups > 1 else f", {queries}"
     if groups == 1:
         return f"{heads}, which share one head of keys (multi-query attention)"
     if groups < table.num_heads and table.num_heads % groups == 0:
