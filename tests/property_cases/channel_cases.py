@@ -1,11 +1,11 @@
-"""Products of queries and keys that are not summed over the channels."""
+"""Products of queries and keys that are not summed over the channels, and weights of channels by channels."""
 
 from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from property_cases import Case, drawn
+from property_cases import Case, drawn, joined, split
 from regard.check.target import Invocation, Stream
 from regard.check.target.preparation import prepare
 
@@ -96,7 +96,50 @@ def of_tokens(kind: type[nn.Module]) -> Invocation:
     return Invocation(module, {"x": drawn(2, 5, CHANNELS, seed=0)}, ["x"], [Stream("x", "x", 0, (1,))])
 
 
+class OverTheTokens(nn.Module):
+    """Channels read channels (XCA)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(2 * CHANNELS, 2 * CHANNELS) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each(x)).mT for each in (self.q, self.k, self.v))
+        scores = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
+        read = self.weights(scores) @ v
+        return self.out(joined(read.mT))
+
+    def weights(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1)
+
+
+class OverTheChannelsThatAsk(OverTheTokens):
+    def weights(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-2)  # here
+
+
+class ReadInTheOtherDirection(OverTheTokens):
+    def weights(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1).mT  # here
+
+
+class GatedByChannel(OverTheTokens):
+    """What is changed after the softmax need not sum to 1."""
+
+    def weights(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1) * scores.sigmoid()
+
+
+def of_wide_tokens(kind: type[nn.Module]) -> Invocation:
+    call = of_tokens(VectorPairs)
+    call.target, call.arguments = kind(), {"x": drawn(2, 5, 2 * CHANNELS, seed=0)}
+    prepare(call.target, 1)
+    return call
+
+
 CASES = [
+    Case("softmax-over-keys", OverTheChannelsThatAsk, OverTheTokens, of_wide_tokens),
+    Case("softmax-over-keys", ReadInTheOtherDirection, GatedByChannel, of_wide_tokens),
     Case("products-summed", NotSummed, WindowAttention, of_image),
     Case("products-summed", VectorPairs, ChannelWise, of_tokens, has_line=False),
     Case("products-summed", VectorPairs, OfOneChannel, of_tokens, has_line=False),

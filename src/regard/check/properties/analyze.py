@@ -54,6 +54,7 @@ from regard.check.properties.scores.handed_on import handed_on_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
+from regard.check.properties.weights.channel_weights import channel_weight_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
@@ -147,6 +148,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         if kind.property == "linear-attention":
             fresh = with_fresh_tokens(invocation)
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
+            sums = sums or list(channel_weight_findings(instances))
             analysis.findings += sums or normalizer_findings(invocation, instances)
             if masks and not analysis.violations:
                 analysis.findings += masked_normalizer_findings(invocation, base)

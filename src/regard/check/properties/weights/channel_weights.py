@@ -1,0 +1,57 @@
+"""Weights of channels by channels: their softmax runs over the channels that the weighted sum runs over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Finding
+from regard.check.roles.instances import AttentionInstance
+
+__all__ = ["channel_weight_findings"]
+
+TOLERANCE = 1e-6
+
+
+def channel_weight_findings(instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """Whether the weights of each weighted sum sum to 1, where they are what a softmax made of the scores.
+
+    El-Nouby et al. 2021, "XCiT: Cross-Covariance Image Transformers", section 3.2. What is changed after the softmax,
+    as weights that are gated or mixed, is left out.
+
+    Args:
+        instances: whose scores are sums over the tokens.
+    """
+    are_known = bool(instances)
+    for instance in instances:
+        sums = _sums_of_weights(instance)
+        are_known = are_known and sums is not None
+        if sums is not None and float((sums - 1).abs().max()) > TOLERANCE:
+            worst = float(sums.flatten()[(sums - 1).abs().argmax()])
+            message = (
+                f"the weights of a channel sum to {worst:.4g} over the channels that it reads: the softmax runs over "
+                "others"
+            )
+            line = instance.softmaxes[0].location or instance.sums_location
+            yield Finding("violation", "softmax-over-keys", "weights", message, line)
+            return
+    if are_known:
+        message = "over the channels that a channel reads: none negative, sum 1"
+        yield Finding("holds", "weights-sum-to-one", "weights", message, instances[0].softmaxes[0].location)
+
+
+def _sums_of_weights(instance: AttentionInstance) -> Tensor | None:
+    """(weighted sums): the sum of the weights of each; None where these are not what a softmax returned."""
+    run, found = instance.run, list[Tensor]()
+    softmax_of = torch.full((run.num_tags + 1,), torch.nan, dtype=torch.float64)
+    for operation in instance.softmaxes:
+        softmax_of[run.tags.outputs[operation.index][0].flatten()] = operation.outputs[0].data.flatten().double()
+    for each in instance.sums:
+        index, number = instance.weights_place(each)
+        weights = run.trace.operations[index].inputs[number].data.flatten().double()
+        if not torch.equal(softmax_of[run.tags.inputs[index][number].flatten()], weights):
+            return None
+        found.append(weights[instance.weight_terms(each)].sum(-1))
+    return torch.cat(found) if found else None
