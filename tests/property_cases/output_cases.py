@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from attention_styles import heads_call
 from property_cases import WIDTH, Case, drawn, joined, of_x, split
+from regard.check.target import Invocation
 
 W_Q, W_K, W_V, W_O = (drawn(WIDTH, WIDTH, seed=seed) for seed in (10, 11, 12, 13))
 
@@ -67,6 +70,28 @@ def heads_kept(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.mT / 2).softmax(-1) @ v
 
 
+def heads_after_tokens(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return heads_kept(q, k, v).transpose(1, 2)
+
+
+def seen_as_heads_after_tokens(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    heads = (q @ k.mT / 2).softmax(-1) @ v  # here
+    return heads.reshape(q.shape[0], q.shape[2], q.shape[1], -1)
+
+
+def heads_joined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return joined(heads_kept(q, k, v))
+
+
+def seen_as_joined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return seen_as_heads_after_tokens(q, k, v).flatten(2)
+
+
+def of_other_sizes(function: Any) -> Invocation:
+    """Samples, heads and tokens of other numbers each."""
+    return heads_call(function, *(drawn(2, 3, 5, 4, seed=seed) for seed in range(3)))
+
+
 def one_letter_for_queries_and_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     weights = (q @ k.mT / 2).softmax(-1)
     return torch.einsum("bhtt,bhtd->bhtd", weights, v)  # here
@@ -96,4 +121,6 @@ CASES = [
     Case("heads-in-output", token_1_of_the_first_head, token_1_of_all_heads, partial(of_x, tokens=5)),
     Case("projected-once", projected_twice, attention, of_x),
     Case("output-of-the-head", heads_turned, heads_kept),
+    Case("output-of-the-token", seen_as_heads_after_tokens, heads_after_tokens, of_other_sizes),
+    Case("output-of-the-token", seen_as_joined, heads_joined, of_other_sizes),
 ]

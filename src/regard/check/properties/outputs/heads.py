@@ -42,7 +42,7 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
     if any(shape[axis] in others for axis in stream.token_axes):
         return  # an output with other axes could not be told from one that mixes its tokens
     exchanged = _exchanged(trace, stream, shape)
-    axes, sizes = exchanged or (stream, shape)
+    axes, sizes = exchanged or _with_heads_elsewhere(trace, stream, shape) or (stream, shape)
     shown = MovedSums(invocation, evidence, axes, sizes, frozen)
     line = table.instance.sums_location
     tokens = int(table.query.token.max()) + 1
@@ -61,7 +61,7 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
         moved += 1
         if not changed:
             dead += [] if shown.reaches(given) else [head]
-        elif changed == wanted and stream.head_axis is not None and heads != {head}:
+        elif changed == wanted and axes.head_axis is not None and heads != {head}:
             yield Finding(
                 "violation",
                 "output-of-the-head",
@@ -131,6 +131,29 @@ def _exchanged(trace: Trace, stream: Stream, shape: torch.Size) -> tuple[Stream,
     if trace.outputs[0].shape[: max(batch, token) + 1] != tuple(sizes[: max(batch, token) + 1]):
         return None
     return replace(stream, batch_axis=token, token_axes=(batch,)), torch.Size(sizes)
+
+
+def _with_heads_elsewhere(trace: Trace, stream: Stream, shape: torch.Size) -> tuple[Stream, torch.Size] | None:
+    """A stream with heads and its shape, as the output has them that has heads after the tokens, or joined; else None.
+
+    Of (batch, heads, tokens, width) it is (batch, tokens, heads, width), or (batch, tokens, heads * width).
+    """
+    head, batch, output = stream.head_axis, stream.batch_axis, trace.outputs[0].shape
+    if head is None or batch is None or len(shape) != 4 or {batch, head, *stream.token_axes} != {0, 1, 2}:
+        return None
+    (token,), sizes = stream.token_axes, list(shape)
+    if len(set(sizes[:3])) < 3:  # else it is not known which axis is which
+        return None
+    if len(output) == 3:
+        order = sorted((batch, token))
+        returned = torch.Size([*(shape[axis] for axis in order), shape[head] * shape[-1]])
+        is_joined = output[:2] == tuple(returned[:2]) and output[2] % shape[head] == 0
+        joined = replace(stream, batch_axis=order.index(batch), token_axes=(order.index(token),), head_axis=None)
+        return (joined, returned) if is_joined else None
+    sizes[head], sizes[token] = sizes[token], sizes[head]
+    if len(output) != 4 or output[:3] != tuple(sizes[:3]):
+        return None
+    return replace(stream, head_axis=token, token_axes=(head,)), torch.Size(sizes)
 
 
 def _is_convolved(table: AttentionTable) -> bool:
