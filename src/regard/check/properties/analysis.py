@@ -53,8 +53,12 @@ class Analysis:
 
     @property
     def is_kind_alone(self) -> bool:
-        """Whether it is known of which kind it is, as linear attention, and nothing else."""
-        return {each.kind for each in self.findings} == {"design"} and not self.modules
+        """Whether it is known of which kind it is, as linear attention, and nothing else.
+
+        That a softmax runs over what is read holds of channels that are taken for tokens as well.
+        """
+        others = {each.kind for each in self.findings if (each.kind, each.property) != ("holds", "softmax-over-keys")}
+        return others == {"design"} and not self.modules
 
     @property
     def has_scores(self) -> bool:

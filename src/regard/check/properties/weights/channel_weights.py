@@ -39,7 +39,7 @@ def channel_weight_findings(instances: Sequence[AttentionInstance]) -> Iterator[
             return
     if are_known:
         message = "over the channels that a channel reads: none negative, sum 1"
-        yield Finding("holds", "weights-sum-to-one", "weights", message, instances[0].softmaxes[0].location)
+        yield Finding("holds", "softmax-over-keys", "weights", message, instances[0].softmaxes[0].location)
 
 
 def _sums_of_weights(instance: AttentionInstance) -> Tensor | None:
