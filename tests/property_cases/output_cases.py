@@ -123,4 +123,5 @@ CASES = [
     Case("output-of-the-head", heads_turned, heads_kept),
     Case("output-of-the-token", seen_as_heads_after_tokens, heads_after_tokens, of_other_sizes),
     Case("output-of-the-token", seen_as_joined, heads_joined, of_other_sizes),
+    Case("output-of-the-token", seen_as_joined, heads_joined, has_line=False),
 ]

@@ -21,11 +21,12 @@ __all__ = ["query_row_findings", "row_findings"]
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """What the next matrix reads."""
+    """What the next matrix reads, or what is returned."""
 
     tags: Tensor
     """(rows, width)."""
     location: CodeLocation | None
+    name: str = "a row that the next matrix reads"
 
 
 def row_findings(instance: AttentionInstance, tokens: dict[tuple[int, int], Tensor], samples: int) -> Iterator[Finding]:
@@ -52,7 +53,7 @@ def row_findings(instance: AttentionInstance, tokens: dict[tuple[int, int], Tens
     mixed = None if found is None else _mixed(found)
     if rows is not None and mixed is not None:
         listed = ", ".join(map(str, torch.unique(mixed).tolist()))
-        message = f"a row that the next matrix reads is made of numbers of tokens {listed}, and not of one"
+        message = f"{rows.name} is made of numbers of tokens {listed}, and not of one"
         line = rows.location or instance.sums_location
         yield Finding("violation", "output-of-the-token", "heads joined", message, line)
 
@@ -81,19 +82,21 @@ def query_row_findings(evidence: Evidence) -> Iterator[Finding]:
     mixed = _mixed(found)
     if mixed is not None:
         message = (
-            f"a row that the next matrix reads is made of what {len(torch.unique(mixed))} queries read, and not one: "
-            "heads are joined in another order than they were split"
+            f"{rows.name} is made of what {len(torch.unique(mixed))} queries read, and not one: heads are joined in "
+            "another order than they were split"
         )
         yield Finding("violation", "output-of-the-token", "heads joined", message, line)
     elif len(torch.unique(rows.tags)) == len(torch.unique(torch.cat(numbers))):
-        message = "a row that the next matrix reads holds what one query read, of all heads"
+        message = f"{rows.name} holds what one query read, of all heads"
         yield Finding("holds", "output-of-the-token", "heads joined", message, line)
 
 
 def _query_of_scores(table: AttentionTable) -> Tensor | None:
     """(scores): a number for the query of each, the same for all of its heads; None where that is not known."""
     sample = table.query.sample.clamp(min=0)
-    token = _rows_of_queries(table) if table.of_no_token else table.query.token
+    token = table.query.token
+    if table.of_no_token and table.num_heads > 1:  # else there is one for each sample
+        token = _rows_of_queries(table)
     if not len(token) or bool((token < 0).any()) or bool((table.query.sample == SEVERAL).any()):
         return None
     return sample * (int(token.max()) + 1) + token
@@ -123,7 +126,10 @@ def _rows_of_queries(table: AttentionTable) -> Tensor:
 
 
 def _next_rows(run: TaggedRun, sums: Sequence[Contraction]) -> _Rows | None:
-    """The rows that the first matrix after some weighted sums multiplies, or a convolution of one place at a time."""
+    """The rows that the first matrix after some weighted sums multiplies, or a convolution of one place at a time.
+
+    Of what is returned without a further matrix, the rows that are returned.
+    """
     indices = {each.operation.index for each in sums}
     products = {each.operation.index: each for each in run.products if each.operation.index not in indices}
     for operation in run.trace.operations[min(indices) + 1 :]:
@@ -142,7 +148,10 @@ def _next_rows(run: TaggedRun, sums: Sequence[Contraction]) -> _Rows | None:
             tags = run.tags.inputs[index][number].flatten()
             if run.owner_of(tags) & indices:
                 return _Rows(torch.unique(tags[terms], dim=0), operation.location)
-    return None
+    returned = run.tags.returned[0] if run.tags.returned else None
+    if returned is None or returned.ndim < 2 or returned.shape[-1] in returned.shape[:-1]:
+        return None  # as many: its last axis may be another than that of the channels
+    return _Rows(returned.flatten(0, -2), None, "a row of the output")
 
 
 def _owned(rows: _Rows, owner_of: Tensor, samples: int) -> Tensor | None:
