@@ -65,17 +65,22 @@ def norm_findings(invocation: Invocation) -> Iterator[Finding]:
 
 
 def _mixes_tokens(norm: nn.Module, value: Tensor) -> bool:
-    """Whether what a norm returns for one vector changes with the vector before it.
-
-    Its vectors are as wide as its factors: in a map (batch, channels, rows, columns) the last axis is another one.
-    """
-    widths = {each.numel() for each in norm.parameters() if each.numel() > 1}
-    if value.ndim < 2 or value.shape[-2] < 2 or (widths and value.shape[-1] not in widths):
+    """Whether what a norm returns for one vector changes with the vector before it."""
+    if value.ndim < 2 or value.shape[-2] < 2 or not _is_of_last_axis(norm, value):
         return False
     other = value.clone()
     other[..., 0, :] = value[..., 0, :].flip(-1) * 3 + 1
     one, two = _returned(norm, value, other) or (value, value)
     return float((one - two)[..., 1:, :].abs().max()) > 1e-9 * float(one.abs().max())
+
+
+def _is_of_last_axis(norm: nn.Module, value: Tensor) -> bool:
+    """Whether the vectors of a norm may lie along the last axis: they are as wide as its factors, where it has some.
+
+    In a map (batch, channels, rows, columns) the last axis is another one.
+    """
+    widths = {each.numel() for each in norm.parameters() if each.numel() > 1}
+    return not widths or value.shape[-1] in widths
 
 
 def _is_a_norm_by_hand(module: nn.Module) -> bool:
@@ -110,6 +115,8 @@ def _adds_to_the_variance(norm: nn.Module, value: Tensor) -> str:
 
     Of vectors whose numbers have mean 0 and variance 1, as a norm gets them: the number is for vectors of zeros alone.
     """
+    if not _is_of_last_axis(norm, value):
+        return ""
     centred = value - value.mean(-1, keepdim=True)
     usual = (centred / centred.square().mean(-1, keepdim=True).sqrt()).nan_to_num()
     returned = _returned(norm, usual, LONGER * usual)

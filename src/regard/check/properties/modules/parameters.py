@@ -20,7 +20,7 @@ from regard.check.target import Invocation
 from regard.check.target.errors import Failed, error_line
 from regard.check.target.preparation import are_written, copied, is_norm, kept_tensors
 from regard.check.target.signature import STREAMS, readings
-from regard.check.trace.operation import TensorRecord
+from regard.check.trace.operation import Operation, TensorRecord
 
 __all__ = ["parameter_findings"]
 
@@ -107,7 +107,7 @@ def _judged(
             message = f"{name} has no effect: what it returns is not used, and what {other} returns is"
             yield Finding("violation", "norm-used", "projections", message)
     has_cache = are_written(kept)
-    made_with = [record for each in instances for one in projections_of(each) for record in one.inputs]
+    made_with = [one for each in instances for one in projections_of(each)]
     used = {tuple(one.shape) for name, one in parameters.items() if _moves(gradients[name])}
     for name, parameter in parameters.items():
         gradient = gradients[name]
@@ -115,7 +115,7 @@ def _judged(
             is_part = not isinstance(live.get_submodule(name.rpartition(".")[0]), nn.Embedding)
             if is_part and role(name) in OF_PROJECTIONS and parameter.ndim == 2:
                 yield from _rows(invocation, live, name, parameter, gradient, before)
-            elif is_part and _is_among(parameter, made_with):
+            elif is_part and any(_is_matrix_of(parameter, each) for each in made_with):
                 yield from _rows(invocation, live, name, parameter, gradient, before, fewest=FEWEST_ROWS)
         elif _only_chooses(parameter, instances):
             continue  # tokens, or experts: it learns by a loss of its own
@@ -154,6 +154,14 @@ def _is_among(parameter: Tensor, several: Sequence[TensorRecord]) -> bool:
         record.learned and record.shape == each.shape and torch.equal(record.data, each)
         for record in several
         for each in stored
+    )
+
+
+def _is_matrix_of(parameter: Tensor, operation: Operation) -> bool:
+    """Whether a projection, or a convolution, has an output for each row of a parameter: it is no table of vectors."""
+    shape = operation.outputs[0].shape
+    return (
+        _is_among(parameter, operation.inputs) and len(parameter) == shape[1 if operation.name == "convolution" else -1]
     )
 
 
