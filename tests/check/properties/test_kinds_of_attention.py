@@ -24,10 +24,10 @@ def names(call: Invocation) -> list[tuple[str, str]]:
 
 
 def over_channels(x: Tensor) -> Tensor:
-    """XCiT: the tokens are summed over, after a norm over the tokens."""
+    """XCiT: the tokens are summed over, after a norm over the tokens; a channel of q reads the channels of k."""
     q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
     scores = F.normalize(q, dim=1).mT @ F.normalize(k, dim=1)
-    return v @ scores.softmax(-1)
+    return v @ scores.softmax(-1).mT
 
 
 def over_channels_of_a_grid(x: Tensor) -> Tensor:

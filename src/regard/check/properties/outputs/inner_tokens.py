@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -18,8 +19,8 @@ from regard.check.trace.operation import Trace
 
 __all__ = ["inner_output_findings"]
 
-MOST_TOKENS = 64
-"""Whose weighted sums are moved one after the other."""
+MOST_MOVED = 12
+"""Queries of one head whose weighted sums are moved one after the other: of more, some all over the sequence."""
 CLEAR = 3.0
 """How many times as much as by any other token a query has to be changed by one to be that token's."""
 
@@ -43,11 +44,7 @@ def inner_output_findings(
     shape = invocation.arguments[stream.argument].shape
     samples, tokens, _ = stream_sizes(invocation, stream)
     others = {size for axis, size in enumerate(shape) if axis not in stream.token_axes}
-    if (
-        len(invocation.streams) > 1
-        or not 1 < tokens <= MOST_TOKENS
-        or any(shape[a] in others for a in stream.token_axes)
-    ):
+    if len(invocation.streams) > 1 or tokens < 2 or any(shape[axis] in others for axis in stream.token_axes):
         return
     if not _are_tokens(table, samples, tokens) or not table.instance.run.trace.outputs:
         return
@@ -55,7 +52,7 @@ def inner_output_findings(
     line, own = table.instance.sums_location, _tokens_of_queries(table, influence, tokens)
     moved = set[int]()
     for token, head in [
-        *((each, 0) for each in range(tokens)),
+        *((each, 0) for each in range(0, tokens, math.ceil(tokens / MOST_MOVED))),
         *((tokens // 2, each) for each in range(table.num_heads)),
     ]:
         rows = shown.rows(samples - 1, [token], head)
