@@ -115,7 +115,7 @@ def check(
         list[str] | None,
         option(
             "NAME=VALUE",
-            "An argument of the constructor, or of a function: a number, True, None, a list, ... as Python writes it; "
+            "An argument of the constructor, or of a function: a number, 64 ** -0.5, True, a list, ... as Python writes it; "
             "anything else is a text. May be given several times.",
         ),
     ] = None,
