@@ -115,8 +115,8 @@ def check(
         list[str] | None,
         option(
             "NAME=VALUE",
-            "An argument of the constructor, or of a function: a number, 64 ** -0.5, True, a list, ... as Python writes it; "
-            "anything else is a text. May be given several times.",
+            "An argument of the constructor, or of a function: a number, 64 ** -0.5, True, a list, ... as Python "
+            "writes it; anything else is a text. May be given several times.",
         ),
     ] = None,
     inputs: Annotated[

@@ -80,12 +80,13 @@ def _around_feed_forward_alone(run: TaggedRun, instances: Sequence[AttentionInst
     trace, places = run.trace, {each.sums_location for each in instances}
     if len(instances) < MIN_LAYERS or len(places) > 1:
         return
+    made = {each.storage for operation in trace if not operation.is_view for each in operation.outputs}
     for number, instance in enumerate(instances):
         last = instance.sums[-1].operation.index
         end = instances[number + 1].sums[0].operation.index if number + 1 < len(instances) else len(trace)
         later = trace.operations[last + 1 : end]
         attended = _reached(trace, {each.operation.outputs[0].storage for each in instance.sums}, later)
-        if any(_is_joined(each, attended) for each in later):
+        if any(_is_met(each, attended, made) for each in later):
             return
         activated = {
             record.storage
@@ -139,6 +140,14 @@ def _around_attentions_alone(run: TaggedRun, instances: Sequence[AttentionInstan
         "the token itself is lost"
     )
     yield Finding("violation", "residual-of-the-input", "block", message, instances[0].sums_location)
+
+
+def _is_met(operation: Operation, some: Collection[int], made: Collection[int]) -> bool:
+    """Whether something of some memory meets something else that was computed, as in a sum or the gates of a GRU."""
+    several = [each for each in operation.inputs if each.storage in made and each.data.ndim > 1]
+    is_elementwise = operation.name.rstrip("_") in ("add", "sub", "mul", "lerp", "cat", "addcmul")
+    shapes = {each.shape for each in several}
+    return is_elementwise and len(shapes) == 1 and len({each.storage in some for each in several}) > 1
 
 
 def _is_joined(operation: Operation, some: Collection[int]) -> bool:
