@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -116,6 +117,25 @@ def test_rotary_tables_repeat_angles_for_the_channels_that_are_turned_together()
         for invocation in invocations(kind, args={}):
             cos, _ = invocation.arguments["position_embeddings"]
             assert torch.equal(cos[..., places[0]], cos[..., cos.shape[-1] // 2 if places[1] == 2 else 1]), kind
+
+
+@dataclass
+class Returned:
+    output: Tensor
+    cache: tuple[Tensor, Tensor]
+    length: int
+
+
+class ReturnsAnObject(Packed):
+    def forward(self, x: Tensor) -> Returned:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return Returned(attention(q, k, v).transpose(1, 2).flatten(2), (k, v), x.shape[1])
+
+
+def test_an_object_with_fields_is_returned_as_its_tensors() -> None:
+    call = first(ReturnsAnObject)
+    output, *cached = call.outputs(call.run())
+    assert (output.shape, len(cached)) == (call.arguments["x"].shape, 2)
 
 
 def of_cosines_and_sines(x: Tensor, table: Tensor) -> Tensor:

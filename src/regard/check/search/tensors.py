@@ -7,6 +7,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ def tensors_in(result: Any) -> Iterator[Tensor]:
         yield from itertools.chain.from_iterable(map(tensors_in, result.values()))
     elif isinstance(result, list | tuple):
         yield from itertools.chain.from_iterable(map(tensors_in, result))
+    elif is_dataclass(result) and not isinstance(result, type):
+        yield from tensors_in([getattr(result, each.name) for each in fields(result)])
 
 
 def _plain(tensor: Tensor) -> Tensor:

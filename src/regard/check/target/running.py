@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -213,6 +213,8 @@ def _tensors(result: Any) -> Iterator[Tensor]:
     elif isinstance(result, list | tuple):
         for each in result:
             yield from _tensors(each)
+    elif is_dataclass(result) and not isinstance(result, type):
+        yield from _tensors([getattr(result, each.name) for each in fields(result)])
     elif (numpy := sys.modules.get("numpy")) is not None and isinstance(result, numpy.ndarray | numpy.generic):
         with contextlib.suppress(TypeError):  # of texts or objects
             yield torch.as_tensor(result)

@@ -63,6 +63,7 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
         _moves(turned, torch.stack([table.query.stream, table.query.sample, table.head], -1))
         and not (moves["key"] or value_moves)
         and _are_keys_alike(table)
+        and not _are_queries_of_no_token(evidence)
     ):
         message = "queries alone have positions: of tokens that are alike each has the same weight, wherever it stands"
         yield Finding("violation", "positions-without-effect", "positions", message, line)
@@ -346,6 +347,12 @@ def _by_rows_and_columns(scores: Tensor) -> bool:
         ) < 1e-7 * float(flat.abs().max()):
             return True
     return False
+
+
+def _are_queries_of_no_token(evidence: Evidence) -> bool:
+    """Whether the queries are the same with all tokens drawn anew: learned ones differ, and that is no position."""
+    mine, other = evidence.base.q, evidence.fresh.q
+    return mine.shape == other.shape and torch.allclose(mine, other, rtol=1e-9, atol=1e-12)
 
 
 def _without_effect(evidence: Evidence, line: object) -> Iterator[Finding]:
