@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, of_module
+from property_cases import WIDTH, Case, joined, of_module, split
 from property_cases.output_cases import attention
 
 
@@ -30,6 +30,42 @@ class Twice(nn.Module):
 class SecondAlone(Twice):
     def summed(self, x: Tensor, attended: Tensor) -> Tensor:
         return attended
+
+
+class Read(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each(x)) for each in (self.q, self.k, self.v))
+        return joined((q @ k.mT / 2).softmax(-1) @ v)
+
+
+class SecondAsksWithTheInput(nn.Module):
+    """Post-norm: LayerNorm(x + Sublayer(x))."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Read(), Read()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.norm1(x + self.first(x))
+        return self.norm2(made + self.second(self.asked(x, made)))
+
+    def asked(self, x: Tensor, made: Tensor) -> Tensor:
+        return x
+
+
+class SecondAsksWithTheSum(SecondAsksWithTheInput):
+    def asked(self, x: Tensor, made: Tensor) -> Tensor:
+        return made
+
+
+class SideBySide(SecondAsksWithTheInput):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm2(self.norm1(x) + self.first(x) + self.second(x))
 
 
 class NormedAfterwards(Twice):
@@ -155,6 +191,10 @@ class ValuesOfPlaces(OfPlaces):
 CASES = [
     Case("residual-of-the-input", TwoLayersOfAttentionAlone, TwoLayers, of_module, has_line=False, attentions=2),
     Case("residual-of-the-input", TwoLayersOfFeedForwardAlone, TwoLayersBentInBetween, of_module, False, attentions=2),
+    *(
+        Case("queries-from-their-input", SecondAsksWithTheInput, right, of_module, has_line=False, attentions=2)
+        for right in (SecondAsksWithTheSum, SideBySide)
+    ),
     Case("residual-of-the-input", SecondAlone, Twice, of_module, attentions=2),
     Case("residual-of-the-input", SecondAlone, NormedAfterwards, of_module, attentions=2),
     Case("norm-as-documented", NormsOfBoth, NormsOfSums, of_module),

@@ -34,7 +34,11 @@ from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
-from regard.check.properties.modules.normed_alone import norm_of_sum_findings, normed_alone_findings
+from regard.check.properties.modules.normed_alone import (
+    norm_of_sum_findings,
+    normed_alone_findings,
+    passed_over_findings,
+)
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.parameters import parameter_findings
@@ -168,6 +172,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         analysis.findings += residual_findings(run, instances, name_and_documentation(invocation.target))
         analysis.findings += normed_alone_findings(invocation.target, run, instances)
+        analysis.findings += passed_over_findings(run, instances)
         analysis.findings += norm_of_sum_findings(invocation.target, run, instances)
         analysis.findings += feed_forward_findings(run)
         _judge_once(analysis, instances)

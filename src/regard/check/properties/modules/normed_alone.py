@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance, TaggedRun
+from regard.check.roles.table import NORMALIZATIONS
 from regard.check.target.preparation import modules_in
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["norm_of_sum_findings", "normed_alone_findings"]
+__all__ = ["norm_of_sum_findings", "normed_alone_findings", "passed_over_findings"]
 
 
 _OF_SUMS = re.compile(r"norm\w*\(\s*x\s*\+", re.I)
@@ -76,6 +78,37 @@ def normed_alone_findings(target: Any, run: TaggedRun, instances: Sequence[Atten
             )
             yield Finding("violation", "residual-of-the-input", "block", message, taken[first][0].location)
             return
+
+
+def passed_over_findings(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """An attention that reads nothing of the one before, and whose output is added to what a norm made of that one's.
+
+    As a decoder's second attention that asks with what the layer was given. Attentions side by side are added first.
+
+    Args:
+        run: the run.
+        instances: its attentions.
+    """
+    trace = run.trace
+    for first, second in itertools.pairwise(instances):
+        attended = trace.made_of({each.operation.outputs[0].storage for each in first.sums})
+        places = [place for each in second.scores for place in (each.left_place, each.right_place)]
+        if any(trace.operations[index].inputs[number].storage in attended for index, number in places):
+            continue
+        read = trace.made_of({each.operation.outputs[0].storage for each in second.sums})
+        normed = {
+            each.outputs[0].storage
+            for each in trace
+            if each.name in NORMALIZATIONS and each.inputs[0].storage in attended - read
+        }
+        for operation in trace.operations[second.sums[-1].operation.index + 1 :]:
+            if _is_joined(operation, read) and any(each.storage in normed for each in operation.inputs):
+                message = (
+                    "what this attention read is added to what a norm made of the attention before, of which it reads "
+                    "nothing: it asks with what came before that one"
+                )
+                yield Finding("violation", "queries-from-their-input", "q", message, second.scores_location)
+                return
 
 
 def _taken_by_norms(target: Any, trace: Trace) -> Iterator[tuple[str, tuple[Operation, Operation | None]]]:
