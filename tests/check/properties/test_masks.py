@@ -16,7 +16,7 @@ from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
 from regard.check.properties.finding import Finding
 from regard.check.report.steps import step_results
-from regard.check.target import invocations
+from regard.check.target import Stream, invocations
 
 
 def masks_of(analysis: Analysis) -> list[Finding]:
@@ -95,6 +95,25 @@ def test_a_causal_flag_is_asked_of_the_keys_of_the_sequence_that_asks() -> None:
     assert with_flag_and_context(after_a_memory).violations == []
     (found,) = with_flag_and_context(after_a_memory_as_if_none).violations
     assert found.message == "a query sees up to 1 later positions: the causal mask is off by 1"
+
+
+def of_two_other_sequences(x: Tensor, context: Tensor, memory: Tensor, causal: bool = False) -> Tensor:
+    keys = torch.cat([memory, context], 1)
+    scores = x @ keys.mT / x.shape[-1] ** 0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1 + 3).bool(), -torch.inf)
+    return scores.softmax(-1) @ keys
+
+
+def test_keys_of_several_other_sequences_have_no_one_order() -> None:
+    call = of_x_and_context(of_two_other_sequences)
+    call.arguments["memory"] = drawn(2, 3, 8, seed=2)
+    call.streams.append(Stream("memory", "context", 0, (1,)))
+    call.causal_flags = ["causal"]
+    analysis = analyze(call, masks=True)
+    assert analysis.violations == []
+    message = "causal=True was not exercised: the keys are of several sequences, none of which asks"
+    assert message in [each.message for each in masks_of(analysis)]
 
 
 def always_after_a_memory(x: Tensor, context: Tensor) -> Tensor:

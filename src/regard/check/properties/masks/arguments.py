@@ -29,7 +29,7 @@ from regard.check.properties.masks.outcome_findings import (
     own_mask_lost,
     violated,
 )
-from regard.check.properties.masks.patterns import allowed_of, built_in_pattern, own_keys, square
+from regard.check.properties.masks.patterns import allowed_of, are_of_others, built_in_pattern, own_keys, square
 from regard.check.properties.masks.settings import documented_unused, not_chosen, said_by_boundaries, switched_off
 from regard.check.properties.masks.together import beside_others
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
@@ -165,6 +165,10 @@ def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Findin
     """A flag that says causal makes it causal: it is asked of the keys of the sequence that asks."""
     rows = own_keys(evidence.base)
     for name in invocation.causal_flags[:1]:
+        if are_of_others(evidence.base):
+            message = f"{name}=True was not exercised: the keys are of several sequences, none of which asks"
+            yield Finding("open", "mask-flag", "mask", message)
+            continue
         run = record_invocation(invocation, {**invocation.arguments, name: True})
         weight = masked_weights(evidence, run)
         if weight is None:

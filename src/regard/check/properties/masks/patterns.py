@@ -16,7 +16,7 @@ from regard.check.roles.influence import is_chosen, selections
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.table import AttentionTable
 
-__all__ = ["Pattern", "built_in_pattern", "mask_findings", "own_keys", "square"]
+__all__ = ["Pattern", "are_of_others", "built_in_pattern", "mask_findings", "own_keys", "square"]
 
 NOTICEABLE = 1e-3
 """Of the largest weight of a query: a smaller one was meant to be none."""
@@ -68,6 +68,11 @@ def own_keys(table: AttentionTable) -> Tensor | None:
     if len(asking) > 1 or len(asked) == 1 or not asking <= asked:
         return None
     return table.key.stream == table.query.stream
+
+
+def are_of_others(table: AttentionTable) -> bool:
+    """Whether keys are of several sequences, none of which asks: these have no one order."""
+    return len(set(table.key.stream.tolist())) > 1 and own_keys(table) is None
 
 
 def square(evidence: Evidence, allowed: Tensor) -> Tensor:
@@ -334,6 +339,10 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
             "without a mask argument, another set of keys is blocked in one sample than in another",
             line,
         )
+        return
+    if are_of_others(evidence.base) and not bool(first.all()):
+        message = "which keys are blocked is not told: they are of several sequences, none of which asks"
+        yield Finding("open", "mask-unknown", "mask", message, line)
         return
     pattern, wrong = built_in_pattern(first)
     if pattern == "unknown" and evidence.num_keys and built_in_pattern(first.flip(-1))[0] == "cut":
