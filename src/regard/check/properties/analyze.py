@@ -215,7 +215,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             if local is None:
                 evidence = evidence_of(instance, influence, streams, fresh, equal, invocation)
             else:
-                is_same = equal.same_operations(base) and are_rows_alike(instance, equal, count)
+                is_same = len(streams) == 1 and equal.same_operations(base) and are_rows_alike(instance, equal, count)
                 evidence = evidence_of(instance, local[0], local[1], fresh, equal if is_same else None, invocation)
             summary = _summary(evidence, influence, streams)
         except (RuntimeError, IndexError, ValueError) as error:

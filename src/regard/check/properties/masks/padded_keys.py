@@ -9,6 +9,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.owners import NONE
 from regard.check.target import Invocation
 from regard.check.target.cache_forms import cache_names
+from regard.check.target.names import call_meaning
 
 __all__ = ["padded_key"]
 
@@ -31,8 +32,9 @@ def padded_key(invocation: Invocation, evidence: Evidence) -> Finding | None:
     others = (values.score < 0) & (values.score >= 0).any(-1, keepdim=True) & (values.weight.abs() > NOTICEABLE)
     if any(len(each.token_axes) != 1 for each in invocation.streams) or bool((values.token[others] != NONE).any()):
         return None
-    if invocation.masks and cache_names(invocation):
-        return None  # its caller has to hide what is empty
+    is_placed = any(call_meaning(name) in ("start", "positions") for name in invocation.arguments)
+    if (invocation.masks or is_placed) and cache_names(invocation):
+        return None  # its caller has to hide what is empty, or to fill it
     instance, row_of = evidence.base.instance, evidence.base.layout.row_of
     for operation in instance.softmaxes:
         axis = int(operation.args[1])
