@@ -34,6 +34,7 @@ from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
+from regard.check.properties.modules.layer_residuals import layer_residual_findings
 from regard.check.properties.modules.normed_alone import (
     norm_of_sum_findings,
     normed_alone_findings,
@@ -171,6 +172,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         _judge_attentions(analysis, base, instances, first)
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         analysis.findings += residual_findings(run, instances, name_and_documentation(invocation.target))
+        analysis.findings += layer_residual_findings(run, instances)
         analysis.findings += normed_alone_findings(invocation.target, run, instances)
         analysis.findings += passed_over_findings(run, instances)
         analysis.findings += norm_of_sum_findings(invocation.target, run, instances)
@@ -201,10 +203,8 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     equal = record_invocation(
         invocation, with_equal_tokens(invocation), frozen=_chosen_tokens(invocation, base, chosen)
     )
-    streams, (count, *_) = (
-        [each.argument for each in invocation.streams],
-        stream_sizes(invocation, invocation.streams[0]),
-    )
+    streams = [each.argument for each in invocation.streams]
+    count, *_ = stream_sizes(invocation, invocation.streams[0])
     seen: list[tuple[AttentionInstance, bool, Finding | None]] = []
     for instance in instances:
         try:

@@ -21,7 +21,7 @@ _CALL = {
     "rel_pos_embedding pos_embedding pos_embeddings freqs_complex rotary_emb "
     "rotary_pos_emb rotary_embedding rotary_embeddings pos_emb rotary_cos_sin freqs_complex_form "
     "freqs_complex_k rotary_position_embeddings rel_pos_emb complex_freqs pe rope_emb rope_freq "
-    "freq_complex freqs_rope precomputed_freqs",
+    "freq_complex",
     "cos": "cos freqs_cos cosine rope_cos cos_q",
     "sin": "sin freqs_sin sine rope_sin sin_q",
     "positions": "position_ids positions pos input_pos pos_ids cache_position token_positions position",

@@ -9,6 +9,7 @@ from typing import Any
 
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
+from regard.check.properties.modules.residuals import is_joined
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.roles.table import NORMALIZATIONS
 from regard.check.target.preparation import modules_in
@@ -36,13 +37,13 @@ def norm_of_sum_findings(target: Any, run: TaggedRun, instances: Sequence[Attent
         sums = {each.operation.outputs[0].storage for each in instance.sums}
         attended, alone = run.trace.made_of(sums), set(sums)
         for operation in run.trace:
-            if any(each.storage in alone for each in operation.inputs) and not _is_joined(operation, attended):
+            if any(each.storage in alone for each in operation.inputs) and not is_joined(operation, attended):
                 alone.update(each.storage for each in (*operation.outputs, *operation.written))
         for path, (norm, _) in taken.items():
             later = run.trace.operations[norm.index + 1 :]
             if norm.index < instance.sums[-1].operation.index or norm.inputs[0].storage not in alone:
                 continue
-            if any(_is_joined(each, attended) for each in later):
+            if any(is_joined(each, attended) for each in later):
                 message = (
                     f"{path} normalizes what the attention returned, which is then added to its input: by the "
                     "documentation it normalizes the sum"
@@ -66,12 +67,12 @@ def normed_alone_findings(target: Any, run: TaggedRun, instances: Sequence[Atten
     taken = dict(_taken_by_norms(target, run.trace))
     reached = [run.trace.made_of({each.operation.outputs[0].storage for each in one.sums}) for one in instances]
     for instance, attended in zip(instances, reached, strict=True):
-        if any(_is_joined(operation, attended) for operation in run.trace):
+        if any(is_joined(operation, attended) for operation in run.trace):
             continue
         after = run.trace.operations[instance.sums[-1].operation.index + 1 :]
         first = next((path for path, (operation, _) in taken.items() if _takes(operation, after, attended)), None)
         others = [made for path, (_, made) in taken.items() if _parent(path) == _parent(first or "") and path != first]
-        if first is not None and any(_is_joined(made, each) for made in others if made for each in reached):
+        if first is not None and any(is_joined(made, each) for made in others if made for each in reached):
             message = (
                 f"{first} takes what an attention returned alone, and not its sum with what the attention read: the "
                 "vector of the token itself is lost"
@@ -102,7 +103,7 @@ def passed_over_findings(run: TaggedRun, instances: Sequence[AttentionInstance])
             if each.name in NORMALIZATIONS and each.inputs[0].storage in attended - read
         }
         for operation in trace.operations[second.sums[-1].operation.index + 1 :]:
-            if _is_joined(operation, read) and any(each.storage in normed for each in operation.inputs):
+            if is_joined(operation, read) and any(each.storage in normed for each in operation.inputs):
                 message = (
                     "what this attention read is added to what a norm made of the attention before, of which it reads "
                     "nothing: it asks with what came before that one"
@@ -135,11 +136,3 @@ def _takes(operation: Operation, after: Sequence[Operation], attended: set[int])
 
 def _parent(path: str) -> str:
     return path.rpartition(".")[0]
-
-
-def _is_joined(operation: Operation, attended: set[int]) -> bool:
-    """Whether it is a sum of what an attention made and of what it did not make."""
-    if operation.name.rstrip("_") != "add" or len(operation.inputs) != 2:
-        return False
-    one, other = operation.inputs
-    return one.shape == other.shape and (one.storage in attended) != (other.storage in attended)

@@ -11,16 +11,13 @@ from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["ACTIVATIONS", "residual_findings"]
+__all__ = ["ACTIVATIONS", "is_joined", "reached", "residual_findings"]
 
 PRE_NORM = re.compile(r"pre[-_ ]?(?:layer[-_ ]?|rms[-_ ]?)?norm|\bpre[-_ ]?ln\b", re.I)
 """In a name or a documentation: norms stand before the attention, and the residual goes past them."""
 ACTIVATIONS = frozenset({"gelu", "relu", "silu", "leaky_relu", "elu", "mish", "hardswish", "celu", "selu"})
 IN_GELU = frozenset({"tanh", "erf"})
 """What an activation that is written by hand computes."""
-
-MIN_LAYERS = 2
-"""In which a residual is missing around every attention."""
 
 
 def residual_findings(run: TaggedRun, instances: Sequence[AttentionInstance], text: str) -> Iterator[Finding]:
@@ -39,8 +36,6 @@ def residual_findings(run: TaggedRun, instances: Sequence[AttentionInstance], te
         yield Finding("violation", "residual-once", "block", message, again.location)
     if PRE_NORM.search(text):
         yield from _normalized_in_place(run, instances)
-    yield from _around_feed_forward_alone(run, instances)
-    yield from _around_attentions_alone(run, instances)
     for instance in instances:
         lost = _lost(run, instance)
         if lost is not None:
@@ -72,91 +67,6 @@ def _added_to_itself(run: TaggedRun, instances: Sequence[AttentionInstance]) -> 
         return
 
 
-def _around_feed_forward_alone(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
-    """Layers, two at least, whose feed-forward networks are added to what they read, and whose attentions are not.
-
-    One attention may be there to read from another sequence, or to gather it, and returns what it read alone.
-    """
-    trace, places = run.trace, {each.sums_location for each in instances}
-    if len(instances) < MIN_LAYERS or len(places) > 1:
-        return
-    made = {each.storage for operation in trace if not operation.is_view for each in operation.outputs}
-    for number, instance in enumerate(instances):
-        last = instance.sums[-1].operation.index
-        end = instances[number + 1].sums[0].operation.index if number + 1 < len(instances) else len(trace)
-        later = trace.operations[last + 1 : end]
-        attended = _reached(trace, {each.operation.outputs[0].storage for each in instance.sums}, later)
-        if any(_is_met(each, attended, made) for each in later):
-            return
-        activated = {
-            record.storage
-            for each in later
-            if each.name.rstrip("_") in ACTIVATIONS and each.inputs[0].storage in attended
-            for record in each.outputs
-        }
-        read = _reached(trace, activated, later)
-        if not any(_is_joined(each, read) for each in later):
-            return
-    message = (
-        "in every layer the feed-forward network is added to what it reads, and the attention is not: the vector of "
-        "the token itself is lost"
-    )
-    yield Finding("violation", "residual-of-the-input", "block", message, instances[0].sums_location)
-
-
-def _around_attentions_alone(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
-    """Layers, two at least, whose attentions are added to what they read, and whose feed-forward networks are not."""
-    trace, places = run.trace, {each.sums_location for each in instances}
-    if len(instances) < MIN_LAYERS or len(places) > 1:
-        return
-    products = {each.operation.index for each in run.products}
-    made = set[int]()
-    starts = [each.sums[-1].operation.index + 1 for each in instances]
-    for number, instance in enumerate(instances):
-        later = trace.operations[starts[number] :]
-        attended = _reached(trace, {each.operation.outputs[0].storage for each in instance.sums}, later)
-        total = next((each for each in later if _is_joined(each, attended)), None)
-        if total is None:
-            return
-        if number:
-            before = next(each for each in total.inputs if each.storage not in attended)
-            if before.storage not in made:
-                return
-        if number + 1 == len(instances):
-            break
-        layer = trace.operations[total.index + 1 : starts[number + 1]]
-        activated, made = set[int](), set[int]()
-        for operation in layer:
-            taken = {each.storage for each in operation.inputs}
-            is_activation = operation.name.rstrip("_") in ACTIVATIONS and bool(taken & attended)
-            if _is_joined(operation, activated | made):
-                return  # it is added to something
-            if taken & made or (taken & activated and operation.index in products):
-                made.update(each.storage for each in (*operation.outputs, *operation.written))
-            elif taken & activated or is_activation:
-                activated.update(each.storage for each in (*operation.outputs, *operation.written))
-    message = (
-        "in every layer the attention is added to what it reads, and the feed-forward network is not: the vector of "
-        "the token itself is lost"
-    )
-    yield Finding("violation", "residual-of-the-input", "block", message, instances[0].sums_location)
-
-
-def _is_met(operation: Operation, some: Collection[int], made: Collection[int]) -> bool:
-    """Whether something of some memory meets something else that was computed, as in a sum or the gates of a GRU."""
-    several = [each for each in operation.inputs if each.storage in made and each.data.ndim > 1]
-    is_elementwise = operation.name.rstrip("_") in ("add", "sub", "mul", "lerp", "cat", "addcmul")
-    shapes = {each.shape for each in several}
-    return is_elementwise and len(shapes) == 1 and len({each.storage in some for each in several}) > 1
-
-
-def _is_joined(operation: Operation, some: Collection[int]) -> bool:
-    """Whether it is a sum of something of some memory and of something else."""
-    if not _is_sum(operation) or operation.inputs[0].shape != operation.inputs[1].shape:
-        return False
-    return (operation.inputs[0].storage in some) != (operation.inputs[1].storage in some)
-
-
 def _subtracted(run: TaggedRun) -> Iterator[Finding]:
     """The input, taken from what an attention or a feed-forward network made of it.
 
@@ -171,8 +81,8 @@ def _subtracted(run: TaggedRun) -> Iterator[Finding]:
         if made.shape != x.shape or made.data.ndim < 2 or made.storage == x.storage:
             continue
         before = trace.operations[: operation.index]
-        carried = _reached(trace, {x.storage}, [each for each in before if each.index not in products])
-        if made.storage in _reached(trace, {x.storage}, before) - carried:
+        carried = reached(trace, {x.storage}, [each for each in before if each.index not in products])
+        if made.storage in reached(trace, {x.storage}, before) - carried:
             message = "the input is subtracted from what the block computed of it: the residual has the wrong sign"
             yield Finding("violation", "residual-added", "block", message, operation.location)
             return
@@ -182,7 +92,7 @@ def _added_again(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Oper
     """The sum of x and of x + attention(x): both the attention and the code that calls it add the residual."""
     trace = run.trace
     sums = {each.operation.outputs[0].storage for instance in instances for each in instance.sums}
-    attended = _reached(trace, sums, trace.operations)
+    attended = reached(trace, sums, trace.operations)
     made: dict[int, Operation] = {}
     for operation in trace:
         if _is_sum(operation):
@@ -205,7 +115,7 @@ def _added_again(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Oper
 def _normalized_in_place(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
     """A sum with an attention's output of what a norm has written into: the vector before the norm is gone."""
     trace, written = run.trace, dict[int, Operation]()
-    attended = _reached(trace, {each.operation.outputs[0].storage for one in instances for each in one.sums}, [*trace])
+    attended = reached(trace, {each.operation.outputs[0].storage for one in instances for each in one.sums}, [*trace])
     for operation in trace:
         if operation.name in ("mul_", "div_") and operation.written and len(operation.inputs) == 2:
             into, factor = operation.written[0], operation.inputs[1]
@@ -230,7 +140,7 @@ def _lost(run: TaggedRun, instance: AttentionInstance) -> Operation | None:
     None where the sum with the attention goes on in any other way, or where there is no such sum.
     """
     trace = run.trace
-    attended = _reached(trace, {each.operation.outputs[0].storage for each in instance.sums}, trace.operations)
+    attended = reached(trace, {each.operation.outputs[0].storage for each in instance.sums}, trace.operations)
     for operation in trace.operations[instance.sums[-1].operation.index + 1 :]:
         if not _is_sum(operation) or operation.inputs[0].shape != operation.inputs[1].shape:
             continue
@@ -245,25 +155,25 @@ def _sum_without(run: TaggedRun, total: Operation, x: TensorRecord) -> Operation
     trace = run.trace
     later = trace.operations[total.index + 1 :]
     products = {each.operation.index for each in run.products}
-    carried = _reached(trace, {total.outputs[0].storage}, [each for each in later if each.index not in products])
-    reached = _reached(trace, {total.outputs[0].storage}, later)
+    carried = reached(trace, {total.outputs[0].storage}, [each for each in later if each.index not in products])
+    network = reached(trace, {total.outputs[0].storage}, later)
     if any(each.storage in carried for each in trace.outputs):
         return None
     found, is_activated = None, False
     for operation in later:
         if operation.name.rstrip("_") in ACTIVATIONS | IN_GELU:
-            is_activated |= operation.inputs[0].storage in reached - carried
+            is_activated |= operation.inputs[0].storage in network - carried
         if not _is_sum(operation) or operation.inputs[0].shape != x.shape or operation.inputs[1].shape != x.shape:
             continue
         if any(each.storage in carried for each in operation.inputs):
             return None
         others = [each for each in operation.inputs if not _is_same(each, x)]
-        if found is None and is_activated and len(others) == 1 and others[0].storage in reached:
+        if found is None and is_activated and len(others) == 1 and others[0].storage in network:
             found = operation
     return found
 
 
-def _reached(trace: Trace, start: Collection[int], operations: Sequence[Operation]) -> set[int]:
+def reached(trace: Trace, start: Collection[int], operations: Sequence[Operation]) -> set[int]:
     """The memory of what some operations made of what is in some memory."""
     found = set(start)
     for operation in operations:
@@ -278,3 +188,10 @@ def _is_same(one: TensorRecord, other: TensorRecord) -> bool:
 
 def _is_sum(operation: Operation) -> bool:
     return operation.name.rstrip("_") == "add" and len(operation.inputs) == 2
+
+
+def is_joined(operation: Operation, some: Collection[int]) -> bool:
+    """Whether it is a sum of something of some memory and of something else."""
+    if not _is_sum(operation) or operation.inputs[0].shape != operation.inputs[1].shape:
+        return False
+    return (operation.inputs[0].storage in some) != (operation.inputs[1].storage in some)
