@@ -122,6 +122,10 @@ def test_arguments_are_read_as_python_writes_them_and_else_as_texts(command, her
         (["no module:attention"], "no module: no such file, and no module of that name"),
         (["torch.no_such_thing:attention"], "torch.no_such_thing: no such file, and no module of that name"),
         (["right.py", "--args", "x=(B,T,D)"], "--args is for the call of one implementation: give FILE.py:NAME"),
+        (
+            ["right.py:Attention", "--args", "y=(B,T,D)"],
+            "unexpected keyword argument 'y'; hand over its inputs: --args",
+        ),
         (["right.py:attention", "--args", "query=(B,T,Q)"], "--args: Q is no size"),
         (["right.py:Attention", "--arg", "n_heads=4"], "Attention takes no n_heads; it takes d_model, num_heads"),
         (["scaleless.py:attention", "--arg", "heads=4"], "attention takes no heads; it takes q, k, v"),

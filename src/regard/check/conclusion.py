@@ -154,6 +154,8 @@ def _concluded(made: Made, settings: UserSettings, inputs: Mapping[str, Any] | s
         searched = with_dropout_line(searched, analyses[0].invocation)
     if not analyses and isinstance(searched, InputError):
         raise _to_tell(searched, failure)
+    if inputs and isinstance(failure, NotCallable) and isinstance(searched, Findings) and not searched.mistakes:
+        raise failure  # the search knows nothing of what was handed over
     if _takes_other_axes(searched, analyses):
         analyses = []
     refused = _refusal(failure)
