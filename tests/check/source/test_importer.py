@@ -171,3 +171,9 @@ def test_a_file_that_fails_is_told_with_its_line_once(folder):
     folder({"mine.py": "import math\n\nmath.sqrt(-1)\n"})
     with pytest.raises(InputError, match=r"^mine.py:3: importing it raises ValueError: [^:]*$"):
         loaded("mine.py:attention")
+
+
+def test_a_module_of_a_package_that_cannot_be_imported_says_what_it_lacks(folder):
+    folder({"pk/__init__.py": "", "pk/inner/__init__.py": "", "pk/inner/needy.py": f"import no_such_lib\n{ATTENTION}"})
+    with pytest.raises(InputError, match=r"needy.py:1: importing it raises ModuleNotFoundError: .*no_such_lib"):
+        loaded("pk.inner.needy:attention")

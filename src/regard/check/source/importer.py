@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import os
@@ -65,9 +66,19 @@ def load(target: str, notes: list[str], *, cell_seconds: float | None = None) ->
         else:
             if os.getcwd() not in sys.path:
                 sys.path.insert(0, os.getcwd())
-            module = pkgutil.resolve_name(path)
+            module = _imported(path)
     with _errors_told(path, is_path(path)):
         return _found(module, path, name)
+
+
+def _imported(path: str) -> Any:
+    """The module, or what a module keeps, of a dotted name; `pkgutil` alone hides why a module cannot be imported."""
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        if not f"{path}.".startswith(f"{error.name}."):
+            raise  # What that module imports is missing, and not the module.
+        return pkgutil.resolve_name(path)
 
 
 def _found(module: Any, path: str, name: str, run: NotebookRun | None = None) -> Any:
