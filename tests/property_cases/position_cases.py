@@ -41,6 +41,34 @@ def all_three_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (rotated(q) @ rotated(k).mT / 2).softmax(-1) @ rotated(v)
 
 
+def all_three_exchanged(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The half that is turned in has no minus: positions multiply queries, keys and values, and rotate none."""
+    q, k, v = (x * ANGLES.cos() + x.roll(2, -1) * ANGLES.sin() for x in (q, k, v))
+    scores = q @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def by_matrices(q: Tensor, k: Tensor, v: Tensor, *, row: int) -> Tensor:
+    """Rotated by a matrix for each token, whose last cosine stands in some row."""
+    angles, matrices = ANGLES[:, :2], torch.zeros(3, 4, 4, dtype=torch.float64)
+    for pair in (0, 1):
+        at, then = 2 * pair, 2 * pair + 1
+        matrices[:, at if pair == 0 else row, at] = angles[:, pair].cos()
+        matrices[:, at, then], matrices[:, then, at] = -angles[:, pair].sin(), angles[:, pair].sin()
+        matrices[:, then, then] = angles[:, pair].cos()
+    q, k = (torch.einsum("bhtd,ted->bhte", each, matrices) for each in (q, k))
+    scores = q @ k.mT / 2  # here
+    return scores.softmax(-1) @ v
+
+
+def matrices_with_a_wrong_entry(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return by_matrices(q, k, v, row=0)
+
+
+def matrices_of_rotations(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return by_matrices(q, k, v, row=2)
+
+
 def queries_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = rotated(q) @ k.mT / 2  # here
     return scores.softmax(-1) @ v
@@ -269,6 +297,8 @@ CASES = [
     Case("positions-relative", parts_of_keys_exchanged, parts_in_order),
     Case("values-without-positions", values_rotated, rotary),
     Case("positions-relative", queries_rotated, rotary),
+    Case("rotation-keeps-lengths", all_three_exchanged, all_three_rotated),
+    Case("rotation-keeps-lengths", matrices_with_a_wrong_entry, matrices_of_rotations),
     Case("positions-relative", values_in_the_place_of_keys_rotated, all_three_rotated),
     Case("positions-relative", keys_rotated_the_other_way, rotary),
     Case("positions-relative", keys_not_conjugated, keys_conjugated),

@@ -301,6 +301,12 @@ def divided_by_sums_of(x: Tensor, number: int) -> Tensor:
     return q @ (k.mT @ v) / (q @ total[..., None])  # here
 
 
+def divided_by_the_mean_of_keys(x: Tensor) -> Tensor:
+    q, k, v = ((x @ drawn(WIDTH, WIDTH, seed=seed) / 3) for seed in range(3))
+    q, k = q.exp(), k.exp()
+    return q @ (k.mT @ v) / (q @ k.mean(1)[..., None])  # here
+
+
 def divided_by_the_sum_of_queries(x: Tensor) -> Tensor:
     return divided_by_sums_of(x, 0)
 
@@ -343,6 +349,7 @@ CASES = [
     Case("weights-sum-to-one", sums_that_are_not_rescaled, sums_that_are_rescaled, has_line=False),
     Case("weights-sum-to-one", divided_later_by_the_queries_sum, divided_later),
     Case("weights-sum-to-one", divided_by_the_sum_of_queries, divided_by_the_sum_of_keys, of_x),
+    Case("weights-sum-to-one", divided_by_the_mean_of_keys, divided_by_the_sum_of_keys, of_x),
     Case("weights-sum-to-one", divided_by_its_own_key, divided_by_all_keys),
     Case("sink-score", sink_of_the_largest_score, sink_of_score_zero),
     Case("keys-seen", whole_tiles, all_tiles, has_line=False),

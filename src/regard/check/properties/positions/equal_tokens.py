@@ -22,6 +22,9 @@ NORMS = frozenset(
     {"rsqrt", "rms_norm", "_fused_rms_norm", "native_layer_norm", "linalg_vector_norm", "norm", "std", "sqrt"}
 )
 """Operations that a norm is known by."""
+SUMS = frozenset({"add", "sub", "rsub", "neg", "cat", "stack", "clone", "_to_copy", "copy", "embedding", "roll", "flip"})
+PRODUCTS = frozenset({"mul", "mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "convolution"})
+"""Operations that are linear in one of their tensors."""
 MIN_DISTANCES = 3
 """Of a grid, that several pairs of tokens have: fewer show nothing."""
 
@@ -79,11 +82,12 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
             yield Finding("design", "rotary-values", "positions", f"{message}: what is read tells its position", line)
         return
     is_stretched = _differences_are_stretched(table) if evidence.base.normalized else _stretched(evidence)
+    is_stretched = is_stretched or (_are_affine(evidence) and _differences_are_stretched(table, of_sources=False))
     if not value_moves and not keeps_length and not relative and is_stretched and _is_normalized_last(evidence):
         message = "queries and keys are normalized after positions, and times a number for each channel"
         yield Finding("design", "normalized-positions", "positions", message, line)
         return
-    if not value_moves and not keeps_length and not relative and is_stretched:
+    if not keeps_length and not relative and is_stretched:
         yield Finding(
             "violation",
             "rotation-keeps-lengths",
@@ -270,14 +274,36 @@ def _stretched(evidence: Evidence) -> bool:
     return False
 
 
-def _differences_are_stretched(table: AttentionTable) -> bool:
+def _are_affine(evidence: Evidence) -> bool:
+    """Whether what stands in the scores is made of the tokens by sums, and products with what is of no token, alone."""
+    instance = evidence.base.instance
+    trace = instance.run.trace
+    of_tokens = trace.made_of(each.storage for each in trace.arguments.values())
+    wanted = {each.storage for one in instance.scores for each in one.operation.inputs}
+    for operation in reversed(trace.operations[: min(each.operation.index for each in instance.scores)]):
+        if not any(each.storage in wanted for each in (*operation.outputs, *operation.written)):
+            continue
+        wanted.update(each.storage for each in operation.inputs)
+        moving = sum(each.storage in of_tokens for each in operation.inputs)
+        name = operation.name.rstrip("_")
+        if moving and not (operation.is_view or name in SUMS) and (name not in PRODUCTS or moving > 1):
+            return False
+    return True
+
+
+def _differences_are_stretched(table: AttentionTable, *, of_sources: bool = True) -> bool:
     """The same of what is normalized, whose changes are not those of its projection: by two samples of other tokens.
 
     Their projections are the same at every position; their queries, or keys, lie farther apart at one than at another.
+
+    Args:
+        table: of tokens that are all alike.
+        of_sources: whether projections are asked that are known to be the same at every position.
     """
     for vectors, source, owner in ((table.q, table.q_source, table.query), (table.k, table.k_source, table.key)):
         groups = torch.stack([owner.stream, owner.sample, table.head], -1)
-        if bool(source.isnan().any()) or _moves(source, groups) or not bool((owner.sample == 1).any()):
+        is_known = not of_sources or not (bool(source.isnan().any()) or _moves(source, groups))
+        if not is_known or not bool((owner.sample == 1).any()):
             continue
         tokens, heads = int(owner.token.max()) + 1, int(table.head.max()) + 1
         found = torch.full((2, tokens, heads, vectors.shape[-1]), torch.nan, dtype=torch.float64)

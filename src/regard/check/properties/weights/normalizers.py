@@ -49,17 +49,23 @@ def normalizer_findings(
             continue
         base = instance.run.trace
         run = record_invocation(invocation, frozen=given)
-        if (
-            run.error
-            or not run.same_operations(base)
-            or not _are_raised_alike(places, base, run, are_some_hidden=are_some_hidden)
-        ):
+        if run.error or not run.same_operations(base):
+            continue
+        by = _raised_by(places, base, run, are_some_hidden=are_some_hidden)
+        if not by:
             continue
         for division, number, denominator in divisions:
             above = _growth(base, run, division.index, number)
             below = denominator.broadcast_to(above.shape)
             queries = torch.unique(torch.stack([above.flatten(), below.flatten()]), dim=1)
-            if len(queries[0]) >= MIN_QUERIES and not _is_explained(*queries):
+            if len(queries[0]) < MIN_QUERIES:
+                continue
+            times = next((each for each in _lengths(invocation) if _are_times(*queries, each * by)), 0)
+            if times:
+                message = f"the weights of a query sum to {times}: they are divided by their mean, and not by their sum"
+                yield Finding("violation", "weights-sum-to-one", "weights", message, division.location)
+                return
+            if not _is_explained(*queries):
                 at = int((queries[0] - queries[1]).abs().argmax())
                 message = (
                     f"a query is divided by {float(queries[1, at]):.4g}, and its weights sum to "
@@ -163,21 +169,33 @@ def _is_bounded(run: TaggedRun, products: set[int]) -> bool:
     return False
 
 
-def _are_raised_alike(places: list[tuple[int, int]], base: Trace, run: Trace, *, are_some_hidden: bool = False) -> bool:
-    """Whether all values grew by one number, 1 or what they are scaled by, as by 1/sqrt(n)."""
+def _raised_by(places: list[tuple[int, int]], base: Trace, run: Trace, *, are_some_hidden: bool = False) -> float:
+    """The number that all values grew by, 1 or what they are scaled by, as by 1/sqrt(n); 0 where it is not one number."""
     grown = torch.cat([_growth(base, run, *place).flatten() for place in places])
     if are_some_hidden:
         grown = grown[grown.abs() > TOLERANCE * TOLERANCE]
-    return (
+    is_one = (
         len(grown) > 0
         and float(grown.abs().min()) > TOLERANCE
         and float(grown.max() - grown.min()) < TOLERANCE * TOLERANCE
     )
+    return float(grown.mean()) if is_one else 0.0
 
 
 def _growth(base: Trace, run: Trace, index: int, number: int) -> Tensor:
     before, after = (each.operations[index].inputs[number].data.double() for each in (base, run))
     return after - before
+
+
+def _lengths(invocation: Invocation) -> set[int]:
+    """How many tokens its sequences have, where these are more than one."""
+    sizes = {invocation.arguments[each.argument].shape[axis] for each in invocation.streams for axis in each.token_axes}
+    return sizes - {1}
+
+
+def _are_times(above: Tensor, below: Tensor, number: float) -> bool:
+    """Whether sums of weights are a number times what they are divided by, but for what avoids a division by zero."""
+    return float((above - number * below).abs().max()) <= TOLERANCE * float(above.abs().max())
 
 
 def _is_explained(above: Tensor, below: Tensor) -> bool:
