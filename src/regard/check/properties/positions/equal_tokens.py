@@ -22,7 +22,9 @@ NORMS = frozenset(
     {"rsqrt", "rms_norm", "_fused_rms_norm", "native_layer_norm", "linalg_vector_norm", "norm", "std", "sqrt"}
 )
 """Operations that a norm is known by."""
-SUMS = frozenset({"add", "sub", "rsub", "neg", "cat", "stack", "clone", "_to_copy", "copy", "embedding", "roll", "flip"})
+SUMS = frozenset(
+    {"add", "sub", "rsub", "neg", "cat", "stack", "clone", "_to_copy", "copy", "embedding", "roll", "flip"}
+)
 PRODUCTS = frozenset({"mul", "mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "convolution"})
 """Operations that are linear in one of their tensors."""
 MIN_DISTANCES = 3

@@ -170,7 +170,7 @@ def _is_bounded(run: TaggedRun, products: set[int]) -> bool:
 
 
 def _raised_by(places: list[tuple[int, int]], base: Trace, run: Trace, *, are_some_hidden: bool = False) -> float:
-    """The number that all values grew by, 1 or what they are scaled by, as by 1/sqrt(n); 0 where it is not one number."""
+    """What all values grew by, 1 or what they are scaled by, as by 1/sqrt(n); 0 where it is not one number."""
     grown = torch.cat([_growth(base, run, *place).flatten() for place in places])
     if are_some_hidden:
         grown = grown[grown.abs() > TOLERANCE * TOLERANCE]
