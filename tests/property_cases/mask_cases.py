@@ -191,6 +191,19 @@ def as_far_ahead_as_back(q: Tensor, k: Tensor, v: Tensor, radius: int = 2) -> Te
     return in_a_band(q, k, v, radius, radius)
 
 
+def all_before_it(q: Tensor, k: Tensor, v: Tensor, sliding_window: int = 2) -> Tensor:
+    """Made of a mask that no window is cut from."""
+    tokens = torch.arange(q.shape[-2])
+    scores = q @ k.mT / 2  # here
+    return scores.masked_fill(tokens > tokens[:, None], -torch.inf).softmax(-1) @ v
+
+
+def all_before_it_in_its_window(q: Tensor, k: Tensor, v: Tensor, sliding_window: int = 2) -> Tensor:
+    tokens = torch.arange(q.shape[-2])
+    apart = tokens[:, None] - tokens
+    return (q @ k.mT / 2).masked_fill((apart < 0) | (apart >= sliding_window), -torch.inf).softmax(-1) @ v
+
+
 def farther_than_it_has_tokens(q: Tensor, k: Tensor, v: Tensor, window: int = 6) -> Tensor:
     """A query reads `window` keys on each side."""
     return in_a_band(q, k, v, window, window - 1)
@@ -455,6 +468,7 @@ CASES = [
     Case("window-as-documented", more_than_its_window, as_many_as_its_window, square_call),
     Case("window-as-documented", one_key_too_many, as_many_keys_as_said, square_call),
     Case("window-as-documented", farther_ahead_than_back, as_far_ahead_as_back, of_five_tokens),
+    Case("window-as-documented", all_before_it, all_before_it_in_its_window, square_call),
     Case("window-as-documented", farther_than_it_has_tokens, as_far_as_it_says, square_call),
     Case(
         "masks-joined",

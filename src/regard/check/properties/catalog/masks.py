@@ -151,7 +151,7 @@ MASKS = (
         "window-as-documented",
         "masked",
         "a window reaches as far as its documentation says: with the token itself, or as far ahead as back",
-        "One token more or fewer than somebody expects who reads the documentation, or loads other weights.",
+        "Other tokens are read than somebody expects who reads the documentation, or loads other weights.",
         "mask = torch.ones(T, T).tril() * torch.ones(T, T).triu(1 - window)  # window tokens, itself included",
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from regard.check.properties.documentation import (
     is_inclusive,
     is_of_each_side,
     is_two_sided,
+    name_and_documentation,
 )
 from regard.check.properties.evidence import may_be_causal
 from regard.check.properties.finding import Evidence, Finding
@@ -33,6 +35,8 @@ MAX_WINDOW = 32
 """A larger one is not exercised: a call for each token is made."""
 MORE_TOKENS = 3
 """Than the window has."""
+SLIDING = re.compile("sliding|local", re.I)
+"""Words for a window that goes along with the query; others may mean as many tokens as there can be."""
 
 
 def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -53,6 +57,17 @@ def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Find
     pattern, _ = built_in_pattern(longer)
     if pattern == "causal window":
         yield _of_width(invocation, name, number, int(longer.sum(-1).max()), line)
+    if pattern == "causal" and _is_to_slide(invocation, name):
+        message = f"with {name}={number}, a query of {len(longer)} tokens sees all keys before it: no window hides any"
+        yield Finding("violation", "window-as-documented", "mask", message, line)
+
+
+def _is_to_slide(invocation: Invocation, name: str) -> bool:
+    """Whether what is called is told a window that slides, and nothing can be handed over or set in its place."""
+    settings = [each for module in modules_in(invocation.target) for each in vars(module).items()]
+    is_off = any(value is False and SLIDING.search(each) for each, value in settings)
+    names = f"{name}\n\n{name_and_documentation(invocation.target)}"
+    return bool(SLIDING.search(names)) and not is_off and not invocation.masks
 
 
 def _of_width(invocation: Invocation, name: str, number: int, width: int, line: CodeLocation | None) -> Finding:
