@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from property_cases import WIDTH, Case, joined, of_module, split
+from regard.check.target import Invocation
 
 
 class ReadsItsMode(nn.Module):
@@ -27,6 +30,31 @@ class SetsItsMode(ReadsItsMode):
 
     def forward(self, x: Tensor, training: bool = True) -> Tensor:
         self.training = training
+        return super().forward(x)
+
+
+class TakesItsMode(ReadsItsMode):
+    def forward(self, x: Tensor, training: bool = True) -> Tensor:
+        return super().forward(x)
+
+
+def of_module_not_in_training(kind: type[nn.Module]) -> Invocation:
+    """A call that is told that nothing is trained, where the call's own default is that it is."""
+    call = of_module(kind)
+    return replace(call, arguments={**call.arguments, "training": False})
+
+
+class AddsPositions(ReadsItsMode):
+    """Vectors of positions may be added to the tokens."""
+
+    def forward(self, x: Tensor, pos: Tensor | None = None) -> Tensor:
+        return super().forward(x if pos is None else x + pos)
+
+
+class AddsPositionsInPlace(ReadsItsMode):
+    def forward(self, x: Tensor, pos: Tensor | None = None) -> Tensor:
+        if pos is not None:
+            x += pos  # here
         return super().forward(x)
 
 
@@ -128,5 +156,7 @@ CASES = [
     Case("calls-apart", KeepsThoseOfTheFirstCall, KeepsItsAngles, of_module, has_line=False),
     Case("gradient", TemperatureAsANumber, LearnedTemperature, of_module, has_line=False),
     Case("stays-in-eval", SetsItsMode, ReadsItsMode, of_module, has_line=False),
+    Case("stays-in-eval", SetsItsMode, TakesItsMode, of_module_not_in_training, has_line=False),
+    Case("inputs-kept", AddsPositionsInPlace, AddsPositions, of_module),
     Case("parameters-kept", MadeAtEachCall, MadeAtTheFirstCall, of_module),
 ]

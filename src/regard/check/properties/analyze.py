@@ -48,6 +48,7 @@ from regard.check.properties.modules.residuals import ACTIVATIONS, residual_find
 from regard.check.properties.modules.surroundings import surrounding_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
+from regard.check.properties.modules.written_inputs import written_input_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
@@ -347,6 +348,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
     if not analysis.violations:
         analysis.findings += call_effect_findings(invocation)
+        analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += sibling_findings(invocation)
     if not analysis.violations and analysis.complete:
         analysis.findings += earlier_call_findings(invocation, instances)

@@ -15,6 +15,13 @@ CALLS = (
         "x = F.dropout(x, self.p, training=self.training)  # read: only train() and eval() set it",
     ),
     Property(
+        "inputs-kept",
+        "call",
+        "a call writes into no sequence that it is handed",
+        "What uses it next, such as a residual or a second call, gets other numbers.",
+        "q = k = x + positions  # a new tensor, and not x += positions",
+    ),
+    Property(
         "parameters-kept",
         "q",
         "the parameters of a module are made once, by its constructor",

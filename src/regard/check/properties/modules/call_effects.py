@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
@@ -17,6 +19,8 @@ from regard.check.target.preparation import copied
 
 __all__ = ["call_effect_findings"]
 
+TRAINING = re.compile("(?:is_?)?train(?:ing)?", re.I)
+"""Flags that say whether dropout is on."""
 MOVED = 1e-9
 """The smallest change of an output that is one."""
 
@@ -29,6 +33,7 @@ def call_effect_findings(invocation: Invocation) -> Iterator[Finding]:
     """
     if not isinstance(invocation.target, nn.Module):
         return
+    invocation = _by_default(invocation)
     live = copied(invocation.target)
     before = [(name, each) for name, each in live.named_modules() if not each.training]
     try:
@@ -48,6 +53,16 @@ def call_effect_findings(invocation: Invocation) -> Iterator[Finding]:
     if made and any(differ):
         message = f"each call makes {', '.join(made)} anew, with other random numbers: nothing that it learns is kept"
         yield Finding("violation", "parameters-kept", "q", message, next(iter(made.values())))
+
+
+def _by_default(invocation: Invocation) -> Invocation:
+    """The call without the flags that tell it that nothing is trained: eval() says so, and what it is told stays."""
+    told = [name for name, value in invocation.arguments.items() if value is False and TRAINING.fullmatch(name)]
+    parameters = inspect.signature(type(invocation.target).forward).parameters
+    told = [name for name in told if name in parameters and parameters[name].default is True]
+    told = [name for name in told if name not in invocation.positional[:-1]]  # those behind it would move up
+    kept = {name: value for name, value in invocation.arguments.items() if name not in told}
+    return replace(invocation, arguments=kept) if told else invocation
 
 
 def _run(invocation: Invocation, live: nn.Module, seed: int) -> tuple[list[Tensor], dict[str, CodeLocation | None]]:
