@@ -147,6 +147,11 @@ def exponents_half_as_fast(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return with_frequencies(q, k, v, torch.arange(2).double() / 4)
 
 
+def exponents_of_no_width(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """2i, and not 2i/d."""
+    return with_frequencies(q, k, v, torch.arange(0, 4, 2).double())
+
+
 def exponents_twice_as_fast(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return with_frequencies(q, k, v, 2 * torch.arange(0, 4, 2).double() / 4)
 
@@ -316,6 +321,7 @@ CASES = [
     Case("keys-from-their-input", keys_of_halves_of_queries, rotary),
     Case("rotary-frequencies", exponents_half_as_fast, frequencies_of_the_paper),
     Case("rotary-frequencies", every_second_frequency_twice, frequencies_of_four_pairs, of_wide_heads),
+    Case("rotary-frequencies", exponents_of_no_width, frequencies_of_the_paper),
     Case("rotary-frequencies", exponents_twice_as_fast, frequencies_of_another_base),
     Case("rotary-frequencies", frequencies_that_grow, frequencies_of_the_paper),
     Case("positions-by-token", rotated_by_the_head, rotary),

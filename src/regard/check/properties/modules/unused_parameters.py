@@ -25,8 +25,8 @@ __all__ = ["unread_table_findings", "unused_parameter_findings"]
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList, nn.ParameterDict)
 REGISTERED = ("register_parameter", "register_buffer", "add_module")
 """What makes an attribute of the name that it is given first."""
-_TABLE = re.compile(r"(?:^|_)pos(?:[_s]|$)|posit|^w?pe$|^pos_?(?:emb|enc)|sinusoid", re.I)
-"""The name of a table of positions."""
+_TABLE = re.compile(r"(?:^|_)pos(?:[_s]|$)|posit|^w?pe$|^pos_?(?:emb|enc)|sinusoid|slope|alibi", re.I)
+"""The name of a table of positions, or of the slopes that distances are multiplied by."""
 _FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|classif|head$|logit|pool|null|empty|cache|buffer", re.I)
 """In the name of what only some calls read, or another module."""
 _CHOOSES = re.compile(r"rout|gat(?:e|ing)|select|top_?k|codebook|quant|hash", re.I)

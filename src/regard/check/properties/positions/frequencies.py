@@ -20,6 +20,8 @@ TOLERANCE = 1e-5
 """Of a turn, for each radian of its angle: tables are often computed in float32."""
 LEAST_BASE = 1000.0
 """Smaller numbers of a file are rarely meant as one."""
+LEAST_SHARE = 1e-3
+"""Of the slowest frequency, 1 over the base: longer contexts divide it by a few dozen (NTK, YaRN)."""
 POWERS = (
     (0.5, "the exponents rise as i/d, half as fast as 2i/d"),
     (2.0, "the exponents rise as 4i/d, twice as fast as 2i/d"),
@@ -41,7 +43,14 @@ def wrong_frequencies(evidence: Evidence, table: AttentionTable) -> tuple[str, C
         pairs = turns.shape[-1]
         if pairs < 2 or any(_fits(turns, tokens, base, 1.0) for base in {BASE, *evidence.numbers} if base > 1):
             return "", None
-        for base in sorted(each for each in evidence.numbers if LEAST_BASE <= each < 1e9):
+        bases = sorted(each for each in evidence.numbers if LEAST_BASE <= each < 1e9)
+        slow = turns[1].angle().abs() / float(tokens[1])
+        if bases and bool((slow < LEAST_SHARE / bases[-1]).any()):
+            found = ", ".join(f"{float(each):.3g}" for each in slow[:4])
+            least = f"of the base {bases[-1]:g} none turns by less than {1 / bases[-1]:.3g}"
+            message = f"the pairs turn by {found} from token to token: {least}"
+            return message, _line_of_powers(evidence.base.instance.run.trace, pairs)
+        for base in bases:
             for power, said in POWERS:
                 if (is_whole or power != 0.5) and _fits(turns, tokens, base, power):
                     found, wanted = (
