@@ -247,6 +247,19 @@ def placed(x: Tensor, *, keys_too: bool) -> Tensor:
     return joined(scores.softmax(-1) @ split(x @ W_V))
 
 
+def keys_alone_normalized(x: Tensor) -> Tensor:
+    """Attention of normalized queries and keys."""
+    k = torch.nn.functional.normalize(split(x @ W_K), dim=-1)
+    scores = 7 * split(x @ W_Q) @ k.mT  # here
+    return joined(scores.softmax(-1) @ split(x @ W_V))
+
+
+def both_normalized(x: Tensor) -> Tensor:
+    """Attention of normalized queries and keys."""
+    q, k = (torch.nn.functional.normalize(split(x @ each), dim=-1) for each in (W_Q, W_K))
+    return joined((7 * q @ k.mT).softmax(-1) @ split(x @ W_V))
+
+
 def places_of_queries_alone(x: Tensor) -> Tensor:
     return placed(x, keys_too=False)
 
@@ -288,6 +301,7 @@ CASES = [
     Case("values-from-their-input", keys_as_values, attention),
     Case("values-from-the-keys-input", values_of_x, cross_attention, of_x_and_context),
     Case("queries-from-x", queries_of_the_context, cross_attention, of_x_and_context),
+    Case("norm-used", keys_alone_normalized, both_normalized, of_x),
     Case("norm-over-channels", normalized_over_the_heads, normalized_over_the_channels, of_x),
     Case("attends-to-tokens", over_the_heads, self_attention, of_x),
     Case(

@@ -49,6 +49,7 @@ MAX_WALL_SECONDS = 30.0
 """For either."""
 NAMED_BY_NO_RECIPE = frozenset(
     {
+        "inputs-kept",
         "keys-over-the-tokens",
         "keys-seen",
         "largest-kept",

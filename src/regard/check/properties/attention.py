@@ -25,7 +25,7 @@ from regard.check.properties.scores.learned_tables import (
     table_entry_findings,
     table_head_findings,
 )
-from regard.check.properties.scores.norm_axes import norm_axis_findings
+from regard.check.properties.scores.norm_axes import norm_axis_findings, one_sided_norm_findings
 from regard.check.properties.scores.relative_logits import relative_logit_findings
 from regard.check.properties.scores.scales import scale_design
 from regard.check.properties.scores.shared_heads import shared_head_findings
@@ -92,6 +92,7 @@ def attention_findings(
         )
         return
     found = list(norm_axis_findings(invocation, evidence))
+    found = found or list(one_sided_norm_findings(evidence, name_and_documentation(invocation.target)))
     yield from found
     if found:
         return

@@ -62,6 +62,12 @@ _WINDOW_BEFORE = (
 )
 _EXCLUSIVE = re.compile(rf"\bitself,? and (?:to )?{_WINDOW_BEFORE}|{_WINDOW_BEFORE},? and (?:to )?itself\b", re.I)
 """A query and, besides, as many keys before it as the window is told."""
+_NORMALIZED = re.compile(
+    r"normali[sz](?:e|es|ed|ing) (?:both )?(?:the )?(?:queries|query|q) (?:and|&) (?:the )?(?:keys?|k)\b|"
+    r"\b(?:queries|query|q) (?:and|&) (?:keys?|k)(?: vectors)? are (?:both )?(?:\w+-)?normali[sz]ed|"
+    r"\bqk[-_ ]?norm|\bquery-key norm",
+    re.I,
+)
 _ON_EACH_SIDE = re.compile(
     r"(?<![/*+−-] )(?<![/*+−-])\b\w*window\w*\W? (?:tokens|keys|positions|neighbou?rs) (?:on|to|at) (?:each|either) "
     r"side\b",
@@ -268,6 +274,11 @@ def is_two_sided(text: str) -> bool:
     return any(
         _APART.search(each) and _SEES.search(each) and not _NOT_OF_BOTH.search(each) for each in _SENTENCES.split(text)
     )
+
+
+def normalizes_queries_and_keys(text: str) -> bool:
+    """Whether it says that queries and keys, both, are normalized (QK-norm; Henry et al. 2020)."""
+    return bool(_NORMALIZED.search(" ".join(text.split())))
 
 
 def rotates_queries_and_keys(text: str) -> bool:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.check.location import CodeLocation
+from regard.check.properties.documentation import normalizes_queries_and_keys
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import differs, record_invocation
@@ -16,8 +17,10 @@ from regard.check.roles.table import NORMALIZATIONS, AttentionTable
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
-__all__ = ["norm_axis_findings"]
+__all__ = ["norm_axis_findings", "one_sided_norm_findings"]
 
+LIKE, UNLIKE = 1e-6, 1e-2
+"""By which lengths differ, of the longest: where they are the same, and where they are surely not."""
 MAX_ROTATED = 2
 """Numbers of a vector that rotary positions make of one."""
 
@@ -57,6 +60,26 @@ def norm_axis_findings(invocation: Invocation, evidence: Evidence) -> Iterator[F
             message = f"{name} are normalized over the heads, each channel for itself, not over the channels of a head"
             yield Finding("violation", "norm-over-channels", "projections", message, _line(table, place))
             return
+
+
+def one_sided_norm_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
+    """Keys that are all as long as one another and queries that are not, or the other way round.
+
+    Args:
+        evidence: one attention.
+        text: its documentation, which says whether both are normalized.
+    """
+    table = evidence.base
+    if not table.normalized or not len(table.weight) or not normalizes_queries_and_keys(text):
+        return
+    lengths = {"queries": table.q.norm(dim=-1), "keys": table.k.norm(dim=-1)}
+    spread = {name: float((each.max() - each.min()) / each.max().clamp(min=1e-12)) for name, each in lengths.items()}
+    one, other = sorted(spread, key=spread.__getitem__)
+    if spread[one] < LIKE < UNLIKE < spread[other]:
+        low, high = float(lengths[other].min()), float(lengths[other].max())
+        message = f"{one} are normalized, {other} are not: these are {low:.3g} to {high:.3g} long"
+        line = table.instance.scores_location
+        yield Finding("violation", "norm-used", "projections", f"{message}; by the documentation both are", line)
 
 
 def _sources(run: TaggedRun, product: Contraction, *, is_left: bool) -> Tensor:
