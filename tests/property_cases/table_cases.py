@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -32,4 +34,33 @@ class RowsAndColumnsSummed(OfAWindow):
         super().__init__(factor=1)
 
 
-CASES = [Case("entry-of-each-offset", RowsAndColumnsSummed, OfAWindow, of_module)]
+class InBuckets(nn.Module):
+    """As T5's decoder: keys up to 3 tokens before the query have a bias each, those before these share ranges."""
+
+    def __init__(self, *, ratio: float = 4.0) -> None:
+        super().__init__()
+        self.num_buckets, self.max_distance, self.ratio = 8, 16, ratio
+        self.table = nn.Embedding(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(x @ (drawn(8, 8, seed=seed) / 8**0.5)) for seed in (1, 2, 3))
+        tokens = torch.arange(x.shape[1])
+        distance = (tokens[:, None] - tokens).clamp(min=0)
+        far = 4 + ((distance.clamp(min=1) / 4).log() / math.log(self.ratio) * 4).long()
+        buckets = torch.where(distance < 4, distance, far.clamp(max=7))
+        bias = self.table(buckets).permute(2, 0, 1)  # here
+        scores = (q @ k.mT / 2 + bias).masked_fill(tokens > tokens[:, None], -torch.inf)
+        return joined(scores.softmax(-1) @ v)
+
+
+class InNarrowBuckets(InBuckets):
+    """The logarithm is divided by none."""
+
+    def __init__(self) -> None:
+        super().__init__(ratio=math.e)
+
+
+CASES = [
+    Case("entry-of-each-offset", RowsAndColumnsSummed, OfAWindow, of_module),
+    Case("bucket-of-each-distance", InNarrowBuckets, InBuckets, of_module),
+]

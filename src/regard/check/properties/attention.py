@@ -19,6 +19,7 @@ from regard.check.properties.outputs.joint import joint_output_findings
 from regard.check.properties.outputs.rows import query_row_findings
 from regard.check.properties.positions.equal_tokens import position_findings
 from regard.check.properties.read_weights import confirmed
+from regard.check.properties.scores.distance_buckets import bucket_findings
 from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
 from regard.check.properties.scores.learned_tables import (
     documented_table_findings,
@@ -168,6 +169,7 @@ def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) ->
             yield from documented_table_findings(invocation, evidence)
             yield from table_head_findings(invocation, evidence)
             yield from table_entry_findings(invocation, evidence)
+            yield from bucket_findings(invocation, evidence)
 
 
 def _mixed_heads(evidence: Evidence) -> Iterator[Finding]:

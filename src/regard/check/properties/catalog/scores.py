@@ -211,6 +211,13 @@ SCORES = (
         "index = (rows + H - 1) * (2 * W - 1) + columns + W - 1  # rows, columns: between the two tokens",
     ),
     Property(
+        "bucket-of-each-distance",
+        "biased",
+        "distances share the buckets that T5 gives them",
+        "Other distances share a bias than in the weights of T5, and near ones, or far ones, are not told apart.",
+        "far = exact + (log(distance / exact) / log(max_distance / exact) * (num_buckets - exact)).long()",
+    ),
+    Property(
         "bias-after-scale",
         "biased",
         "a bias is added to scaled scores",

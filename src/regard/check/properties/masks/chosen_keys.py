@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import torch
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks.windows import numbers_told
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
 from regard.check.target import Invocation
+from regard.check.target.told_numbers import numbers_told
 
 __all__ = ["chosen_key_findings"]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.code import documentation_of_functions
@@ -28,8 +26,9 @@ from regard.check.target.influence import depends
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.sizes import Sizes
+from regard.check.target.told_numbers import numbers_told
 
-__all__ = ["numbers_told", "window_findings"]
+__all__ = ["window_findings"]
 
 MAX_WINDOW = 32
 """A larger one is not exercised: a call for each token is made."""
@@ -117,23 +116,6 @@ def _told(invocation: Invocation) -> Iterator[tuple[str, int]]:
     """The windows that the call or its modules were told."""
     for name, value in numbers_told(invocation):
         if constructor_meaning(name.strip("_")) == "window" and value > 0:
-            yield name, value
-
-
-def numbers_told(invocation: Invocation) -> Iterator[tuple[str, int]]:
-    """The whole numbers that the call or its modules were told, by name."""
-    given: list[tuple[str, Any]] = [*invocation.arguments.items()]
-    if not isinstance(invocation.target, nn.Module):
-        try:
-            parameters = inspect.signature(invocation.target).parameters.values()
-        except (ValueError, TypeError):
-            parameters = {}.values()
-        given += [(each.name, each.default) for each in parameters if each.name not in invocation.arguments]
-    for module in modules_in(invocation.target):
-        for each in module.modules():
-            given += vars(each).items()
-    for name, value in given:
-        if isinstance(value, int) and not isinstance(value, bool):
             yield name, value
 
 

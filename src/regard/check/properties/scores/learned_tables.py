@@ -18,7 +18,13 @@ from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
 from regard.check.trace.operation import Trace
 
-__all__ = ["documented_table_findings", "table_entry_findings", "table_head_findings"]
+__all__ = [
+    "documented_table_findings",
+    "lookups",
+    "run_of_tokens",
+    "table_entry_findings",
+    "table_head_findings",
+]
 
 SAME = 1e-9
 LONG = (160, 320)
@@ -102,13 +108,13 @@ def table_entry_findings(invocation: Invocation, evidence: Evidence) -> Iterator
         evidence: of an attention to whose scores a bias by positions is added.
     """
     tokens = evidence.num_tokens
-    for entries, index, line in _lookups(evidence.base.instance.run.trace, tokens):
+    for entries, index, line in lookups(evidence.base.instance.run.trace, tokens):
         unread = entries - len(torch.unique(index))
         grids = [(1, tokens)] if _is_by_distance(index) else _grids(tokens)
         grids = [each for each in grids if math.prod(2 * size - 1 for size in each) == entries]
         if not unread or any(_is_one_to_one(index, each) for each in grids):
             continue
-        if grids and _with_tokens(invocation, tokens + 1) is None:  # else it may have more tokens than these
+        if grids and run_of_tokens(invocation, tokens + 1) is None:  # else it may have more tokens than these
             grid = next((each for each in grids[::-1] if _reads_one_each(index, each)), grids[-1])
             listed = " x ".join(map(str, grid))
             of_what = f"a window of {listed} tokens" if min(grid) > 1 else f"{tokens} tokens"
@@ -127,7 +133,7 @@ def table_entry_findings(invocation: Invocation, evidence: Evidence) -> Iterator
             return
 
 
-def _lookups(trace: Trace, tokens: int) -> Iterator[tuple[int, Tensor, CodeLocation | None]]:
+def lookups(trace: Trace, tokens: int) -> Iterator[tuple[int, Tensor, CodeLocation | None]]:
     """Of each learned table that all pairs of tokens look up: its entries, which one each pair reads, and the line."""
     for operation in trace:
         if operation.name not in ("index", "index_select", "embedding") or not operation.inputs[0].learned:
@@ -196,15 +202,15 @@ def _never_read(invocation: Invocation, entries: int) -> int:
     """How many entries of a table are read by no distance of many tokens, nor by any of twice as many; 0 if unknown."""
     unread = []
     for tokens in LONG:
-        run = _with_tokens(invocation, tokens)
-        found = [] if run is None else [index for count, index, _ in _lookups(run, tokens) if count == entries]
+        run = run_of_tokens(invocation, tokens)
+        found = [] if run is None else [index for count, index, _ in lookups(run, tokens) if count == entries]
         if len(found) != 1:
             return 0
         unread.append(entries - len(torch.unique(found[0])))
     return unread[0] if unread[0] == unread[1] else 0
 
 
-def _with_tokens(invocation: Invocation, tokens: int) -> Trace | None:
+def run_of_tokens(invocation: Invocation, tokens: int) -> Trace | None:
     """A run of the call with as many tokens; None where it takes more than sequences, or does not run."""
     stream = invocation.streams[0]
     given = with_tokens(invocation, tokens - invocation.arguments[stream.argument].shape[stream.token_axes[0]])

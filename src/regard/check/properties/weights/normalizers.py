@@ -60,7 +60,7 @@ def normalizer_findings(
             queries = torch.unique(torch.stack([above.flatten(), below.flatten()]), dim=1)
             if len(queries[0]) < MIN_QUERIES:
                 continue
-            times = next((each for each in _lengths(invocation) if _are_times(*queries, each * by)), 0)
+            times = next((each for each in _lengths(invocation) if _are_times(queries[0], queries[1], each * by)), 0)
             if times:
                 message = f"the weights of a query sum to {times}: they are divided by their mean, and not by their sum"
                 yield Finding("violation", "weights-sum-to-one", "weights", message, division.location)
