@@ -234,6 +234,14 @@ def test_an_argument_that_is_a_mask_by_its_name_and_a_flag_by_its_default_is_a_f
     assert (call.causal_flags, call.masks) == ([], ["causal_mask"])
 
 
+def test_a_flag_is_told_by_its_name_to_hide_later_keys():
+    def attention(q, k, v, autoregressive_mask=False):
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        return (scores + torch.full_like(scores, -torch.inf).triu(1) if autoregressive_mask else scores).softmax(-1) @ v
+
+    assert first(attention).causal_flags == ["autoregressive_mask"]
+
+
 def hides_padding(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
     return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -1e4).softmax(-1) @ v
 

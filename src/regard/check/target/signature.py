@@ -43,6 +43,8 @@ _OF_AN_ENCODER = re.compile(r"enc|mem|src|source|context|ctx|cond")
 _OF_QUERIES = re.compile(r"(?:tgt|trg|target|dec|decoder|query|q)_")
 _CACHED = re.compile(r"(?:k|v|key|value)s?_(?:cache|past)|(?:past|cached?)_(?:k|v|key|value)s?")
 """What is cached of keys, or of values."""
+_CAUSAL = re.compile("causal|auto_?regressive|look_?ahead|hide_?future")
+"""In the name of a flag that hides later keys."""
 _VECTOR = re.compile(
     r"b_?([qkvo])|([qkvo])_bias|bias_([qkvo])|b_out|(?:out|output|[qkvo]|c)_?(?:proj)?_b(?:ias)?"
     r"|(?P<packed>(?:in|qkv|in_?proj|qkv_proj|c_attn)_b(?:ias)?|b_?(?:qkv|attn)|bias_qkv)"
@@ -393,7 +395,7 @@ def _role(parameter: inspect.Parameter) -> str | None:
     if role in ("mask", "padding") and is_number:  # as pad, the id of padding
         return None
     is_flag = isinstance(parameter.default, bool) or parameter.annotation in (bool, "bool")
-    return "causal" if role == "mask" and is_flag and "causal" in name else role
+    return "causal" if role in ("mask", None) and is_flag and _CAUSAL.search(name) else role
 
 
 def source_of(target: Any) -> str:
