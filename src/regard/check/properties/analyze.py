@@ -52,6 +52,7 @@ from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
 from regard.check.properties.outputs.siblings import sibling_findings
+from regard.check.properties.outputs.uneven_blocks import uneven_block_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
@@ -349,6 +350,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += call_effect_findings(invocation)
         analysis.findings += sibling_findings(invocation)
     if not analysis.violations and analysis.complete:
+        analysis.findings += uneven_block_findings(analysis, lambda other: analyze(other, is_first=False))
         analysis.findings += earlier_call_findings(invocation, instances)
     if not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
