@@ -59,11 +59,13 @@ from regard.check.properties.positions.tables import position_table_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
 from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
+from regard.check.properties.scores.equal_scores import equal_scores
 from regard.check.properties.scores.handed_on import handed_on_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
 from regard.check.properties.weights.channel_weights import channel_weight_findings
+from regard.check.properties.weights.divided_values import divided_output_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
@@ -178,6 +180,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += passed_over_findings(run, instances)
         analysis.findings += norm_of_sum_findings(invocation.target, run, instances)
         analysis.findings += feed_forward_findings(run)
+        analysis.findings += divided_output_findings(run, instances)
         _judge_once(analysis, instances)
         if any(each.property == "samples-attend" for each in analysis.findings):
             analysis.findings = [each for each in analysis.findings if each.property not in OF_ONE_SAMPLE]
@@ -208,6 +211,9 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     count, *_ = stream_sizes(invocation, invocation.streams[0])
     seen: list[tuple[AttentionInstance, bool, Finding | None]] = []
     for instance in instances:
+        if (equal_keys := equal_scores(instance, base, fresh)) is not None:
+            analysis.findings.append(replace(equal_keys, module=instance.module))
+            continue
         try:
             local = None
             is_mixed = are_tokens_mixed(instance, influence, streams)
@@ -276,9 +282,10 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
 
 
 def _names_of_streams(evidence: Evidence) -> set[str]:
-    """The arguments that queries and keys are made of."""
+    """The arguments that queries, keys and values are made of."""
     table = evidence.base
-    places = torch.unique(torch.cat([table.query.stream, table.key.stream])).tolist()
+    of_values = table.values.stream[table.values.score >= 0]
+    places = torch.unique(torch.cat([table.query.stream, table.key.stream, of_values])).tolist()
     return {table.streams[each] for each in places if each >= 0}
 
 
@@ -339,6 +346,9 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     invocation = analysis.invocation
     if invocation.square and not analysis.violations:
         analysis.missing.append("it runs only with as many tokens as channels: what holds so may hold by accident")
+    are_grouped = invocation.sizes.get("kv_heads") != invocation.sizes.get("heads")
+    if not analysis.is_first and are_grouped and not analysis.violations:  # repeated for several heads by other lines
+        analysis.findings += parameter_findings(invocation, instances)
     if not analysis.is_first:
         return
     if analysis.complete and not analysis.violations:

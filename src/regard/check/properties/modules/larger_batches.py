@@ -46,8 +46,8 @@ def larger_batch_findings(invocation: Invocation, base: Trace) -> Iterator[Findi
     if bool(moved.any()):
         sample = int(moved.movedim(axis, 0).flatten(1).any(1).nonzero()[0])
         message = (
-            f"the output of sample {sample} is another in a batch of {2 * samples} than in a batch of {samples}, though "
-            "its tokens are the same: axes of samples and of something else were taken for each other"
+            f"the output of sample {sample} is another in a batch of {2 * samples} than in a batch of {samples}, though"
+            " its tokens are the same: axes of samples and of something else were taken for each other"
         )
         yield Finding("violation", "samples-apart", "output", message)
 
