@@ -25,6 +25,7 @@ from regard.check.properties.masks.packed_sequences import packed_sequence_findi
 from regard.check.properties.masks.part_sizes import part_size_findings
 from regard.check.properties.masks.shifted_windows import shifted_window_findings
 from regard.check.properties.masks.source_masks import source_mask_findings
+from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.masks.windows import window_findings
@@ -35,6 +36,7 @@ from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.layer_residuals import layer_residual_findings
+from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.normed_alone import (
     norm_of_sum_findings,
     normed_alone_findings,
@@ -360,11 +362,13 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += call_effect_findings(invocation)
         analysis.findings += sibling_findings(invocation)
     if not analysis.violations and analysis.complete:
-        analysis.findings += uneven_block_findings(analysis, lambda other: analyze(other, is_first=False))
+        for of_others in (uneven_block_findings, switched_setting_findings):
+            analysis.findings += of_others(analysis, lambda other: analyze(other, is_first=False))
         analysis.findings += earlier_call_findings(invocation, instances)
     if not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
     if not analysis.violations:
+        analysis.findings += norm_setting_findings(invocation)
         analysis.findings += repeated_layer_findings(invocation.target)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
         norms = [*norm_findings(invocation)]

@@ -60,9 +60,9 @@ def divided_output_findings(run: TaggedRun, instances: Sequence[AttentionInstanc
 def _divisions(run: TaggedRun) -> Iterator[tuple[Operation, Tensor]]:
     """Those of one tensor by another one, and the numbers of the run by their tags."""
     divisions = [each for each in run.trace if each.name == "div" and len(each.inputs) > 1]
-    numbers = numbers_by_tag(run, run.trace) if divisions else None
-    for each in divisions if numbers is not None else ():
-        yield each, numbers
+    if divisions:
+        numbers = numbers_by_tag(run, run.trace)
+        yield from ((each, numbers) for each in divisions)
 
 
 def _are_whole(run: TaggedRun, division: Operation, numbers: Tensor, others: Collection[int]) -> bool:
