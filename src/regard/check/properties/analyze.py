@@ -20,6 +20,7 @@ from regard.check.properties.kinds import kind_of
 from regard.check.properties.masks.arguments import flag_findings, mask_argument_findings, shared_mask_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings
+from regard.check.properties.masks.masked_means import masked_mean_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
 from regard.check.properties.masks.part_sizes import part_size_findings
@@ -276,6 +277,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
+        analysis.findings += masked_mean_findings(invocation)
         analysis.findings += target_findings(invocation, several, base)
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)

@@ -42,8 +42,8 @@ def norm_setting_findings(invocation: Invocation) -> Iterator[Finding]:
                 used = [each for each in norms if mine[each] and other[each]]
                 if lost and used:
                     message = (
-                        f"{lost[0]} is not called with {name}={value}, and is with {name}={not value}, where {used[0]} is "
-                        "called with both: the setting says where norms stand, not whether there is one"
+                        f"{lost[0]} is not called with {name}={value}, and is with {name}={not value}, where {used[0]} "
+                        "is called with both: the setting says where norms stand, not whether there is one"
                     )
                     yield Finding("violation", "norm-used", "projections", message, module=path)
                     return
