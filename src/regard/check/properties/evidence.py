@@ -29,6 +29,7 @@ from regard.check.target.token_ids import other_ids
 from regard.check.trace.operation import Trace
 
 __all__ = [
+    "HIDDEN",
     "HIDING",
     "SET_CAUSAL",
     "evidence_of",
