@@ -45,7 +45,8 @@ def switched_setting_findings(analysis: Analysis, judge: Callable[[Invocation], 
         judged = judge(replace(analysis.invocation, target=other))
         for each in judged.violations:
             if each.property in OF_MASKS:
-                yield replace(each, message=f"with {name}=True {each.message}")
+                told = "" if f"{name}=True" in each.message else f"with {name}=True "
+                yield replace(each, message=told + each.message)
                 return
         is_full = any((each.property, each.kind) == ("mask-pattern", "absent") for each in judged.findings)
         needs_none = not analysis.invocation.masks and not analysis.invocation.causal_flags
@@ -56,23 +57,30 @@ def switched_setting_findings(analysis: Analysis, judge: Callable[[Invocation], 
 
 
 def _switches(target: nn.Module) -> Iterator[str]:
-    """The arguments of its constructor that are off by default, kept under their names, and speak of a mask."""
+    """The arguments of its constructor that are off by default, kept under their names, and speak of a mask.
+
+    And that its calls read: one that is handed on to a part has no effect once that is made.
+    """
     try:
         parameters = inspect.signature(type(target)).parameters.values()
     except (ValueError, TypeError):
         return
     for each in parameters:
-        if each.default is False and vars(target).get(each.name) is False and _SWITCH.search(each.name):
+        is_off = each.default is False and vars(target).get(each.name) is False
+        if is_off and _SWITCH.search(each.name) and _reads(target, each.name):
             yield each.name
 
 
-def _is_of_later_keys(target: nn.Module, name: str) -> bool:
-    """Whether a setting is one that hides later keys, by its name or by what the documentation says of it.
+def _reads(target: nn.Module, name: str) -> bool:
+    """Whether a method besides the constructor reads an attribute."""
+    read = re.compile(rf"\bself\.{re.escape(name)}\b(?!\s*=[^=])")
+    own = [each for each in type(target).__mro__ if each.__module__.partition(".")[0] not in ("torch", "builtins")]
+    methods = [part for each in own for called, part in vars(each).items() if called != "__init__"]
+    return any(read.search(source_of(each)) for each in methods if inspect.isroutine(each))
 
-    And its forward reads it: one that is handed on to a part has no effect once that is made.
-    """
-    if not re.search(rf"\bself\.{re.escape(name)}\b", source_of(type(target).forward)):
-        return False
+
+def _is_of_later_keys(target: nn.Module, name: str) -> bool:
+    """Whether a setting is one that hides later keys, by its name or by what the documentation says of it."""
     texts = (type(target).__doc__, type(target).__init__.__doc__)
     is_documented = any(says_causal(inspect.cleandoc(each), name) for each in texts if each)
     return SET_CAUSAL.fullmatch(name) is not None or is_documented
