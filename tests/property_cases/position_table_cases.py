@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, split
+from regard.check.target import Invocation
 
 PLACES = drawn(16, WIDTH, seed=20)
 """(positions, width)."""
@@ -30,6 +31,50 @@ class WithItsTable(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return attended(x + self.position_table[: x.shape[1]])
+
+
+class Placing(nn.Module):
+    """Adds the positions by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("places", PLACES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.places[: x.shape[1]]
+
+
+class WithAPart(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pos_encoder = Placing()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return attended(self.pos_encoder(x))
+
+
+class WithoutItsPart(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pos_encoding = Placing()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return attended(x)
+
+
+class OfAnotherPart(nn.Module):
+    """A part that its caller made, and may call."""
+
+    def __init__(self, pos_embedder: nn.Module) -> None:
+        super().__init__()
+        self.pos_embedder = pos_embedder
+
+    def forward(self, x: Tensor) -> Tensor:
+        return attended(x)
+
+
+def of_a_part(kind: type[nn.Module]) -> Invocation:
+    return of_module(kind if kind is WithoutItsPart else lambda: OfAnotherPart(Placing()))
 
 
 def attended(x: Tensor, *, causal: bool = False) -> Tensor:
@@ -64,6 +109,8 @@ def first_rows(x: Tensor) -> Tensor:
 
 CASES = [
     Case("positions-without-effect", WithoutItsTable, WithItsTable, of_module, has_line=False),
+    Case("positions-without-effect", WithoutItsPart, WithAPart, of_module, has_line=False),
+    Case("positions-without-effect", WithoutItsPart, OfAnotherPart, of_a_part, has_line=False),
     Case("positions-once", added_twice, added_once, of_x),
     Case("positions-without-effect", added_to_what_is_read, added_once, of_x),
     Case("positions-from-the-start", last_rows, first_rows, of_x),

@@ -41,6 +41,13 @@ class DivisorMadeAndLeft(Divided):
         return read
 
 
+class DivisorOfQueriesLeft(Divided):
+    def divided(self, read: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        sums = k.cumsum(2)  # here
+        (q * sums).sum(-1, keepdim=True)
+        return read
+
+
 class DividedByOtherHeads(Divided):
     """The keys are summed over the heads, not over the tokens."""
 
@@ -63,6 +70,7 @@ class OfBothSigns(Divided):
 CASES = [
     Case("weights-sum-to-one", DivisorMadeAndLeft, Divided, of_module),
     Case("weights-sum-to-one", DivisorMadeAndLeft, NotDivided, of_module),
+    Case("weights-sum-to-one", DivisorOfQueriesLeft, Divided, of_module),
     Case("weights-sum-to-one", DividedByOtherHeads, Divided, of_module),
     Case("weights-sum-to-one", DividedByOtherHeads, DividedByABound, of_module),
     Case("weights-not-negative", OfBothSigns, Divided, of_module),

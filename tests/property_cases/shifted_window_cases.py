@@ -36,4 +36,34 @@ def rolled_windows_parted_by_rows(x: Tensor) -> Tensor:
     return rolled_windows(x, rows_alone=True)
 
 
-CASES = [Case("shifted-windows", rolled_windows_parted_by_rows, rolled_windows, of_map)]
+def windows_with_added(x: Tensor, *, by_distance: bool) -> Tensor:
+    """Numbers of regions that are added as they are, or slopes of each head by the distance."""
+    batch, height, width, channels = x.shape
+
+    def cut(x: Tensor) -> Tensor:
+        return x.view(-1, height // 2, 2, width // 2, 2, x.shape[-1]).transpose(2, 3).reshape(-1, 4, x.shape[-1])
+
+    parts = cut(regions(height, width).to(x.dtype)[None, ..., None]).repeat(batch, 1, 1)
+    places = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+    far = (places[:, None] - places).abs().sum(-1)
+    added = -far * torch.tensor([0.5, 0.25])[:, None, None] if by_distance else (parts - parts.mT)[:, None]
+    windows = cut(x.roll((-1, -1), (1, 2)))
+    heads = windows.unflatten(-1, (2, -1)).transpose(1, 2)
+    scores = heads @ heads.mT / heads.shape[-1] ** 0.5
+    weights = (scores + added).softmax(-1)  # here
+    read = (weights @ heads).transpose(1, 2).flatten(2).view(batch, height // 2, width // 2, 2, 2, channels)
+    return read.transpose(2, 3).reshape(x.shape).roll((1, 1), (1, 2))
+
+
+def regions_added_as_they_are(x: Tensor) -> Tensor:
+    return windows_with_added(x, by_distance=False)
+
+
+def slopes_by_distance(x: Tensor) -> Tensor:
+    return windows_with_added(x, by_distance=True)
+
+
+CASES = [
+    Case("shifted-windows", rolled_windows_parted_by_rows, rolled_windows, of_map),
+    Case("shifted-windows", regions_added_as_they_are, slopes_by_distance, of_map),
+]

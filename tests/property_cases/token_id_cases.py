@@ -146,6 +146,32 @@ def of_tokens_and_ids(function: Any) -> Invocation:
     )
 
 
+def summed(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of the tokens that are no padding, and their number."""
+    keep = no_padding(ids)[:, 0, 0, :, None]
+    return (encoded(ids, no_padding(ids)) * keep).sum(1), keep.sum(1)
+
+
+def mean_of_the_kept(ids: Tensor) -> Tensor:
+    total, number = summed(ids)
+    return total / number
+
+
+def mean_of_all(ids: Tensor) -> Tensor:
+    """Nothing is said of padding in it."""
+    return encoded(ids, no_padding(ids)).mean(1)
+
+
+def kept_times_their_number(ids: Tensor) -> Tensor:
+    total, number = summed(ids)
+    return total * number  # here
+
+
+def all_by_the_number_of_the_kept(ids: Tensor) -> Tensor:
+    total = encoded(ids, no_padding(ids)).sum(1)  # here
+    return total / (ids != 0).sum(1, keepdim=True)
+
+
 CASES = [
     Case("padding-by-ids", queries_of_padding_blocked, keys_of_padding_blocked, of_tokens_and_ids, has_line=False),
     Case("padding-by-ids", padding_alone_seen, padding_hidden_at_once, of_ids, has_line=False),
@@ -154,5 +180,7 @@ CASES = [
     Case("mask-read", padding_mask_thrown_away, padding_mask_returned, of_ids, has_line=False),
     Case("values-from-the-keys-input", values_of_another_text, values_of_the_keys_text, of_one_length, False),
     Case("values-from-the-keys-input", values_of_another_text, values_of_answers, of_one_length, False),
+    Case("mean-of-the-kept", kept_times_their_number, mean_of_the_kept, of_ids),
+    Case("mean-of-the-kept", all_by_the_number_of_the_kept, mean_of_all, of_ids),
     Case("target-causal", target_sees_all_of_itself, target_sees_its_past, of_two_texts, False, attentions=2),
 ]

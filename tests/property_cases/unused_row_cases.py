@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, joined, of_module, split
+from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, split
+from regard.check.target import Invocation
 
 
 class OfThirds(nn.Module):
@@ -73,7 +76,47 @@ class WithAHiddenLayer(OfThirds):
         return self.out(joined((q @ k.mT / 2).softmax(-1) @ v)) + self.down(bent)
 
 
+class HandingOut(OfThirds):
+    """Its keys and values are returned beside the output, for the next call."""
+
+    def forward(self, x: Tensor) -> Any:
+        q, k, v = (split(each) for each in self.thirds(x))
+        return self.out(joined(self.read(q, k, v))), (k, v)
+
+    def read(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (self.scores(q, k) / 2).softmax(-1) @ v
+
+
+class HandingOutUnreadValues(HandingOut):
+    def read(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (self.scores(q, k) / 2).softmax(-1) @ k
+
+
+class HandingOutUnaskedKeys(HandingOut):
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ q.mT
+
+
+def of_thirds(x: Tensor, w_qkv: Tensor, w_o: Tensor) -> Tensor:
+    q, k, v = (split(each) for each in (x @ w_qkv).chunk(3, -1))
+    return joined((q @ k.mT / 2).softmax(-1) @ v) @ w_o
+
+
+def keys_read_of_thirds(x: Tensor, w_qkv: Tensor, w_o: Tensor) -> Tensor:
+    q, k, _ = (split(each) for each in (x @ w_qkv).chunk(3, -1))
+    return joined((q @ k.mT / 2).softmax(-1) @ k) @ w_o
+
+
+def with_matrices(function: Any) -> Invocation:
+    call = of_x(function)
+    call.arguments |= {"w_qkv": drawn(WIDTH, 3 * WIDTH, seed=1), "w_o": drawn(WIDTH, WIDTH, seed=2)}
+    return call
+
+
 CASES = [
+    Case("projection-used", HandingOutUnreadValues, HandingOut, of_module, has_line=False),
+    Case("projection-used", HandingOutUnaskedKeys, HandingOut, of_module, has_line=False),
+    Case("projection-used", keys_read_of_thirds, of_thirds, with_matrices, has_line=False),
     Case("projection-used", QueriesByQueries, OfThirds, of_module, has_line=False),
     Case("projection-used", ConvolvedQueriesByQueries, OfConvolvedThirds, of_module, has_line=False),
     Case("projection-used", KeysByKeysOfEachHead, OfThirdsOfEachHead, of_module, has_line=False),

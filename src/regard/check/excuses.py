@@ -16,6 +16,24 @@ AROUND = frozenset({"residual-missing"})
 """A mistake of a block: an attention that norms its input leaves the residual to the code that calls it."""
 MIXED = frozenset({"batch-mixed", "batch-as-tokens", "absolute-axes"})
 """Mistakes that a property shows by itself: where it holds, the recipe took other axes for the samples."""
+OF_TOKENS_APART = frozenset(
+    {
+        "attends-to-tokens",
+        "axes-as-documented",
+        "key-of-one-token",
+        "output-of-the-token",
+        "query-of-one-token",
+        "samples-alike",
+        "samples-apart",
+        "softmax-over-keys",
+        "sum-of-one-of-heads",
+        "sum-of-one-of-queries",
+        "value-of-one-token",
+        "value-of-the-key",
+        "value-of-the-sample",
+    }
+)
+"""Properties that are violated where samples and tokens are taken for each other."""
 WITHOUT_THE_ROOT = frozenset({"no-scale", "scale-multiplied"})
 """Mistakes of a scale that is not 1/sqrt(width) for any sizes; others are where other widths are the same."""
 NOTHING_READ = "output-v"
@@ -42,8 +60,11 @@ def without_excused(searched: Findings, analyses: Sequence[Analysis], *, is_give
     excused: set[str] = set()
     if analyses and not any(each.has_feed_forward for each in analyses):
         excused |= AROUND
-    is_seen = any(each.num_attentions for each in analyses) and not any(each.violations for each in analyses)
-    if is_seen and (is_given or any(each.has_batch for each in analyses)):  # else it may not be meant for a batch
+    violated = {each.property for one in analyses for each in one.violations}
+    is_found = any(each.num_attentions for each in analyses)
+    is_seen = is_found and not violated
+    is_batch = is_given or any(each.has_batch for each in analyses)  # else it may not be meant for one
+    if is_found and is_batch and not violated & OF_TOKENS_APART:
         excused |= MIXED
     if is_seen and (_is_refuted(searched, analyses) or any(each.is_relaid for each in analyses)):
         excused |= {each.id for each in searched.mistakes}

@@ -20,11 +20,13 @@ from regard.check.properties.kinds import kind_of
 from regard.check.properties.masks.arguments import flag_findings, mask_argument_findings, shared_mask_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings
+from regard.check.properties.masks.masked_means import masked_mean_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
 from regard.check.properties.masks.part_sizes import part_size_findings
 from regard.check.properties.masks.shifted_windows import shifted_window_findings
 from regard.check.properties.masks.source_masks import source_mask_findings
+from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.masks.windows import window_findings
@@ -35,6 +37,7 @@ from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.layer_residuals import layer_residual_findings
+from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.normed_alone import (
     norm_of_sum_findings,
     normed_alone_findings,
@@ -53,17 +56,20 @@ from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
 from regard.check.properties.outputs.siblings import sibling_findings
+from regard.check.properties.outputs.uneven_blocks import uneven_block_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
 from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
+from regard.check.properties.scores.equal_scores import equal_scores
 from regard.check.properties.scores.handed_on import handed_on_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
 from regard.check.properties.weights.channel_weights import channel_weight_findings
+from regard.check.properties.weights.divided_values import divided_output_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
@@ -178,6 +184,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += passed_over_findings(run, instances)
         analysis.findings += norm_of_sum_findings(invocation.target, run, instances)
         analysis.findings += feed_forward_findings(run)
+        analysis.findings += divided_output_findings(run, instances)
         _judge_once(analysis, instances)
         if any(each.property == "samples-attend" for each in analysis.findings):
             analysis.findings = [each for each in analysis.findings if each.property not in OF_ONE_SAMPLE]
@@ -208,6 +215,9 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     count, *_ = stream_sizes(invocation, invocation.streams[0])
     seen: list[tuple[AttentionInstance, bool, Finding | None]] = []
     for instance in instances:
+        if (equal_keys := equal_scores(instance, base, fresh)) is not None:
+            analysis.findings.append(replace(equal_keys, module=instance.module))
+            continue
         try:
             local = None
             is_mixed = are_tokens_mixed(instance, influence, streams)
@@ -268,6 +278,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
+        analysis.findings += masked_mean_findings(invocation)
         analysis.findings += target_findings(invocation, several, base)
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
@@ -276,9 +287,10 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
 
 
 def _names_of_streams(evidence: Evidence) -> set[str]:
-    """The arguments that queries and keys are made of."""
+    """The arguments that queries, keys and values are made of."""
     table = evidence.base
-    places = torch.unique(torch.cat([table.query.stream, table.key.stream])).tolist()
+    of_values = table.values.stream[table.values.score >= 0]
+    places = torch.unique(torch.cat([table.query.stream, table.key.stream, of_values])).tolist()
     return {table.streams[each] for each in places if each >= 0}
 
 
@@ -339,6 +351,9 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     invocation = analysis.invocation
     if invocation.square and not analysis.violations:
         analysis.missing.append("it runs only with as many tokens as channels: what holds so may hold by accident")
+    are_grouped = invocation.sizes.get("kv_heads") != invocation.sizes.get("heads")
+    if not analysis.is_first and are_grouped and not analysis.violations:  # repeated for several heads by other lines
+        analysis.findings += parameter_findings(invocation, instances)
     if not analysis.is_first:
         return
     if analysis.complete and not analysis.violations:
@@ -351,10 +366,13 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += sibling_findings(invocation)
     if not analysis.violations and analysis.complete:
+        for of_others in (uneven_block_findings, switched_setting_findings):
+            analysis.findings += of_others(analysis, lambda other: analyze(other, is_first=False))
         analysis.findings += earlier_call_findings(invocation, instances)
     if not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
     if not analysis.violations:
+        analysis.findings += norm_setting_findings(invocation)
         analysis.findings += repeated_layer_findings(invocation.target)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
         norms = [*norm_findings(invocation)]

@@ -30,6 +30,7 @@ from regard.check.properties.scores.norm_axes import norm_axis_findings, one_sid
 from regard.check.properties.scores.relative_logits import relative_logit_findings
 from regard.check.properties.scores.scales import scale_design
 from regard.check.properties.scores.shared_heads import shared_head_findings
+from regard.check.properties.scores.told_heads import told_head_findings
 from regard.check.properties.scores.unsummed_products import unsummed_products
 from regard.check.properties.tokens import (
     documented_group_findings,
@@ -117,6 +118,7 @@ def attention_findings(
         yield from chosen_key_findings(invocation, numbers)
     yield from _mixed_heads(evidence)
     yield from shared_head_findings(invocation, evidence)
+    yield from told_head_findings(invocation, evidence)
     unsummed = unsummed_products(invocation, evidence)
     if unsummed is not None:
         yield unsummed

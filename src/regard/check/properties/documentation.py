@@ -28,6 +28,7 @@ __all__ = [
     "promises_causality",
     "promises_parts",
     "rotates_queries_and_keys",
+    "says_causal",
     "says_unused",
 ]
 
@@ -115,7 +116,7 @@ _NOT_TO_VALUES = re.compile(
 )
 _VALUES = re.compile(r"\b(?:values?|v)\b", re.I)
 
-_LISTED = r"^[ \t]*[`*]*{}[`*]*[ \t]*(?:\([^)\n]*\))?[ \t]*:"
+_LISTED = r"^[ \t]*(?::param\s+)?[`*]*{}[`*]*[ \t]*(?:\([^)\n]*\))?[ \t]*:"
 """The begin of what a list of arguments says of one of them, in each style of documentation."""
 _UNUSED = re.compile(
     r"(?:(?:\b(?:is|are)\s+|^\W*)(?:currently\s+|always\s+)?(?:not\s+used|unused|ignored)|\b(?:has|have)\s+no\s+effect)"
@@ -212,13 +213,23 @@ def _meanings(sentence: str) -> Iterator[tuple[int, str]]:
 
 def says_unused(text: str, name: str) -> bool:
     """Whether it says of an argument, where it lists it, that it is not used, without a condition."""
+    said = _said_of(text, name)
+    return any(_UNUSED.search(" ".join(each.split())) for each in re.split(r"(?<=[.;])\s+|\n", said))
+
+
+def says_causal(text: str, name: str) -> bool:
+    """Whether it says of an argument, where it lists it, that by it the attention is causal."""
+    return _CAUSAL.search(_said_of(text, name)) is not None
+
+
+def _said_of(text: str, name: str) -> str:
+    """What a list of arguments says of one of them; empty where there is none."""
     listed = re.search(_LISTED.format(re.escape(name)), text, re.M)
     if listed is None:
-        return False
+        return ""
     rest = text[listed.end() :]
     end = re.compile(_LISTED.format(r"\w+") + r"|^[ \t]*$", re.M).search(rest, 1)
-    said = rest[: end.start()] if end is not None else rest
-    return any(_UNUSED.search(" ".join(each.split())) for each in re.split(r"(?<=[.;])\s+|\n", said))
+    return rest[: end.start()] if end is not None else rest
 
 
 def lets_samples_attend(target: Any) -> bool:

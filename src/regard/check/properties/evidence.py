@@ -29,6 +29,9 @@ from regard.check.target.token_ids import other_ids
 from regard.check.trace.operation import Trace
 
 __all__ = [
+    "HIDDEN",
+    "HIDING",
+    "SET_CAUSAL",
     "evidence_of",
     "evidence_of_tables",
     "may_be_causal",
@@ -138,14 +141,19 @@ def _names_causal(invocation: Invocation) -> bool:
 
 
 def _set_causal(invocation: Invocation, path: str) -> str:
-    """The setting of an attention's module that says that it is causal, where no argument of the call hides keys."""
+    """The setting of an attention's module that says that it is causal, where no argument of the call hides keys.
+
+    Where a mask may be handed over, and is not, one that the constructor of what is called takes: any other may say
+    which mask its caller makes.
+    """
     target = invocation.target
-    if not isinstance(target, nn.Module) or invocation.masks or invocation.causal_flags or invocation.lengths:
+    if not isinstance(target, nn.Module) or invocation.causal_flags or invocation.lengths:
         return ""
-    settings = vars(target.get_submodule(path))
-    return next(
-        (f"{name}=True" for name, value in settings.items() if value is True and SET_CAUSAL.fullmatch(name)), ""
-    )
+    settings = {name for name, value in vars(target.get_submodule(path)).items() if value is True}
+    if invocation.masks:
+        is_open = path == "" and not any(each in invocation.arguments for each in invocation.masks)
+        settings &= set(inspect.signature(type(target)).parameters) if is_open else set()
+    return next((f"{name}=True" for name in sorted(settings) if SET_CAUSAL.fullmatch(name)), "")
 
 
 def may_be_causal(invocation: Invocation) -> bool:

@@ -179,14 +179,15 @@ def _read(trace: Trace, after: Operation) -> tuple[int, int] | None:
 
 
 def _unused_sum(trace: Trace, keys: TensorRecord) -> Operation | None:
-    """A running sum of the keys that nothing takes."""
+    """A running sum of the keys of which nothing is made that is returned, or written into what was there before."""
     for operation in trace:
         if operation.name != "cumsum" or operation.inputs[0].storage != keys.storage:
             continue
-        made = trace.made_of({operation.outputs[0].storage})
-        is_taken = any(each.storage in made for later in trace for each in later.inputs) or any(
-            each.storage in made for each in trace.outputs
-        )
-        if not is_taken:
+        made, new = {operation.outputs[0].storage}, {each.outputs[0].storage for each in trace if each.outputs}
+        for later in trace.operations[operation.index + 1 :]:
+            if any(each.storage in made for each in later.inputs):
+                made.update(each.storage for each in (*later.outputs, *later.written))
+        is_kept = any(each.storage in made - new for later in trace for each in later.written)
+        if not is_kept and not any(each.storage in made for each in trace.outputs):
             return operation
     return None

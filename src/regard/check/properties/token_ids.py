@@ -13,11 +13,11 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.table import AttentionTable
-from regard.check.target import Invocation
+from regard.check.target import Invocation, Stream
 from regard.check.target.token_ids import PADDING_ID
 from regard.check.trace.operation import Trace
 
-__all__ = ["target_findings", "token_padding_findings"]
+__all__ = ["target_findings", "token_padding_findings", "with_padding"]
 
 PADDED = 2
 """Tokens of the first sample that become padding, the last ones."""
@@ -32,14 +32,9 @@ def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) 
     """
     read = {each for one in several for each in one.base.key.stream.tolist() if each >= 0}
     for number, stream in enumerate(invocation.streams):
+        if (given := _padded(invocation, stream)) is None:
+            continue
         ids = invocation.arguments[stream.argument]
-        if ids.is_floating_point() or stream.batch_axis != 0 or stream.token_axes != (1,):
-            continue
-        if ids.shape[1] < PADDED + 2 or bool((ids == PADDING_ID).any()):
-            continue
-        padded = ids.clone()
-        padded[0, -PADDED:] = PADDING_ID
-        given = {**invocation.arguments, stream.argument: padded}
         run = record_invocation(invocation, given)
         if run.error:
             continue
@@ -51,6 +46,25 @@ def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) 
             shape = invocation.arguments[other.argument].shape
             if beside in read and other.batch_axis == 0 and other.token_axes == (1,) and shape[:2] == ids.shape:
                 yield from _of_stream(several, run, beside, stream.argument, ids.shape[1], invocation.masks, is_left)
+
+
+def with_padding(invocation: Invocation) -> Iterator[tuple[str, dict[str, Any]]]:
+    """For each sequence of ids its name, and the arguments with padding at the end of its first sample."""
+    for stream in invocation.streams:
+        if (given := _padded(invocation, stream)) is not None:
+            yield stream.argument, given
+
+
+def _padded(invocation: Invocation, stream: Stream) -> dict[str, Any] | None:
+    """The arguments with padding in a sequence; None where it is none of ids, too short, or has some."""
+    ids = invocation.arguments[stream.argument]
+    if ids.is_floating_point() or stream.batch_axis != 0 or stream.token_axes != (1,):
+        return None
+    if ids.shape[1] < PADDED + 2 or bool((ids == PADDING_ID).any()):
+        return None
+    padded = ids.clone()
+    padded[0, -PADDED:] = PADDING_ID
+    return {**invocation.arguments, stream.argument: padded}
 
 
 def _of_stream(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.trace.operation import Trace
 
-__all__ = ["data_of", "factors_of", "padded", "sources_of", "stacked"]
+__all__ = ["data_of", "factors_of", "numbers_by_tag", "padded", "sources_of", "stacked"]
 
 
 def factors_of(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
@@ -30,14 +30,7 @@ def factors_of(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
 def sources_of(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
     """(scores, width): the numbers that these factors were made of, one by one; NaN where that is not known."""
     run, rows = instance.run, []
-    numbers = torch.full((run.num_tags + 1,), float("nan"), dtype=torch.float64)
-    for index, first in run.first_tag.items():
-        data = data_of(trace, index, None)
-        if not data.is_complex():
-            numbers[first : first + data.numel()] = data.flatten().double()
-    for name, tags in run.given.items():
-        if trace.arguments[name].data.is_floating_point():
-            numbers[tags.flatten()] = trace.arguments[name].data.flatten().double()
+    numbers = numbers_by_tag(run, trace)
     beside = torch.zeros(run.num_tags + 1, dtype=torch.long)
     for kept, lost in run.tags.sums:
         beside[kept] = lost
@@ -49,6 +42,24 @@ def sources_of(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
         made_of = (_unrepeated(tags.flatten()[terms], beside) for tags in parts)
         rows.append(torch.stack([numbers[tags] for tags in made_of], -1).flatten(-2))
     return stacked(rows, 0.0)
+
+
+def numbers_by_tag(run: TaggedRun, trace: Trace) -> Tensor:
+    """(tags): the numbers of a run that have a tag; NaN for all others.
+
+    Args:
+        run: that the tags are of.
+        trace: it, or another run of the same operations.
+    """
+    numbers = torch.full((run.num_tags + 1,), float("nan"), dtype=torch.float64)
+    for index, first in run.first_tag.items():
+        data = data_of(trace, index, None)
+        if not data.is_complex():
+            numbers[first : first + data.numel()] = data.flatten().double()
+    for name, tags in run.given.items():
+        if trace.arguments[name].data.is_floating_point():
+            numbers[tags.flatten()] = trace.arguments[name].data.flatten().double()
+    return numbers
 
 
 def _unrepeated(tags: Tensor, beside: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from regard.check.target.position_values import ROPE_FORMS
 from regard.check.target.preparation import modules_in
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import STREAMS, Argument, readings, source_of
-from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, SQUARE_SIZES, Sizes
+from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, SQUARE_SIZES, WINDOWED_SIZES, Sizes
 from regard.check.target.targets import MAX_CONSTRUCTIONS, Target, targets_of
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import STATE
@@ -228,9 +228,23 @@ def _of_all_sizes(found: _Found, given: UserInputs) -> Iterator[Invocation]:
     elif construction is None and any(each.head_axis is not None for each in found.invocation.streams):
         grouped = replace(found.plan, choices={**found.plan.choices, "heads": "grouped"})
         yield from _resized(replace(found, plan=grouped), GROUPED_SIZES)
+    yield from _of_as_many_windows_as_heads(found)
     yield from _of_two_widths(found)
     yield from _with_positions(found)
     yield from _with_optional(found)
+
+
+def _of_as_many_windows_as_heads(found: _Found) -> Iterator[Invocation]:
+    """A call of a map of four times the size with four heads, where one with other heads does not run.
+
+    As where a mask of each window is added along the axis of the heads, of what was then called with one window.
+    """
+    rows, _, columns = found.plan.choices.get("grid", "").partition("x")
+    if not columns or rows != columns or found.target.construction is None:
+        return
+    plan = replace(found.plan, choices={**found.plan.choices, "grid": f"{2 * int(rows)}x{2 * int(columns)}"})
+    if not any(True for _ in _settled(found.target, plan)):
+        yield from _of_sizes(found.target, plan, WINDOWED_SIZES, seed=2)
 
 
 def _resized(found: _Found, several: Sequence[Sizes]) -> Iterator[Invocation]:

@@ -50,7 +50,8 @@ _CALL = {
     "dropout": "dropout dropout_p p_drop attn_dropout",
     "context": "annotations cond",
     "qkv": "qkv packed_qkv qkv_packed mixed_qkv fused_qkv qkvs",
-    "w_o": "out_proj_weight proj_weight output_weight w_proj o_proj_weight c_proj_weight",
+    "w_o": "out_proj_weight proj_weight output_weight w_proj o_proj_weight c_proj_weight c_proj_w "
+    "out_proj_w proj_w o_proj_w",
     "w_qkv": "in_proj_weight qkv_proj_weight in_proj_w w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
     "height": "height hh",

@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.check.target.names import constructor_meaning, side_names
 
-__all__ = ["COINCIDENT_SIZES", "DISTINCT_SIZES", "SQUARE_SIZES", "Sizes", "both_sides"]
+__all__ = ["COINCIDENT_SIZES", "DISTINCT_SIZES", "SQUARE_SIZES", "WINDOWED_SIZES", "Sizes", "both_sides"]
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,8 @@ COINCIDENT_SIZES = (
     Sizes(batch=16, tokens=16, context=16, heads=4, kv_heads=4, d_head=16),
 )
 """What is right by accident is right with these alone."""
+WINDOWED_SIZES = Sizes(batch=2, tokens=5, context=7, heads=4, kv_heads=4, d_head=4)
+"""As many heads as a map has windows that is twice as high and twice as wide as one."""
 SQUARE_SIZES = (
     Sizes(batch=2, tokens=5, context=5, heads=3, kv_heads=3, d_head=5),
     Sizes(batch=2, tokens=12, context=12, heads=3, kv_heads=3, d_head=4),

@@ -106,6 +106,13 @@ MASKS = (
         "allowed = (ids != pad)[:, None, None, :]  # for every layer",
     ),
     Property(
+        "mean-of-the-kept",
+        "output",
+        "a mean of the tokens that are no padding is their sum, divided by their number",
+        "What a text means depends on how long the others of its batch are, or grows with its own length.",
+        "x = (x * keep[..., None]).sum(1) / keep.sum(1, keepdim=True)  # keep: (batch, tokens), True for real ones",
+    ),
+    Property(
         "target-causal",
         "masked",
         "of two sequences of ids, the predicted one does not see its later tokens",

@@ -43,6 +43,13 @@ PROJECTIONS = (
         'torch.einsum("bhqk,bhkd->bhqd", weights, v)  # two letters: queries and keys are two axes',
     ),
     Property(
+        "key-in-the-weights",
+        "scores",
+        "the weights of a query depend on the keys",
+        "Every query reads the mean of the values, and no key is looked for.",
+        "scores = self.v(torch.tanh(self.w_q(q) + self.w_k(k)))  # of both",
+    ),
+    Property(
         "query-in-the-weights",
         "scores",
         "the weights of a query depend on the query",

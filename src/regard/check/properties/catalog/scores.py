@@ -106,6 +106,13 @@ SCORES = (
         "heads = [head(x) for head in self.heads]",
     ),
     Property(
+        "heads-as-told",
+        "heads",
+        "there are as many heads as the module is told",
+        "Heads have the width that was meant for their number, and what was trained with the right ones does not fit.",
+        "q = q.view(B, T, heads, width // heads).transpose(1, 2)",
+    ),
+    Property(
         "value-heads-paired",
         "output",
         "weights go to the values of their head",

@@ -293,6 +293,16 @@ def _says_causal(evidence: Evidence, pattern: Pattern) -> str | None:
     return "name" if evidence.names_causal else "documentation" if evidence.documents_causal else None
 
 
+def _is_a_head_open(evidence: Evidence, allowed: Tensor) -> bool:
+    """Whether all keys have a weight in some head, or all that are in one window with their query."""
+    if bool(allowed.flatten(2).all(-1).any()):
+        return True
+    base = evidence.base
+    computed = base.dense(torch.ones_like(base.weight, dtype=torch.bool), False)
+    is_same = bool((computed == computed[:1, :1]).all()) and computed.shape == allowed.shape
+    return is_same and bool((allowed == computed).flatten(2).all(-1).any())
+
+
 def mask_findings(evidence: Evidence) -> Iterator[Finding]:
     """What the mask of the code itself allows."""
     allowed = allowed_of(evidence, of_own=True)
@@ -319,7 +329,7 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         message = "which keys are blocked is not told: tokens of several sequences ask together, and their heads mix"
         yield Finding("open", "mask-unknown", "mask", message, line)
         return
-    if not bool((allowed == allowed[:, :1]).all()) and not bool(allowed.flatten(2).all(-1).any()):
+    if not bool((allowed == allowed[:, :1]).all()) and not _is_a_head_open(evidence, allowed):
         yield Finding("open", "mask-unknown", "mask", "which keys are blocked differs among heads", line)
         return
     if not bool((allowed == allowed[:, :1]).all()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from regard.check.names import role
 from regard.check.properties.finding import Finding
+from regard.check.properties.modules.argument_matrices import argument_matrix_findings
+from regard.check.properties.modules.handed_out import handed_out_by
 from regard.check.properties.modules.unused_parameters import unread_table_findings, unused_parameter_findings
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.local import projections_of
@@ -42,13 +44,17 @@ POSITIONS = re.compile(r"(?:^|[._])(?:w?pos|wpe|position)")
 
 
 def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
-    """Parameters without an effect, and parameters that have one and no gradient."""
-    target = invocation.target
+    """Parameters without an effect, and parameters that have one and no gradient.
+
+    Keys and values that are returned for another call are no effect.
+    """
+    target, handed_out = invocation.target, handed_out_by(instances)
     if not isinstance(target, nn.Module):
+        yield from argument_matrix_findings(invocation, handed_out)
         return
     live = copied(target)
     gradients = dict[str, Tensor | None]()
-    found = list(_judged(invocation, instances, live, gradients))
+    found = list(_judged(invocation, instances, live, gradients, handed_out))
     yield from found
     if any(each.kind == "violation" for each in found):
         return
@@ -65,6 +71,7 @@ def _judged(
     instances: Sequence[AttentionInstance],
     live: nn.Module,
     gradients: dict[str, Tensor | None],
+    handed_out: frozenset[int],
 ) -> Iterator[Finding]:
     """What is found of the parameters of a copy of the target, one after the other; `gradients` is filled."""
     parameters = {
@@ -78,14 +85,15 @@ def _judged(
     counts = _counted(norms)
     try:
         with torch.enable_grad():
-            outputs = [each for each in invocation.outputs(invocation.run(target=live)) if each.requires_grad]
+            returned = dict(enumerate(invocation.outputs(invocation.run(target=live))))
+            outputs = {at: each for at, each in returned.items() if each.requires_grad and at not in handed_out}
         if not outputs:  # it was computed with none of them
             gradients |= {name: None for name, each in live.named_parameters() if each.requires_grad}
             return
-        if any(bool(each.isnan().any()) for each in outputs):
+        if any(bool(each.isnan().any()) for each in outputs.values()):
             return
-        before = [each.detach().clone() for each in outputs]
-        total = sum((each * _toward(each)).sum() for each in outputs)
+        before = {at: each.detach().clone() for at, each in outputs.items()}
+        total = sum((each * _toward(each)).sum() for each in outputs.values())
         assert isinstance(total, Tensor)
         weights = {name: next(each.parameters()) for name, each in norms.items()}
         learned = {name: each for name, each in live.named_parameters() if each.requires_grad}
@@ -118,6 +126,9 @@ def _judged(
                 yield from _rows(invocation, live, name, parameter, gradient, before)
             elif is_part and any(_is_matrix_of(parameter, each) for each in made_with):
                 yield from _rows(invocation, live, name, parameter, gradient, before, fewest=FEWEST_ROWS)
+            elif is_part and any(each.run.additive for each in instances) and _is_half_unread(gradient):
+                message = f"half of {name} has no effect: queries and keys are multiplied by the other half"
+                yield Finding("violation", "projection-used", "projections", message)
         elif _only_chooses(parameter, instances):
             continue  # tokens, or experts: it learns by a loss of its own
         elif has_cache and _has_effect(invocation, live, parameter, before):
@@ -220,7 +231,7 @@ def _rows(
     name: str,
     parameter: nn.Parameter,
     gradient: Tensor,
-    before: Sequence[Tensor],
+    before: Mapping[int, Tensor],
     fewest: int = 1,
 ) -> Iterator[Finding]:
     """Of a matrix, or a convolution, for queries, keys or values: outputs that nothing uses.
@@ -231,7 +242,7 @@ def _rows(
         name: the path of the parameter.
         parameter: (outputs, inputs), of a convolution (outputs, inputs, kernel...).
         gradient: of it.
-        before: the outputs of the call.
+        before: the outputs of the call, by their numbers.
         fewest: how many outputs, one after the other, are a part: a third of them may be for the keys. Some alone may
             be those of an activation that cuts off what is negative, in a matrix that makes a hidden layer as well.
     """
@@ -247,6 +258,18 @@ def _rows(
     if rows and not _has_effect(invocation, live, parameter, before, part):
         message = f"{len(rows)} of {len(unused)} rows of {name} have no effect, the first of them row {rows[0]}"
         yield Finding("violation", "projection-used", "projections", message)
+
+
+def _is_half_unread(gradient: Tensor) -> bool:
+    """Whether the first or last half of a tensor has no gradient anywhere, along one axis, and the other one has.
+
+    As of the vector of a graph attention, which multiplies a query and a key that stand side by side.
+    """
+    for axis in [each for each, size in enumerate(gradient.shape) if size % 2 == 0]:
+        one, other = ((each.abs() > ZERO) for each in gradient.chunk(2, axis))
+        if (bool(one.all()) and not bool(other.any())) or (bool(other.all()) and not bool(one.any())):
+            return True
+    return False
 
 
 def _is_one_part(unused: Tensor) -> bool:
@@ -268,7 +291,7 @@ def _has_effect(
     invocation: Invocation,
     live: nn.Module,
     parameter: nn.Parameter,
-    before: Sequence[Tensor],
+    before: Mapping[int, Tensor],
     part: Tensor | float = 1.0,
 ) -> bool:
     kept = parameter.detach().clone()
@@ -280,10 +303,8 @@ def _has_effect(
             return False
         finally:
             parameter.copy_(kept)
-    return any(
-        one.shape != two.shape or bool(((one - two).abs() > MOVED).any())
-        for one, two in zip(before, after, strict=False)
-    )
+    pairs = [(one, after[at]) for at, one in before.items() if at < len(after)]
+    return any(one.shape != two.shape or bool(((one - two).abs() > MOVED).any()) for one, two in pairs)
 
 
 def _belongs(name: str, invocation: Invocation, instances: Sequence[AttentionInstance]) -> bool:

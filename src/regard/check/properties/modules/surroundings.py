@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.finding import Finding
+from regard.check.properties.modules.larger_batches import larger_batch_findings
 from regard.check.roles.influence import Influence, differs, influence_of, record_invocation
 from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.target import Failed, Invocation
@@ -32,7 +33,9 @@ def surrounding_findings(
     """
     if base.outputs:
         found = list(_samples_apart(invocation, influence))
-        yield from found if found or not holds else _samples_alike(invocation, base)
+        if not found and holds and not is_random(invocation):
+            found = list(_samples_alike(invocation, base)) or list(larger_batch_findings(invocation, base))
+        yield from found
     if base.outputs and holds:
         yield from _places(invocation, base)
     yield from _patches(invocation, run)
@@ -70,8 +73,6 @@ def _samples_alike(invocation: Invocation, base: Trace) -> Iterator[Finding]:
         elif any(isinstance(each, Tensor) and each.numel() > 1 for each in tree_leaves(value)):
             return  # it may say something else of each sample
     run = record_invocation(invocation, arguments)
-    if is_random(invocation):
-        return
     if run.error or not run.outputs or run.outputs[0].shape != base.outputs[0].shape:
         return
     output = run.outputs[0].data

@@ -57,7 +57,9 @@ def unused_parameter_findings(invocation: Invocation, gradients: Mapping[str, Te
 
 
 def unread_table_findings(invocation: Invocation) -> Iterator[Finding]:
-    """A table of positions that a module makes, and that no line reads: its tokens have none.
+    """A table of positions that a module makes, or a part that has one, and that no line reads: its tokens have none.
+
+    Parts with parameters are judged by these.
 
     Args:
         invocation: the call.
@@ -73,6 +75,14 @@ def unread_table_findings(invocation: Invocation) -> Iterator[Finding]:
             if is_table and _TABLE.search(name) and not _FOR_OTHERS.search(name) and _is_unread(type(owner), name):
                 whole = f"{path}.{name}" if path else name
                 message = f"{whole} is made, and no line reads it: tokens get no positions from it"
+                yield Finding("violation", "positions-without-effect", "positions", message)
+                return
+        for name, part in owner.named_children():
+            is_of_positions = _TABLE.search(name) and not _FOR_OTHERS.search(name) and not list(part.parameters())
+            is_made = type(part).__module__.partition(".")[0] != "torch" and name not in _given_to(type(owner))
+            if is_of_positions and is_made and _is_unread(type(owner), name):
+                whole = f"{path}.{name}" if path else name
+                message = f"{whole} is made, and no line calls it: tokens get no positions from it"
                 yield Finding("violation", "positions-without-effect", "positions", message)
                 return
 

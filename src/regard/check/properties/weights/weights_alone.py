@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from regard.check.properties.finding import Finding
+from regard.check.properties.weights.divided_values import divided_value
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import influence_of
 from regard.check.roles.instances import SOFTMAXES, TaggedRun
@@ -27,6 +28,10 @@ def weights_alone(run: TaggedRun, invocation: Invocation) -> Iterator[Finding]:
         run: in which no weighted sum was found.
         invocation: the call.
     """
+    divided = divided_value(run)
+    if divided is not None:
+        yield divided
+        return
     returned: set[int] = set()
     for tags in run.tags.returned:
         returned |= run.owner_of(tags)

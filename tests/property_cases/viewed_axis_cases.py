@@ -1,0 +1,98 @@
+"""Axes that `view` makes in another order than the numbers lie in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from property_cases import HEADS, WIDTH, Case, drawn, of_module, of_x, of_x_and_context
+from regard.check.target import Invocation
+
+W_QKV = drawn(WIDTH, 3 * WIDTH, seed=20)
+W_Q, W_K, W_V = W_QKV.split(WIDTH, 1)
+
+
+def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Of sequences with axes of tokens and heads in front of the width; anything before them is samples."""
+    weights = torch.einsum("bihd,bjhd->bijh", q, k).div(q.shape[-1] ** 0.5).softmax(2)
+    return torch.einsum("bijh,bjhd->bihd", weights, v)
+
+
+def tokens_then_heads(x: Tensor) -> Tensor:
+    q, k, v = (x @ W_QKV).view(len(x), x.shape[1], HEADS, -1).chunk(3, -1)
+    return attended(q, k, v).reshape(x.shape)
+
+
+def heads_then_tokens(x: Tensor) -> Tensor:
+    q, k, v = (x @ W_QKV).view(len(x), HEADS, x.shape[1], -1).chunk(3, -1)
+    return attended(q, k, v).reshape(x.shape)
+
+
+def tokens_then_samples(x: Tensor) -> Tensor:
+    q, k, v = (x @ W_QKV).view(x.shape[1], len(x), HEADS, -1).chunk(3, -1)
+    return attended(q, k, v).reshape(x.shape)
+
+
+def blocks_of_two(x: Tensor) -> Tensor:
+    """As many tokens as make whole blocks; the others are padding that is cut off again."""
+    missing = -x.shape[1] % 2
+    padded = torch.nn.functional.pad(x, (0, 0, 0, missing))
+    return tokens_then_heads(padded.unflatten(1, (-1, 2)).flatten(0, 1)).view(padded.shape)[:, : x.shape[1]]
+
+
+def of_channels(x: Tensor, context: Tensor, *, samples_first: bool) -> Tensor:
+    """Heads whose channels stand in front of the tokens."""
+    order = (len(x), WIDTH // HEADS) if samples_first else (WIDTH // HEADS, len(x))
+    given = ((x, W_Q), (context, W_K), (context, W_V))
+    q, k, v = ((each @ weight).mT.reshape(*order, HEADS, -1) for each, weight in given)
+    weights = torch.einsum("bdhn,bdhm->bhnm", q, k).div(q.shape[1] ** 0.5).softmax(-1)
+    read = torch.einsum("bhnm,bdhm->bdhn", weights, v)
+    return read.reshape(len(x), WIDTH, -1).mT
+
+
+def channels_then_samples(x: Tensor, context: Tensor) -> Tensor:
+    return of_channels(x, context, samples_first=False)
+
+
+def samples_then_channels(x: Tensor, context: Tensor) -> Tensor:
+    return of_channels(x, context, samples_first=True)
+
+
+class Viewed(nn.Module):
+    """Channels as (heads, width), or as (width, heads)."""
+
+    is_turned = False
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.projections = nn.ModuleList(nn.Linear(num_heads * 6, num_heads * 6) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        sizes = (self.num_heads, 6)[:: -1 if self.is_turned else 1]
+        q, k, v = (each(x).unflatten(-1, sizes) for each in self.projections[:3])
+        scores = torch.einsum("bihd,bjhd->bhij", q, k) / sizes[1] ** 0.5  # here
+        read = torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v).flatten(2)
+        return self.projections[3](read)
+
+
+class ViewedTurned(Viewed):
+    is_turned = True
+
+
+def of_two_heads(kind: Any) -> Invocation:
+    module = of_module(lambda: kind(2)).target
+    call = of_x(module)
+    call.arguments["x"] = drawn(2, 4, 12, seed=0)
+    return call
+
+
+CASES = [
+    Case("sum-of-one-of-heads", heads_then_tokens, tokens_then_heads, of_x, has_line=False),
+    Case("sum-of-one-of-heads", heads_then_tokens, blocks_of_two, of_x, has_line=False),
+    Case("samples-apart", tokens_then_samples, tokens_then_heads, of_x, has_line=False),
+    Case("samples-apart", channels_then_samples, samples_then_channels, of_x_and_context, has_line=False),
+    Case("heads-as-told", ViewedTurned, Viewed, of_two_heads),
+]
