@@ -53,6 +53,22 @@ def test_sums_that_lost_the_axis_of_keys_divide_the_weights_of_other_queries() -
     assert found.location.text.endswith("# here")
 
 
+def with_places_of_later_keys(x: Any, w_q: Any, w_k: Any, w_v: Any, causal: bool = False) -> Any:
+    scores = (x @ w_q) @ (x @ w_k).T / np.sqrt(w_k.shape[-1])
+    if causal:
+        scores[np.triu_indices(len(x), k=1)] = -np.inf
+    return softmax(scores) @ (x @ w_v)
+
+
+def test_places_of_later_keys_are_pairs_of_a_row_and_a_column() -> None:
+    found = check(with_places_of_later_keys)
+    assert found.verdict.startswith("right"), found.text()
+    held = {
+        each.property for each in analyze(first(with_places_of_later_keys), masks=True).findings if each.kind == "holds"
+    }
+    assert "mask-flag" in held
+
+
 def of_x(function: Callable[..., Any]) -> Invocation:
     return Invocation(function, {"x": drawn(3, 4, seed=0)}, ["x"], [Stream("x", "x", None, (0,))], arrays=True)
 
