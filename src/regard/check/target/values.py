@@ -111,6 +111,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         number = {"number": _constant(FEW_TOKENS)}
         each = {"of each sample": lambda draft: torch.full((draft.sizes.batch,), FEW_TOKENS)}
         return {**number, **each} if "int" in argument.annotation else {**each, **number}
+    if role == "loss mask":
+        return {"all tokens": lambda draft: torch.ones(draft.sizes.batch, draft.tokens), "none": _none}
     if role == "place":
         return {"last": lambda draft: draft.keys - 1}
     if role == "boundaries":
