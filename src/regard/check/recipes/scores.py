@@ -122,7 +122,8 @@ def _own_bias(state: State, choice: str | tuple[str, Any]) -> Tensor | None:
     scaled = state.scaled
     if isinstance(choice, tuple):
         kind, number = choice
-        return number * torch.tanh(scaled / number) if kind == "softcap" else scaled + number
+        capped: Tensor = number * torch.tanh(scaled / number) if kind == "softcap" else scaled + number
+        return capped
     if choice == "alibi":
         heads = scaled.shape[1]
         return scaled + ALiBi(heads).dense(scaled.shape[-2], scaled.shape[-1], device=scaled.device).to(scaled.dtype)

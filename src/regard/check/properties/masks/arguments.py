@@ -146,8 +146,8 @@ def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
             yield name, found or [Finding("holds", "mask-form", "mask", message)]
             break
         if unread == len(several) and _is_without_effect(invocation, several[0], name, outcomes):
-            if reason := next((found for each in EXPLAINED if (found := each(invocation, name))), None):
-                yield name, [reason]
+            if reasons := [reason for each in EXPLAINED if (reason := each(invocation, name))]:
+                yield name, reasons[:1]
                 continue
             line = several[0].base.instance.scores_location
             message = f"{name} has no effect on any weight, nor on what is returned"
