@@ -64,7 +64,7 @@ def numpy_by_torch(target: Any) -> Iterator[None]:
 
 
 def with_its_arrays(target: Any) -> Any:
-    """The target, whose own arrays of numbers, and those of the objects that it keeps, are made PyTorch's."""
+    """The target, whose own arrays and numbers, and those of the objects that it keeps, are made PyTorch's."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return target
@@ -73,6 +73,8 @@ def with_its_arrays(target: Any) -> Any:
         for key, value in list(parts.items() if isinstance(parts, dict) else enumerate(parts)):
             if type(value) is numpy.ndarray and value.dtype.kind in "fiub":
                 parts[key] = as_array(from_numpy(value.copy()))
+            elif isinstance(value, numpy.generic) and value.dtype.kind in "fiub":
+                parts[key] = value.item()  # PyTorch's functions know no numbers of numpy's types
     return target
 
 
