@@ -69,7 +69,7 @@ def test_places_of_later_keys_are_pairs_of_a_row_and_a_column() -> None:
     assert "mask-flag" in held
 
 
-class Dropout:
+class Dropping:
     """Drops numbers until it is told that training is over."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class OfLayers:
         drawn = np.random.default_rng(0).normal(size=(3, d_model, d_model)) * d_model**-0.5
         self.w_q, self.w_k, self.w_v = drawn
         self.scale = 1.0 / np.sqrt(d_model)
-        self.dropout = Dropout()
+        self.dropout = Dropping()
 
     def forward(self, x: Any) -> Any:
         assert isinstance(x, np.ndarray)
