@@ -13,7 +13,6 @@ BLOCKS = torch.block_diag(torch.ones(2, 2), torch.ones(3, 3)).bool()
 WIDE = torch.ones(3, 5, dtype=torch.bool)
 
 
-
 def of_windows(rows: int, columns: int, side: int, before: int, after: int) -> Tensor:
     """Of a grid: the keys of a window of a side, and some before and after it, in either direction."""
     row, column = torch.arange(rows * columns) // columns, torch.arange(rows * columns) % columns

@@ -14,6 +14,8 @@ from torch import nn
 
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.classes import are_alike, classes_beside, takes
+from regard.check.target.config_objects import config_object
+from regard.check.target.configs import call_configs
 from regard.check.target.construction import Construction
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import Draft
@@ -64,10 +66,13 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
     """What may be given for an argument, by a name for each, the likeliest first."""
     role = argument.role
     found = _of_role(argument, target, source)
+    configs = {each.__name__: partial(_config, kind=each) for each in call_configs(target, argument.name)}
     if argument.required:
         called = is_called(source, argument.name) if role in (None, "rope") else None
         objects = {} if called is None else _called(argument.name, target, called)
-        return objects or found or _unknown(argument)
+        return objects or found or {**configs, **_unknown(argument)}
+    if configs and role is None:
+        return {"absent": _absent, **configs}
     if role in STREAMS or role in ("rope", "cos", "sin", "positions", "vector", "packed vector") or role in MATRICES:
         return {"absent": _absent, **{name: make for name, make in found.items() if name != "none"}}
     if role == "added" and argument.default is None:
@@ -345,6 +350,12 @@ def _size(draft: Draft, means: str, is_root_taken: bool) -> Any:
         "col_dim": -1,
     }
     return known.get(means)
+
+
+def _config(draft: Draft, *, kind: type) -> Any:
+    """An object of a class of configs, with as many heads as the sequences that it is given beside have."""
+    sizes = draft.sizes if draft.grouped else replace(draft.sizes, kv_heads=draft.sizes.heads)
+    return config_object(Construction(kind, {}, UserSettings()), sizes, {})
 
 
 def _called(name: str, target: Any, count: int) -> dict[str, Candidate]:

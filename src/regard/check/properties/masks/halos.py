@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 __all__ = ["are_windows_with_a_halo"]
@@ -16,7 +17,7 @@ def are_windows_with_a_halo(allowed: Tensor) -> bool:
         allowed: (queries, keys), as many keys as queries.
     """
     tokens = len(allowed)
-    windows = allowed.unique(dim=0, return_inverse=True)[1]
+    _, windows = torch.unique(allowed, dim=0, return_inverse=True)
     count = int(windows.max()) + 1
     if not 1 < count < tokens:
         return False

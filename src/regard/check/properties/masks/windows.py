@@ -22,6 +22,7 @@ from regard.check.properties.evidence import may_be_causal
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import allowed_of, built_in_pattern
 from regard.check.target import Failed, Invocation
+from regard.check.target.configs import is_config
 from regard.check.target.influence import depends
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
@@ -57,7 +58,10 @@ def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Find
 
 def _of_width(invocation: Invocation, name: str, number: int, width: int, line: CodeLocation | None) -> Finding:
     seen = f"a query sees itself and the {width - 1} keys before it"
-    documentation = "\n\n".join((documentation_of(invocation.target), documentation_of_functions(invocation.target)))
+    configs = (inspect.getdoc(type(each)) or "" for each in invocation.arguments.values() if is_config(each))
+    documentation = "\n\n".join(
+        (documentation_of(invocation.target), documentation_of_functions(invocation.target), *configs)
+    )
     if is_exclusive(documentation) and width != number + 1:
         message = f"{seen}; by its documentation {name}={number} keys come before it"
         return Finding("violation", "window-as-documented", "mask", message, line)
@@ -117,6 +121,7 @@ def numbers_told(invocation: Invocation) -> Iterator[tuple[str, int]]:
     for module in modules_in(invocation.target):
         for each in module.modules():
             given += vars(each).items()
+    given += [part for _, value in given if is_config(value) for part in vars(value).items()]
     for name, value in given:
         if isinstance(value, int) and not isinstance(value, bool):
             yield name, value
