@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import numpy as N
@@ -78,6 +78,33 @@ def test_an_object_of_a_class_of_configs_is_made_for_a_call() -> None:
 def test_the_documentation_of_a_config_says_what_its_window_is() -> None:
     (found,) = analyze(first(of_one_key_more), masks=True).violations
     assert found.property == "window-as-documented"
+
+
+# Weights of an object. ------------------------------------------------------------------------------------------------
+
+
+class Weights(NamedTuple):
+    w_qkv: Tensor
+    w_out: Tensor
+
+
+def of_its_weights(x: Tensor, weights: Weights) -> Tensor:
+    q, k, v = torch.einsum("bnm,thmd->tbhnd", x, weights.w_qkv)
+    scores = torch.einsum("bhid,bhjd->bhij", q, k) / weights.w_out.shape[1] ** 0.5
+    return torch.einsum("bhij,bhjd,hdm->bim", scores.softmax(-1), v, weights.w_out)
+
+
+def of_their_root(x: Tensor, weights: Weights) -> Tensor:
+    q, k, v = torch.einsum("bnm,thmd->tbhnd", x, weights.w_qkv)
+    return torch.einsum("bhij,bhjd,hdm->bim", torch.einsum("bhid,bhjd->bhij", q, k).softmax(-1), v, weights.w_out)
+
+
+def test_matrices_may_be_read_from_the_fields_of_an_object() -> None:
+    call = first(of_its_weights)
+    _, heads, width, d_head = call.arguments["weights.w_qkv"].shape
+    assert call.arguments["weights.w_out"].shape == (heads, d_head, width)
+    assert analyze(call).violations == []
+    assert {each.property for each in analyze(first(of_their_root)).violations} == {"scale"}
 
 
 # Flags and options. ---------------------------------------------------------------------------------------------------

@@ -321,7 +321,9 @@ def _matrix(draft: Draft, role: str) -> Any:
     inner, outer = draft.width, draft.matrix_columns
     heads, d_head = draft.sizes.heads, draft.sizes.d_head
     shape: tuple[int, ...] = (inner, outer)
-    if role == "w_qkv":
+    if role == "w_qkv" and draft.weights == "per head":
+        shape = (3, heads, inner, d_head)
+    elif role == "w_qkv":
         shape = (3 * outer, inner) if draft.weights.endswith("out-in") else (inner, 3 * outer)
     elif draft.weights == "per head":
         shape = (heads, inner, d_head) if role != "w_o" else (heads, d_head, inner)
