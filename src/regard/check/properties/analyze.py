@@ -51,6 +51,7 @@ from regard.check.properties.modules.unread_sequences import unread_sequence_fin
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
+from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
@@ -348,6 +349,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += call_effect_findings(invocation)
         analysis.findings += sibling_findings(invocation)
+        analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
     if not analysis.violations and analysis.complete:
         analysis.findings += earlier_call_findings(invocation, instances)
     if not analysis.violations:
