@@ -73,6 +73,20 @@ def test_an_object_of_a_class_of_configs_is_made_for_a_call() -> None:
         heads = call.arguments["config"].num_attention_heads
         assert [call.arguments[name].shape[2] for name in "qkv"] == [heads] * 3
         assert analyze(call, masks=True).violations == []
+        assert call.guessed == []
+
+
+class Unmade:
+    def __init__(self, tokens: Any) -> None:
+        raise RuntimeError(tokens)
+
+
+def of_what_cannot_be_made(q: Tensor, k: Tensor, v: Tensor, kind: Unmade) -> Tensor:
+    return attention(q, k, v)
+
+
+def test_what_cannot_be_made_is_not_given() -> None:
+    assert first(of_what_cannot_be_made).arguments["kind"] is None
 
 
 def test_the_documentation_of_a_config_says_what_its_window_is() -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
+from regard.check.target.configs import is_config
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import (
     FRAMES,
@@ -202,7 +203,7 @@ class CallPlan:
             each.name
             for each in self.arguments
             if each.required and (each.role is None or each.guessed) and each.name not in handed_over
-            if given.get(each.name) is not None
+            if given.get(each.name) is not None and not is_config(given[each.name])
         ]
         invocation.sizes = draft.known()
         invocation.arrays = self.choices.get("numbers") == "arrays" or self.user_inputs.are_arrays

@@ -19,6 +19,7 @@ from regard.check.target.configs import call_configs
 from regard.check.target.construction import Construction
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import Draft
+from regard.check.target.errors import Failed, error_line
 from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
@@ -355,9 +356,16 @@ def _size(draft: Draft, means: str, is_root_taken: bool) -> Any:
 
 
 def _config(draft: Draft, *, kind: type) -> Any:
-    """An object of a class of configs, with as many heads as the sequences that it is given beside have."""
+    """An object of a class of configs, with as many heads as the sequences that it is given beside have.
+
+    Raises:
+        Failed: it cannot be made.
+    """
     sizes = draft.sizes if draft.grouped else replace(draft.sizes, kv_heads=draft.sizes.heads)
-    return config_object(Construction(kind, {}, UserSettings()), sizes, {})
+    try:
+        return config_object(Construction(kind, {}, UserSettings()), sizes, {})
+    except Exception as error:
+        raise Failed(f"{kind.__name__} cannot be made: {error_line(error)}") from error
 
 
 def _called(name: str, target: Any, count: int) -> dict[str, Candidate]:
