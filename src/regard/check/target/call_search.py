@@ -87,8 +87,8 @@ class CallPlan:
             found["context width"] = _distinct(_context_widths(target, sizes))[:4]
         found["tokens"] = _distinct(token_counts(target, sizes))
         if "image" in roles:
-            told = [str(each) for each in sides_of_pictures(target, sizes)]
-            found["image"] = list(dict.fromkeys([*told, "image", "224", "32"]))
+            told, others = sides_of_pictures(target, sizes)
+            found["image"] = list(dict.fromkeys([*map(str, told), "image", *map(str, others), "224", "32"]))
             found["width"] = ["3", "1", *_distinct(widths(target, sizes))]
         elif "y" in self.layout.letters:
             sides = grids(target, sizes)

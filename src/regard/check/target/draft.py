@@ -165,7 +165,7 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
     single: list[tuple[int, int]] = []
     for module in modules_in(target):
         named = {constructor_meaning(name) for name, _ in _constructed_with(module)}
-        pictures += [(side, side) for side in sides_of_pictures(module, sizes)] if "patch" in named else []
+        pictures += [(side, side) for side in sides_of_pictures(module, sizes)[0]] if "patch" in named else []
         pictures += _of_patches(module)
         for name in squared(source_of(module)):
             if isinstance(length := getattr(module, name, None), int) and length > 1:
@@ -185,19 +185,23 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
     return [*(each for each in pictures if each[0] * each[1] <= MAX_PIXELS), *found]
 
 
-def sides_of_pictures(target: Any, sizes: Sizes) -> list[int]:
+def sides_of_pictures(target: Any, sizes: Sizes) -> tuple[list[int], list[int]]:
     """The heights, and widths, that a square picture may have, the likeliest first.
 
-    What the user says; what the table of its positions says; what the constructors of its parts are told of pictures.
+    Returns:
+        What the user says, and what the table of its positions says; and what constructors are told of pictures.
     """
     told = [side for name, side in sizes.given if name == "image"]
-    parts = [each for module in modules_in(target) for each in module.modules()]
     told += [height for module in modules_in(target) for height, width in _of_patches(module) if height == width]
-    for name, value in (each for part in parts for each in _constructed_with(part)):
-        sides = both_sides(value) if constructor_meaning(name) == "image" else None
-        if sides is not None and sides[0] == sides[1]:
-            told.append(sides[0])
-    return [each for each in dict.fromkeys(told) if 1 < each <= LARGEST_SIDE]
+    parts = [each for module in modules_in(target) for each in module.modules()]
+    named = [
+        sides[0]
+        for part in parts
+        for name, value in _constructed_with(part)
+        if constructor_meaning(name) == "image" and (sides := both_sides(value)) and sides[0] == sides[1]
+    ]
+    first, others = ([each for each in dict.fromkeys(several) if 1 < each <= LARGEST_SIDE] for several in (told, named))
+    return first, others
 
 
 def _of_patches(module: nn.Module) -> Iterator[tuple[int, int]]:
