@@ -247,6 +247,34 @@ class LinearBiases(nn.Module):
         return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c))
 
 
+def slopes_of(heads):
+    largest = 2 ** int(math.log2(heads))
+    powers = [2.0 ** (-8 * (h + 1) / largest) for h in range(largest)]
+    between = [2.0 ** (-4 * (2 * h + 1) / largest) for h in range(heads - largest)]
+    return torch.tensor(powers + between, dtype=torch.float64)
+
+
+@right("design", says="ALiBi")
+class LinearBiasesBesideAMask(nn.Module):
+    """mask: added to the scores, broadcast to (batch, heads, length, length)."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.query, self.key, self.value, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, x, mask=None):
+        b, t, c = x.shape
+        q, k, v = (f(x).view(b, t, self.num_heads, -1).transpose(1, 2) for f in (self.query, self.key, self.value))
+        i = torch.arange(t, device=x.device)
+        distance = (i[:, None] - i[None, :]).abs()
+        scores = q @ k.transpose(-1, -2) / math.sqrt(c // self.num_heads)
+        scores = scores - slopes_of(self.num_heads)[:, None, None].to(x.dtype) * distance
+        if mask is not None:
+            scores = scores + mask
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c))
+
+
 @right("design", says="multi-query")
 class MultiQuery(nn.Module):
     def __init__(self, d_model, n_heads):

@@ -462,3 +462,55 @@ class OfStepsAsWell(nn.Module):
 def test_a_method_that_attends_and_that_a_call_does_not_reach_is_told():
     told = [each for each in concluded(OfStepsAsWell).notes if "not judged" in each]
     assert told == ["step() is not judged: a call of the module does not reach it"]
+
+
+# Masks that no line reads. --------------------------------------------------------------------------------------------
+
+PADDING = torch.tensor([[False, False, True], [False, False, True]])
+
+
+class OfAnotherMask(nn.Module):
+    """It reads a mask of the file, which fits no other number of tokens."""
+
+    def __init__(self, d_model):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
+
+    def forward(self, x, key_padding_mask):
+        scores = self.q(x) @ self.k(x).mT * x.shape[-1] ** -0.5
+        return scores.masked_fill(PADDING[:, None], -torch.inf).softmax(-1) @ self.v(x)
+
+
+class ThatReadsIt(OfAnotherMask):
+    def forward(self, x, key_padding_mask):
+        scores = self.q(x) @ self.k(x).mT * x.shape[-1] ** -0.5
+        assert key_padding_mask.shape == PADDING.shape
+        return scores.masked_fill(PADDING[:, None], -torch.inf).softmax(-1) @ self.v(x)
+
+
+class ThatSaysSo(OfAnotherMask):
+    def forward(self, x, key_padding_mask):
+        """Attention.
+
+        key_padding_mask: not used.
+        """
+        scores = self.q(x) @ self.k(x).mT * x.shape[-1] ** -0.5
+        return scores.masked_fill(PADDING[:, None], -torch.inf).softmax(-1) @ self.v(x)
+
+
+class ThatHandsOn(OfAnotherMask):
+    def forward(self, x, key_padding_mask):
+        return self.attended(x)
+
+    def attended(self, x):
+        return super().forward(x, PADDING)
+
+
+@pytest.mark.parametrize("kind", [OfAnotherMask, ThatReadsIt, ThatSaysSo, ThatHandsOn])
+def test_a_mask_that_no_line_reads_is_wrong_without_a_call(kind):
+    found = concluded(kind)
+    if kind is not OfAnotherMask:
+        assert found.verdict == "undetermined"
+        return
+    assert (found.verdict, found.causes[0].id) == ("wrong", "mask-dropped")
+    assert found.causes[0].location.text == "def forward(self, x, key_padding_mask):"

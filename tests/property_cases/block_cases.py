@@ -208,6 +208,32 @@ class StackOfOne(Stack):
         self.layers = nn.ModuleList([Block()] * 2)
 
 
+class CallsOneForEach(nn.Module):
+    """An encoder of two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_layers, self.layer = 2, Block()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(self.num_layers):
+            x = self.layer(x)
+        return x
+
+
+class CallsOneAgain(nn.Module):
+    """A Universal Transformer: one layer, applied again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_layers, self.layer = 2, Block()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(self.num_layers):
+            x = self.layer(x)
+        return x
+
+
 CASES = [
     Case("norm-normalizes", BlockOfTheSum, BlockOfMeanAdded, of_module, has_line=False),
     Case("norm-normalizes", BlockOverTheVariance, Block, of_module, has_line=False),
@@ -217,6 +243,7 @@ CASES = [
     Case("norm-normalizes", BlockBesideOne, Block, of_module, has_line=False),
     Case("norm-of-one-token", BlockOverRows, BlockOfOneSequence, of_one_sequence, has_line=False),
     Case("layers-apart", StackOfOne, Stack, of_module, has_line=False, attentions=2),
+    Case("layers-apart", CallsOneForEach, CallsOneAgain, of_module, has_line=False, attentions=2),
     Case("feed-forward-bends", BlockWithoutAnActivationInPlace, BlockBentInPlace, of_module),
     Case("parameters-used", NormedAndThrownAway, NormedAndRead, of_module, has_line=False),
     Case("parameters-used", MadeAndThrownAway, MadeAndKept, of_module, has_line=False),

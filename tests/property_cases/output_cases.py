@@ -121,6 +121,22 @@ def token_1_of_the_first_head(x: Tensor) -> Tensor:
     return last_head_dropped(x)[:, 1]
 
 
+def bias_of_each_head(x: Tensor, b_o: Tensor) -> Tensor:
+    parts = zip(heads_of(x).unbind(1), W_O.chunk(2), strict=True)
+    return sum((head @ rows + b_o for head, rows in parts), torch.zeros_like(x))  # here
+
+
+def bias_of_all_heads(x: Tensor, b_o: Tensor) -> Tensor:
+    parts = zip(heads_of(x).unbind(1), W_O.chunk(2), strict=True)
+    return sum((head @ rows for head, rows in parts), torch.zeros_like(x)) + b_o
+
+
+def with_a_bias(function: Any) -> Invocation:
+    call = of_x(function)
+    call.arguments["b_o"] = drawn(WIDTH, seed=14)
+    return call
+
+
 CASES = [
     Case("value-of-the-key", values_of_no_token, values_of_the_tokens, of_x),
     Case("values-summed", one_letter_for_queries_and_keys, two_letters),
@@ -133,6 +149,7 @@ CASES = [
     Case("heads-in-output", last_head_dropped, some_tokens_by_weights_of_their_own, of_x),
     Case("heads-in-output", token_1_of_the_first_head, token_1_of_all_heads, partial(of_x, tokens=5)),
     Case("projected-once", projected_twice, attention, of_x),
+    Case("projected-once", bias_of_each_head, bias_of_all_heads, with_a_bias),
     Case("output-of-the-head", heads_turned, heads_kept),
     Case("output-of-the-token", seen_as_heads_after_tokens, heads_after_tokens, of_other_sizes),
     Case("output-of-the-token", seen_as_joined, heads_joined, of_other_sizes),

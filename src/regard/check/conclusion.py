@@ -14,10 +14,12 @@ from regard.check.diagnosis.dropout import DROPOUT, dropout_gap, with_dropout, w
 from regard.check.diagnosis.judge import judge
 from regard.check.diagnosis.verdict import findings_of
 from regard.check.excuses import may_read_context, without_excused
+from regard.check.mistakes.catalog import MISTAKES
 from regard.check.properties.analysis import Analysis, said_by
 from regard.check.properties.analyze import analyze
 from regard.check.properties.catalog import PROPERTIES
 from regard.check.properties.finding import Finding
+from regard.check.properties.masks.unread_arguments import unread_mask
 from regard.check.properties.outputs.documented_axes import named_axes_differ, names_the_batch
 from regard.check.properties.smallest_input import smallest_input
 from regard.check.report import FoundMistake
@@ -175,7 +177,20 @@ def _concluded(made: Made, settings: UserSettings, inputs: Mapping[str, Any] | s
             told = f"a context has no effect unless {name} is told: with it keys and values are made of the context"
             analyses[0].findings.append(Finding("note", "context-read", "projections", told))
     searched = without_excused(searched, analyses, is_given=bool(given))
-    return _explained(_joined(searched, analyses, refused), analyses)
+    found = _explained(_joined(searched, analyses, refused), analyses)
+    return _with_unread_mask(found, implementation) if not analyses and found.verdict == "undetermined" else found
+
+
+def _with_unread_mask(found: Findings, implementation: Any) -> Findings:
+    """What is found where no call runs, and a mask that no line reads."""
+    unread = unread_mask(implementation)
+    if unread is None:
+        return found
+    name, line = unread
+    known = MISTAKES["mask-dropped"]
+    message = f"no line reads the argument {name}: it has no effect"
+    impact = "Hidden keys are attended to."
+    return replace(found, mistakes=(FoundMistake(known.id, known.step, message, impact, line, known.references),))
 
 
 def _width_that_opens_context(

@@ -12,7 +12,24 @@ ONES = torch.ones(5, 5, dtype=torch.bool)
 BLOCKS = torch.block_diag(torch.ones(2, 2), torch.ones(3, 3)).bool()
 WIDE = torch.ones(3, 5, dtype=torch.bool)
 
+
+def of_windows(rows: int, columns: int, side: int, before: int, after: int) -> Tensor:
+    """Of a grid: the keys of a window of a side, and some before and after it, in either direction."""
+    row, column = torch.arange(rows * columns) // columns, torch.arange(rows * columns) % columns
+
+    def reached(place: Tensor) -> Tensor:
+        first = place // side * side
+        return (place[None] >= first[:, None] - before) & (place[None] < first[:, None] + side + after)
+
+    return reached(row) & reached(column)
+
+
+HALO = "windows, each with a halo of the keys around it"
 NAMES: dict[str, tuple[Tensor, str]] = {
+    "halos": (of_windows(6, 9, 3, 1, 1), HALO),
+    "halos of a sequence": (of_windows(1, 8, 2, 1, 1), HALO),
+    "more before than after": (of_windows(6, 9, 3, 1, 0), "unknown"),
+    "a halo of another window": (of_windows(6, 9, 3, 1, 1).roll(3, 0), "unknown"),
     "full": (ONES, "full"),
     "causal": (ONES.tril(), "causal"),
     "window": (ONES.tril(1).triu(-1), "window"),

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import unfold
 
+from attention_styles import tokens_call
 from property_cases import drawn, joined, of_x, split
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
+from regard.check.target import Stream
+from regard.check.target.preparation import prepare
 
 WINDOW = 3
 
@@ -41,6 +45,43 @@ def test_a_hidden_copy_of_a_key_is_no_head(heads: int) -> None:
 @pytest.mark.parametrize("wrong", [{"hides": False}, {"softmax_axis": -2}], ids=["seen", "over the queries"])
 def test_copies_that_are_seen_and_a_softmax_over_the_queries_are_violations(wrong: dict[str, Any]) -> None:
     assert analyzed(2, **wrong).violations
+
+
+class Halo(nn.Module):
+    """Each window of 2 x 2 of a map sees itself and the places around it, which `unfold` gathers (HaloNet)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, rows, columns, width = x.shape
+        q, k, v = self.qkv(x).chunk(3, -1)
+        q = q.unflatten(2, (-1, 2)).unflatten(1, (-1, 2)).transpose(2, 3).reshape(batch, -1, 4, width)
+        k, v = (unfold(each.permute(0, 3, 1, 2), 4, stride=2, padding=1).mT for each in (k, v))
+        k, v = (each.unflatten(2, (width, -1)).mT for each in (k, v))
+        hidden = (k == 0).all(-1)[:, :, None]
+        read = self.scaled(q @ k.mT).masked_fill(hidden, -torch.inf).softmax(-1) @ v
+        return read.view(batch, rows // 2, columns // 2, 2, 2, width).transpose(2, 3).reshape(x.shape)
+
+    def scaled(self, scores: Tensor) -> Tensor:
+        return scores / 8**0.5
+
+
+class HaloWithoutScale(Halo):
+    def scaled(self, scores: Tensor) -> Tensor:
+        return scores
+
+
+@pytest.mark.parametrize(("kind", "found"), [(Halo, set[str]()), (HaloWithoutScale, {"scale"})])
+def test_the_scale_of_keys_that_unfold_gathers_is_seen(kind: type[nn.Module], found: set[str]) -> None:
+    module = kind()
+    prepare(module, seed=1)
+    call = tokens_call(module, drawn(2, 4, 6, 8, seed=0))
+    call.streams = [Stream("x", "x", 0, (1, 2))]
+    analysis = analyze(call)
+    assert {each.property for each in analysis.violations} == found
+    assert found or any("halo" in each.message for each in analysis.designs)
 
 
 def hashed(x: Tensor) -> Tensor:

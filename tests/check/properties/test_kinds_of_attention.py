@@ -153,6 +153,28 @@ def test_scores_that_are_added_over_rows_are_tied() -> None:
     assert names(grid_call(0)) == [("design", "tied-rows")]
 
 
+def weighted_rows(axis: int, *, of_queries: bool = False) -> Invocation:
+    """Each row of the queries has a weight of its own, of a softmax over some axis (RoseTTAFold)."""
+
+    def attend(x: Tensor) -> Tensor:
+        q, k, v, asked = (x @ drawn(8, 8, seed=seed) for seed in range(4))
+        shares = torch.einsum("bid,brid->bri", asked[:, 0], k).softmax(axis)[..., None]
+        q = q.softmax(axis) if of_queries else q * shares
+        return torch.einsum("bij,brjd->brid", torch.einsum("brid,brjd->bij", q, k).softmax(-1), v)
+
+    call = tokens_call(attend, drawn(2, 3, 4, 8, seed=0))
+    call.streams = [Stream("x", "x", 0, (1, 2))]
+    return call
+
+
+def test_tied_rows_may_have_weights_of_their_own() -> None:
+    assert names(weighted_rows(1)) == [("design", "tied-rows")]
+
+
+def test_queries_that_are_a_softmax_over_the_rows_are_not_tied() -> None:
+    assert ("violation", "query-of-one-token") in names(weighted_rows(1, of_queries=True))
+
+
 class TiedRows(nn.Module):
     def __init__(self) -> None:
         super().__init__()

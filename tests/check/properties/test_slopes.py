@@ -98,3 +98,21 @@ def test_slopes_that_start_with_one_are_wrong_where_nothing_says_so() -> None:
 
 def test_heads_that_share_keys_may_share_a_slope() -> None:
     assert analyze(of_x(ALiBi([2**-4, 2**-4, 2**-8, 2**-8], shares=True))).violations == []
+
+
+class AsPublished(ALiBi):
+    """The slopes are those of the reference code."""
+
+
+class AsPublishedForPowers(ALiBi):
+    """The slopes are those of the reference code for a power of two heads."""
+
+
+def test_the_plain_powers_are_not_the_published_ones_of_other_numbers_of_heads() -> None:
+    for count in (3, 4):
+        slopes = [2 ** (-8 * (head + 1) / count) for head in range(count)]
+        for kind in (ALiBi, AsPublished, AsPublishedForPowers):
+            call = of_x(kind(slopes))
+            call.arguments["x"] = drawn(2, 4, 2 * count, seed=0)
+            found = {each.property for each in analyze(call).violations}
+            assert found == ({"alibi-slopes"} if kind is AsPublished and count == 3 else set())

@@ -229,9 +229,17 @@ def test_what_tells_of_another_sequence_is_not_it(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "means"), [("src_mask", "mask"), ("masks", "mask"), ("position_mask", None), ("conv_mask", None)]
+    ("name", "means"),
+    [
+        ("src_mask", "mask"),
+        ("masks", "mask"),
+        ("position_mask", None),
+        ("conv_mask", None),
+        ("loss_mask", "loss mask"),
+        ("lossy_mask", "mask"),
+    ],
 )
-def test_a_mask_of_positions_or_of_a_convolution_hides_no_keys(name: str, means: str | None) -> None:
+def test_a_mask_of_positions_of_a_convolution_or_of_the_loss_hides_no_keys(name: str, means: str | None) -> None:
     assert call_meaning(name) == means
 
 

@@ -53,6 +53,52 @@ def test_sums_that_lost_the_axis_of_keys_divide_the_weights_of_other_queries() -
     assert found.location.text.endswith("# here")
 
 
+def with_places_of_later_keys(x: Any, w_q: Any, w_k: Any, w_v: Any, causal: bool = False) -> Any:
+    scores = (x @ w_q) @ (x @ w_k).T / np.sqrt(w_k.shape[-1])
+    if causal:
+        scores[np.triu_indices(len(x), k=1)] = -np.inf
+    return softmax(scores) @ (x @ w_v)
+
+
+def test_places_of_later_keys_are_pairs_of_a_row_and_a_column() -> None:
+    found = check(with_places_of_later_keys)
+    assert found.verdict.startswith("right"), found.text()
+    held = {
+        each.property for each in analyze(first(with_places_of_later_keys), masks=True).findings if each.kind == "holds"
+    }
+    assert "mask-flag" in held
+
+
+class Dropping:
+    """Drops numbers until it is told that training is over."""
+
+    def __init__(self) -> None:
+        self.training = True
+
+    def __call__(self, x: Any) -> Any:
+        return x * (np.random.default_rng().random(x.shape) >= 0.1).astype(x.dtype) if self.training else x
+
+
+class OfLayers:
+    """Its scale is a number of numpy's type, and one of its layers is trained."""
+
+    def __init__(self, d_model: int) -> None:
+        drawn = np.random.default_rng(0).normal(size=(3, d_model, d_model)) * d_model**-0.5
+        self.w_q, self.w_k, self.w_v = drawn
+        self.scale = 1.0 / np.sqrt(d_model)
+        self.dropout = Dropping()
+
+    def forward(self, x: Any) -> Any:
+        assert isinstance(x, np.ndarray)
+        scores = x @ self.w_q @ np.swapaxes(x @ self.w_k, -1, -2) * self.scale
+        return self.dropout(softmax(scores)) @ (x @ self.w_v)
+
+
+def test_numbers_of_numpy_are_kept_by_objects_and_layers_are_not_trained() -> None:
+    analysis = analyze(first(OfLayers))
+    assert (analysis.violations, analysis.missing, analysis.num_attentions) == ([], [], 1)
+
+
 def of_x(function: Callable[..., Any]) -> Invocation:
     return Invocation(function, {"x": drawn(3, 4, seed=0)}, ["x"], [Stream("x", "x", None, (0,))], arrays=True)
 

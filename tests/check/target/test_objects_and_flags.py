@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy
 import numpy as N
@@ -14,6 +15,7 @@ from target_calls import Packed, attention, first
 from torch import Tensor, nn
 
 from property_cases import joined, split
+from regard.check.properties.analyze import analyze
 
 
 def weights(q: Tensor, k: Tensor) -> Tensor:
@@ -29,6 +31,94 @@ class OfHeads(Packed):
 
     def forward(self, x: Tensor) -> Tensor:
         return joined(attention(*self.parts(x)))
+
+
+# Configs of calls. ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class WindowConfig:
+    """sliding_window: number of tokens that a query attends to, the current token included."""
+
+    num_attention_heads: int = 4
+    sliding_window: int = 3
+
+
+DEFAULTS = WindowConfig()
+
+
+def in_its_window(q: Tensor, k: Tensor, v: Tensor, config: WindowConfig, before: int) -> Tensor:
+    """Queries see some keys before their own."""
+    assert (q.shape[2], k.shape[2]) == (config.num_attention_heads,) * 2
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+    keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril().triu(-before)
+    return torch.einsum("bhqk,bkhd->bqhd", scores.masked_fill(~keep, -torch.inf).softmax(-1), v)
+
+
+def of_a_config(q: Tensor, k: Tensor, v: Tensor, config: WindowConfig = DEFAULTS) -> Tensor:
+    return in_its_window(q, k, v, config, config.sliding_window - 1)
+
+
+def of_a_config_that_is_needed(q: Tensor, k: Tensor, v: Tensor, config: WindowConfig) -> Tensor:
+    return in_its_window(q, k, v, config, config.sliding_window - 1)
+
+
+def of_one_key_more(q: Tensor, k: Tensor, v: Tensor, config: WindowConfig = DEFAULTS) -> Tensor:
+    return in_its_window(q, k, v, config, config.sliding_window)
+
+
+def test_an_object_of_a_class_of_configs_is_made_for_a_call() -> None:
+    for function in (of_a_config, of_a_config_that_is_needed):
+        call = first(function)
+        heads = call.arguments["config"].num_attention_heads
+        assert [call.arguments[name].shape[2] for name in "qkv"] == [heads] * 3
+        assert analyze(call, masks=True).violations == []
+        assert call.guessed == []
+
+
+class Unmade:
+    def __init__(self, tokens: Any) -> None:
+        raise RuntimeError(tokens)
+
+
+def of_what_cannot_be_made(q: Tensor, k: Tensor, v: Tensor, kind: Unmade) -> Tensor:
+    return attention(q, k, v)
+
+
+def test_what_cannot_be_made_is_not_given() -> None:
+    assert first(of_what_cannot_be_made).arguments["kind"] is None
+
+
+def test_the_documentation_of_a_config_says_what_its_window_is() -> None:
+    (found,) = analyze(first(of_one_key_more), masks=True).violations
+    assert found.property == "window-as-documented"
+
+
+# Weights of an object. ------------------------------------------------------------------------------------------------
+
+
+class Weights(NamedTuple):
+    w_qkv: Tensor
+    w_out: Tensor
+
+
+def of_its_weights(x: Tensor, weights: Weights) -> Tensor:
+    q, k, v = torch.einsum("bnm,thmd->tbhnd", x, weights.w_qkv)
+    scores = torch.einsum("bhid,bhjd->bhij", q, k) / weights.w_out.shape[1] ** 0.5
+    return torch.einsum("bhij,bhjd,hdm->bim", scores.softmax(-1), v, weights.w_out)
+
+
+def of_their_root(x: Tensor, weights: Weights) -> Tensor:
+    q, k, v = torch.einsum("bnm,thmd->tbhnd", x, weights.w_qkv)
+    return torch.einsum("bhij,bhjd,hdm->bim", torch.einsum("bhid,bhjd->bhij", q, k).softmax(-1), v, weights.w_out)
+
+
+def test_matrices_may_be_read_from_the_fields_of_an_object() -> None:
+    call = first(of_its_weights)
+    _, heads, width, d_head = call.arguments["weights.w_qkv"].shape
+    assert call.arguments["weights.w_out"].shape == (heads, d_head, width)
+    assert analyze(call).violations == []
+    assert {each.property for each in analyze(first(of_their_root)).violations} == {"scale"}
 
 
 # Flags and options. ---------------------------------------------------------------------------------------------------

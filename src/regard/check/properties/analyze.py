@@ -55,6 +55,7 @@ from regard.check.properties.modules.written_inputs import written_input_finding
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
+from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.outputs.uneven_blocks import uneven_block_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
@@ -365,6 +366,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += call_effect_findings(invocation)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += sibling_findings(invocation)
+        analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
     if not analysis.violations and analysis.complete:
         for of_others in (uneven_block_findings, switched_setting_findings):
             analysis.findings += of_others(analysis, lambda other: analyze(other, is_first=False))

@@ -124,6 +124,11 @@ _UNUSED = re.compile(
     re.I,
 )
 """What begins what is said of an argument, or ends a clause without a condition."""
+_SEE_EACH_OTHER = re.compile(
+    r"\ball (?:the )?(?:tokens|positions|patches)(?: of a \w+)? (?:see|attend to) (?:each other|one another)\b", re.I
+)
+_OF_PADDING = re.compile(r"pad|key|valid|present", re.I)
+_OF_HIDING = re.compile(r"mask|\bpad|\bhid|\bblock|\bunless\b|\bexcept\b", re.I)
 
 _AMONG_SAMPLES = re.compile(
     r"inter[\s_-]?(?:sample|instance|batch)"
@@ -212,7 +217,12 @@ def _meanings(sentence: str) -> Iterator[tuple[int, str]]:
 
 
 def says_unused(text: str, name: str) -> bool:
-    """Whether it says of an argument, where it lists it, that it is not used, without a condition."""
+    """Whether it says of a mask that it is not used, without a condition.
+
+    Where it lists the argument, or as it says that all tokens see each other, and speaks of no key that is hidden.
+    """
+    if _SEE_EACH_OTHER.search(text) and not _OF_HIDING.search(text) and not _OF_PADDING.search(name):
+        return True
     said = _said_of(text, name)
     return any(_UNUSED.search(" ".join(each.split())) for each in re.split(r"(?<=[.;])\s+|\n", said))
 

@@ -12,8 +12,9 @@ from regard.check.location import CodeLocation
 from regard.check.properties.agents import learned_agents
 from regard.check.properties.finding import Finding
 from regard.check.properties.outputs.rows import row_findings
+from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import Influence, influence_of
-from regard.check.roles.instances import SOFTMAXES, AttentionInstance
+from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.owners import NONE, SEVERAL, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
@@ -60,7 +61,13 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
         message = "keys are multiplied by values, or channels by channels, before a query asks: no scores of two tokens"
         return Finding("design", "linear-attention", "scores", message, line)
     width = _grid_width(invocation)
-    if width and any(all(_is_tied(*each, width, turned=turned) for each in sides) for turned in (False, True)):
+    factors = [(one, place) for one in instances for each in one.scores for place in _places(each)]
+    if not width or any(_softmax_of_tokens(one, place, influence, streams) is not None for one, place in factors):
+        return None
+    if frozen := _earlier_softmaxes(instances):  # of the rows, each of which is multiplied by a weight of its own
+        influence = influence_of(invocation, base, frozen=frozen, keep=lambda source: source.kind == "token")
+        sides = _sides(instances, influence, streams)
+    if any(all(_is_tied(*each, width, turned=turned) for each in sides) for turned in (False, True)):
         message = "tied rows: the scores of all rows are added, so that all rows have the same weights"
         return Finding("design", "tied-rows", "scores", message, line)
     return None
@@ -205,9 +212,20 @@ def _softmax_of_channels(
     instance: AttentionInstance, place: tuple[int, int], influence: Influence, streams: list[str]
 ) -> int | None:
     """The index of the softmax over a token's own channels whose results a factor has; None where it has others."""
-    run = instance.run
-    if not bool((owners(influence.of(*place).flatten(1), influence, streams).token >= 0).all()):
-        return None
+    of_one = (owners(influence.of(*place).flatten(1), influence, streams).token >= 0).all()
+    return _softmax_of(instance.run, place) if bool(of_one) else None
+
+
+def _softmax_of_tokens(
+    instance: AttentionInstance, place: tuple[int, int], influence: Influence, streams: list[str]
+) -> int | None:
+    """The same of a softmax over several tokens."""
+    of_several = (owners(influence.of(*place).flatten(1), influence, streams).token == SEVERAL).any()
+    return _softmax_of(instance.run, place) if bool(of_several) else None
+
+
+def _softmax_of(run: TaggedRun, place: tuple[int, int]) -> int | None:
+    """The index of the softmax whose results a factor has, as they are."""
     tags, data = run.tags.inputs[place[0]][place[1]], run.trace.operations[place[0]].inputs[place[1]].data
     for operation in run.trace.operations[: place[0]]:
         if operation.name not in SOFTMAXES:
@@ -234,11 +252,24 @@ def _softmax_over_tokens(
 
 
 def _grid_width(invocation: Invocation) -> int:
-    """How many tokens a row of a grid has; 0 where the tokens are no grid."""
-    if len(invocation.streams) != 1 or len(invocation.streams[0].token_axes) != 2:
-        return 0
-    stream = invocation.streams[0]
-    return int(invocation.arguments[stream.argument].shape[stream.token_axes[1]])
+    """How many tokens a row of a grid has; 0 where the tokens are no grid, or of grids of several sizes."""
+    sizes = {
+        tuple(invocation.arguments[each.argument].shape[axis] for axis in each.token_axes)
+        for each in invocation.streams
+    }
+    size = sizes.pop() if len(sizes) == 1 else ()
+    return int(size[1]) if len(size) == 2 else 0
+
+
+def _earlier_softmaxes(instances: list[AttentionInstance]) -> dict[int, Tensor]:
+    """The results of the softmaxes before the scores, by the indices of these."""
+    first = min((each.operation.index for one in instances for each in one.scores), default=0)
+    earlier = [each for each in instances[0].run.trace.operations[:first] if each.name in SOFTMAXES]
+    return {each.index: each.outputs[0].data for each in earlier}
+
+
+def _places(product: Contraction) -> tuple[tuple[int, int], tuple[int, int]]:
+    return product.left_place, product.right_place
 
 
 def _is_tied(left: Tensor, right: Tensor, width: int, *, turned: bool) -> bool:

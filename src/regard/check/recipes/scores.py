@@ -103,20 +103,11 @@ def scale(state: State, choice: str | float | Tensor) -> State:
 
 
 def bias(state: State, choice: str | tuple[str, Any]) -> State:
-    """What is added to the scaled scores: the call's bias, one by distance, or numbers that were measured."""
+    """What is added to the scaled scores: the call's bias, alone or beside one by distance or measured numbers."""
     scaled, given = state.scaled, state.case.bias
-    if isinstance(choice, tuple):
-        kind, number = choice
-        capped = kind == "softcap"
-        return state.plus(biased=number * torch.tanh(scaled / number) if capped else scaled + number)
-    if choice == "alibi":
-        heads = scaled.shape[1]
-        dense = ALiBi(heads).dense(scaled.shape[-2], scaled.shape[-1], device=scaled.device).to(scaled.dtype)
-        return state.plus(biased=scaled + dense)
-    if choice == "learned":
-        learned = state.case.weights.extra["bias"] if state.case.weights else None
-        assert isinstance(learned, Tensor)
-        return state.plus(biased=scaled + learned[..., : scaled.shape[-2], : scaled.shape[-1]])
+    own = _own_bias(state, choice)
+    if own is not None:
+        return state.plus(biased=own if given is None else own + given)
     if given is None:
         if choice != "added":
             raise ValueError("no bias")
@@ -124,6 +115,23 @@ def bias(state: State, choice: str | tuple[str, Any]) -> State:
     if choice == "before-scale":
         return state.plus(biased=(state.scores + given) * state.scaling)
     return state.plus(biased=scaled + given if choice == "added" else scaled)
+
+
+def _own_bias(state: State, choice: str | tuple[str, Any]) -> Tensor | None:
+    """The scaled scores with what code adds that no call hands over; None where it adds nothing."""
+    scaled = state.scaled
+    if isinstance(choice, tuple):
+        kind, number = choice
+        capped: Tensor = number * torch.tanh(scaled / number) if kind == "softcap" else scaled + number
+        return capped
+    if choice == "alibi":
+        heads = scaled.shape[1]
+        return scaled + ALiBi(heads).dense(scaled.shape[-2], scaled.shape[-1], device=scaled.device).to(scaled.dtype)
+    if choice == "learned":
+        learned = state.case.weights.extra["bias"] if state.case.weights else None
+        assert isinstance(learned, Tensor)
+        return scaled + learned[..., : scaled.shape[-2], : scaled.shape[-1]]
+    return None
 
 
 def fill(state: State, choice: str | float | tuple[str, float]) -> State:

@@ -7,7 +7,7 @@ as the numbers themselves are, so that a view and what is written through it nee
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -331,22 +331,24 @@ def _masks(operation: Operation, given: list[Tensor]) -> bool:
 
 
 def _again(operation: Operation, given: list[Tensor]) -> Tensor | None:
-    """What the operation makes of tags instead of numbers."""
-    left = iter([each.clone() for each in given])  # it may write into them
+    """What the operation makes of tags instead of numbers; as floats, which have them exactly, where it needs such."""
+    for dtype in (torch.long, torch.float64):
+        left = iter([each.to(dtype, copy=True) for each in given])  # it may write into them
 
-    def replaced(value: Any) -> Any:
-        if not isinstance(value, TensorRecord):
-            return value
-        tags = next(left)
-        return value.data if value.data.dtype in (torch.bool, torch.long, torch.int32) and not tags.any() else tags
+        def replaced(value: Any, left: Iterator[Tensor] = left) -> Any:
+            if not isinstance(value, TensorRecord):
+                return value
+            tags = next(left)
+            return value.data if value.data.dtype in (torch.bool, torch.long, torch.int32) and not tags.any() else tags
 
-    args, kwargs = tree_map(replaced, (operation.args, operation.kwargs))
-    kwargs = {name: value for name, value in kwargs.items() if name not in ("dtype", "memory_format", "device")}
-    try:
-        result = operation.function(*args, **kwargs)
-    except (RuntimeError, TypeError, IndexError, NotImplementedError):
-        return None
-    return result if isinstance(result, Tensor) else None
+        args, kwargs = tree_map(replaced, (operation.args, operation.kwargs))
+        kwargs = {name: value for name, value in kwargs.items() if name not in ("dtype", "memory_format", "device")}
+        try:
+            result = operation.function(*args, **kwargs)
+        except (RuntimeError, TypeError, IndexError, NotImplementedError):
+            continue
+        return result.long() if isinstance(result, Tensor) else None
+    return None
 
 
 def behind_others(trace: Trace, tags: TaggedTrace, scores: set[int], first: Mapping[int, int]) -> list[int]:

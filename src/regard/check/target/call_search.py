@@ -15,8 +15,18 @@ from torch import Tensor, nn
 from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
+from regard.check.target.configs import is_config
 from regard.check.target.documented_shapes import documented_letters
-from regard.check.target.draft import FRAMES, MAX_TOKENS, SMALL_GRID, Draft, grids, token_counts, widths
+from regard.check.target.draft import (
+    FRAMES,
+    MAX_TOKENS,
+    SMALL_GRID,
+    Draft,
+    grids,
+    sides_of_pictures,
+    token_counts,
+    widths,
+)
 from regard.check.target.errors import Failed
 from regard.check.target.influence import Influence, given_stream
 from regard.check.target.layouts import Layout, layouts
@@ -77,7 +87,8 @@ class CallPlan:
             found["context width"] = _distinct(_context_widths(target, sizes))[:4]
         found["tokens"] = _distinct(token_counts(target, sizes))
         if "image" in roles:
-            found["image"] = ["image", "224", "32"]
+            told, others = sides_of_pictures(target, sizes)
+            found["image"] = list(dict.fromkeys([*map(str, told), "image", *map(str, others), "224", "32"]))
             found["width"] = ["3", "1", *_distinct(widths(target, sizes))]
         elif "y" in self.layout.letters:
             sides = grids(target, sizes)
@@ -192,7 +203,7 @@ class CallPlan:
             each.name
             for each in self.arguments
             if each.required and (each.role is None or each.guessed) and each.name not in handed_over
-            if given.get(each.name) is not None
+            if given.get(each.name) is not None and not is_config(given[each.name])
         ]
         invocation.sizes = draft.known()
         invocation.arrays = self.choices.get("numbers") == "arrays" or self.user_inputs.are_arrays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import re
 import sys
@@ -17,7 +18,16 @@ from regard.check.target.sizes import Sizes
 from regard.check.target.usage import compared_with, is_tested
 from regard.errors import InputError
 
-__all__ = ["OF_POSITIONS", "GuessedConfig", "UnknownField", "config_class", "config_classes", "number"]
+__all__ = [
+    "OF_POSITIONS",
+    "GuessedConfig",
+    "UnknownField",
+    "call_configs",
+    "config_class",
+    "config_classes",
+    "is_config",
+    "number",
+]
 
 HEAD_DEFAULTS = ("_attn_implementation", "attn_implementation", "_attn_implementation_internal")
 """Where transformers' modules read which kernel to use; eager attention shows its steps."""
@@ -200,6 +210,27 @@ def config_classes(parameter: inspect.Parameter, owner: Any) -> list[type]:
 def config_class(parameter: inspect.Parameter, owner: Any) -> type | None:
     """The likeliest of them."""
     return next(iter(config_classes(parameter, owner)), None)
+
+
+def call_configs(call: Any, name: str) -> list[type]:
+    """The classes that an argument of a call may be an object of, as `config_classes`; or that of its default."""
+    call = call.forward if isinstance(call, torch.nn.Module) else call
+    try:
+        parameter = inspect.signature(call).parameters.get(name)
+    except (ValueError, TypeError):
+        return []
+    if parameter is None:
+        return []
+    if parameter.default is not parameter.empty:
+        return [type(parameter.default)] if is_config(parameter.default) else []
+    return config_classes(parameter, inspect.unwrap(getattr(call, "__func__", call)))
+
+
+def is_config(value: Any) -> bool:
+    """Whether it is an object of the user's own that is no module and nothing to call: it holds settings."""
+    kind = type(value)
+    is_own = kind.__module__.partition(".")[0] not in (*sys.stdlib_module_names, "torch", "numpy", "regard")
+    return is_own and not callable(value) and not isinstance(value, enum.Enum) and hasattr(value, "__dict__")
 
 
 def _classes_beside(owner: Any) -> list[type]:

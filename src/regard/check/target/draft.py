@@ -19,7 +19,7 @@ from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes, both_sides
 from regard.check.target.usage import PARTS, squared
 
-__all__ = ["FRAMES", "MAX_TOKENS", "SMALL_GRID", "Draft", "grids", "token_counts", "widths"]
+__all__ = ["FRAMES", "MAX_TOKENS", "SMALL_GRID", "Draft", "grids", "sides_of_pictures", "token_counts", "widths"]
 
 MAX_TOKENS = 64
 """Of an input: the calls are many."""
@@ -31,6 +31,8 @@ SMALL_GRID = (3, 4)
 """Height and width of its frames: so small that each token of all frames can be changed alone."""
 MAX_PIXELS = 1024
 """Of a picture whose patches are the tokens."""
+LARGEST_SIDE = 256
+"""Of a picture of any patches."""
 KEY_ROLES = ("k", "v", "context")
 
 
@@ -162,6 +164,8 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
     pictures: list[tuple[int, int]] = []
     single: list[tuple[int, int]] = []
     for module in modules_in(target):
+        named = {constructor_meaning(name) for name, _ in _constructed_with(module)}
+        pictures += [(side, side) for side in sides_of_pictures(module, sizes)[0]] if "patch" in named else []
         pictures += _of_patches(module)
         for name in squared(source_of(module)):
             if isinstance(length := getattr(module, name, None), int) and length > 1:
@@ -181,13 +185,35 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
     return [*(each for each in pictures if each[0] * each[1] <= MAX_PIXELS), *found]
 
 
+def sides_of_pictures(target: Any, sizes: Sizes) -> tuple[list[int], list[int]]:
+    """The heights, and widths, that a square picture may have, the likeliest first.
+
+    Returns:
+        What the user says, and what the table of its positions says; and what constructors are told of pictures.
+    """
+    told = [side for name, side in sizes.given if name == "image"]
+    told += [height for module in modules_in(target) for height, width in _of_patches(module) if height == width]
+    parts = [each for module in modules_in(target) for each in module.modules()]
+    named = [
+        sides[0]
+        for part in parts
+        for name, value in _constructed_with(part)
+        if constructor_meaning(name) == "image" and (sides := both_sides(value)) and sides[0] == sides[1]
+    ]
+    first, others = ([each for each in dict.fromkeys(several) if 1 < each <= LARGEST_SIDE] for several in (told, named))
+    return first, others
+
+
 def _of_patches(module: nn.Module) -> Iterator[tuple[int, int]]:
-    """The sides of the square picture whose patches, and a class token or two, a learned table has places for."""
+    """The sides of the square picture whose patches, and a class token or two, a learned table has places for.
+
+    First those of tables of vectors that are as wide as what the patches are made.
+    """
     cuts = [each for each in module.modules() if isinstance(each, nn.Conv2d) and each.kernel_size == each.stride]
+    tables = [each for name, each in module.named_parameters() if each.ndim in (2, 3) and "pos" in name.lower()]
     for cut in cuts:
-        for name, table in module.named_parameters():
-            is_table = table.ndim in (2, 3) and table.shape[-1] == cut.out_channels and "pos" in name.lower()
-            for beside in (0, 1, 2) if is_table else ():
+        for table in sorted(tables, key=lambda each: each.shape[-1] != cut.out_channels):
+            for beside in (0, 1, 2):
                 side = math.isqrt(max(0, table.shape[-2] - beside))
                 if side > 1 and side**2 == table.shape[-2] - beside and min(cut.kernel_size) > 1:
                     yield side * cut.kernel_size[0], side * cut.kernel_size[1]

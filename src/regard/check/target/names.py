@@ -113,6 +113,8 @@ _CONSTRUCTOR_NAMES = inverted(_CONSTRUCTOR) | SIZES
 _MASK = re.compile(r"^(?!(?:pos(?:ition)?|conv)_masks?$)(?:.*_)?masks?(?:_.*)?")
 """A mask of positions chooses which tokens of a picture there are, and one of a convolution what that reads: they hide
 nothing."""
+_LOSS_MASK = re.compile(r"(?:.*_)?loss(?:es)?_(?:.*_)?masks?|masks?_(?:.*_)?loss(?:es)?")
+"""Which tokens count in the loss: it hides no key."""
 _CONTEXT = re.compile(
     r"(?:enc(?:oder|oded)?|memory|context|cond)_(?:src|source|x|h|outs?|output|hidden|states?|feats?|features?|emb\w*"
     r"|inputs?|seqs?|sequences?|tokens?|data|vectors?|representations?)"
@@ -170,6 +172,7 @@ def call_meaning(name: str) -> str | None:
         return found
     patterns = {
         "condition": _CONDITION,
+        "loss mask": _LOSS_MASK,
         "mask": _MASK,
         "padding": _PADDING,
         "context": _CONTEXT,

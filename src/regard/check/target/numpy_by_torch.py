@@ -15,6 +15,8 @@ from torch import Tensor, from_numpy
 __all__ = ["as_array", "as_tensor", "kept_objects", "names_numpy", "numpy_by_torch", "with_its_arrays"]
 
 LIBRARIES = ("numpy", "torch", "scipy", "regard")
+TUPLES = ("tril_indices", "triu_indices", "tril_indices_from", "triu_indices_from")
+"""Functions of places, whose rows and columns PyTorch returns as one array: this would choose whole rows."""
 
 
 def as_array(tensor: Tensor) -> Any:
@@ -62,7 +64,7 @@ def numpy_by_torch(target: Any) -> Iterator[None]:
 
 
 def with_its_arrays(target: Any) -> Any:
-    """The target, whose own arrays of numbers, and those of the objects that it keeps, are made PyTorch's."""
+    """The target, whose own arrays and numbers, and those of the objects that it keeps, are made PyTorch's."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return target
@@ -71,6 +73,8 @@ def with_its_arrays(target: Any) -> Any:
         for key, value in list(parts.items() if isinstance(parts, dict) else enumerate(parts)):
             if type(value) is numpy.ndarray and value.dtype.kind in "fiub":
                 parts[key] = as_array(from_numpy(value.copy()))
+            elif isinstance(value, numpy.generic) and value.dtype.kind in "fiub":
+                parts[key] = value.item()  # PyTorch's functions know no numbers of numpy's types
     return target
 
 
@@ -88,10 +92,19 @@ def kept_objects(target: Any) -> Iterator[Any]:
         front += parts.values() if isinstance(parts, dict) else parts
 
 
+@functools.cache
 def _functions() -> Any:
+    """A module with PyTorch's functions, less where these return what numpy's do not."""
     import torch._numpy  # it takes a while, and most code computes with tensors
 
-    return torch._numpy
+    found = ModuleType("numpy")
+    found.__dict__.update({name: value for name, value in vars(torch._numpy).items() if not name.startswith("__")})
+    found.__dict__.update({name: _as_tuple(getattr(torch._numpy, name)) for name in TUPLES})
+    return found
+
+
+def _as_tuple(function: Any) -> Any:
+    return lambda *args, **kwargs: tuple(function(*args, **kwargs))
 
 
 def _other(value: Any, functions: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.target.numpy_by_torch import kept_objects
 from regard.errors import InputError
 
 __all__ = [
@@ -57,6 +58,9 @@ def prepare(target: Any, seed: int) -> None:
             _widen_attributes(each)
     if not isinstance(target, nn.Module) and hasattr(target, "__dict__") and not isinstance(target, type):
         _widen_attributes(target)
+    for each in kept_objects(getattr(target, "__self__", target)):
+        if not isinstance(each, nn.Module | dict | list) and vars(each).get("training") is True:
+            each.training = False  # layers that are written without PyTorch drop numbers while they are trained
 
 
 def in_float64(module: nn.Module) -> nn.Module:

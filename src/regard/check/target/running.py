@@ -172,10 +172,19 @@ class Invocation:
         return copy.deepcopy(value)
 
 
+class _Fields(dict[str, Any]):
+    """A dict that answers by attributes as well, as an object with fields does."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(name)
+
+
 def _as_one(given: dict[str, Any], parts: list[str]) -> Any:
-    """The parts of an argument, which are arguments no more: a dict of those that have a name in it, as weights.q."""
+    """The parts of an argument, which are arguments no more: those that have a name in it, as weights.q, by this."""
     if "." in parts[0]:
-        return {name.partition(".")[2]: given.pop(name) for name in parts}
+        return _Fields({name.partition(".")[2]: given.pop(name) for name in parts})
     return tuple(given.pop(part) for part in parts)
 
 

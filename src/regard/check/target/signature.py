@@ -19,6 +19,7 @@ from regard.check.target.preparation import embeds
 from regard.check.target.usage import (
     added_to,
     fields_of,
+    has_fields,
     is_bound,
     is_bound_of_places,
     is_demanded,
@@ -138,7 +139,8 @@ def _parts(argument: Argument, source: str, named: list[Argument]) -> list[Argum
             Argument(f"{argument.name}.{each}", _of_field(each, is_beside=is_beside), True, within=argument.name)
             for each in fields
         ]
-        return found if all(each.role for each in found) else [argument]
+        is_dict = has_fields(source, argument.name)
+        return found if all(each.role if is_dict else _is_weight(each) for each in found) else [argument]
     names = parts_of(source, argument.name) if argument.required and argument.role in (None, "x") else []
     parts = [Argument(each, call_meaning(each) or first_word(each), True, within=argument.name) for each in names]
     roles = [each.role for each in parts]
@@ -154,6 +156,11 @@ def _of_field(name: str, *, is_beside: bool) -> str | None:
     if vector is not None:
         return "packed vector" if vector["packed"] else "vector"
     return (matrix if is_beside else None) or call_meaning(name) or matrix
+
+
+def _is_weight(part: Argument) -> bool:
+    """Whether a part of an object is a matrix or a vector; an object of anything else is made of its class."""
+    return part.role in MATRICES or part.role in ("vector", "packed vector")
 
 
 def _with_ids_of_padding(target: Any, named: list[Argument]) -> list[Argument]:

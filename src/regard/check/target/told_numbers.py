@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from regard.check.target.configs import is_config
 from regard.check.target.preparation import modules_in
 from regard.check.target.running import Invocation
 
@@ -26,6 +27,7 @@ def numbers_told(invocation: Invocation) -> Iterator[tuple[str, int]]:
     for module in modules_in(invocation.target):
         for each in module.modules():
             given += vars(each).items()
+    given += [part for _, value in given if is_config(value) for part in vars(value).items()]
     for name, value in given:
         if isinstance(value, int) and not isinstance(value, bool):
             yield name, value

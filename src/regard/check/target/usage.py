@@ -7,6 +7,8 @@ import re
 import textwrap
 from functools import cache
 
+from torch import Tensor
+
 __all__ = [
     "FEW_TOKENS",
     "PARTS",
@@ -50,16 +52,26 @@ def has_fields(source: str, name: str) -> bool:
 
 
 def fields_of(source: str, name: str) -> list[str]:
-    """The names by which something is read from it, as from a dict of weights; none where it is read otherwise."""
-    tree = list(ast.walk(_tree(source)))
-    found = [
-        (each.lineno, each.col_offset, each.slice.value)
-        for each in tree
-        if isinstance(each, ast.Subscript) and isinstance(each.value, ast.Name) and each.value.id == name
-        if isinstance(each.slice, ast.Constant) and isinstance(each.slice.value, str)
-    ]
+    """The names by which something is read from it, as from a dict of weights, or from an object that has them.
+
+    None where it is read otherwise, or by what every tensor has, as its shape.
+    """
+    tree = [each for each in ast.walk(_tree(source)) if isinstance(each, ast.expr)]
+    found = [(each.lineno, each.col_offset, field) for each in tree if (field := _field_of(each, name))]
     reads = sum(isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load) for each in tree)
     return list(dict.fromkeys(field for *_, field in sorted(found))) if len(found) == reads else []
+
+
+def _field_of(tree: ast.expr, name: str) -> str:
+    """What is read from something of a name, as q by name["q"] or name.q; empty where this is nothing of the kind."""
+    if not isinstance(tree, ast.Subscript | ast.Attribute) or not isinstance(tree.value, ast.Name):
+        return ""
+    if tree.value.id != name:
+        return ""
+    if isinstance(tree, ast.Attribute):
+        return "" if hasattr(Tensor, tree.attr) else tree.attr
+    key = tree.slice.value if isinstance(tree.slice, ast.Constant) else ""
+    return key if isinstance(key, str) else ""
 
 
 def divides(source: str, name: str) -> bool:

@@ -14,9 +14,12 @@ from torch import nn
 
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.classes import are_alike, classes_beside, takes
+from regard.check.target.config_objects import config_object
+from regard.check.target.configs import call_configs
 from regard.check.target.construction import Construction
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import Draft
+from regard.check.target.errors import Failed, error_line
 from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
@@ -64,10 +67,13 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
     """What may be given for an argument, by a name for each, the likeliest first."""
     role = argument.role
     found = _of_role(argument, target, source)
+    configs = {each.__name__: partial(_config, kind=each) for each in call_configs(target, argument.name)}
     if argument.required:
         called = is_called(source, argument.name) if role in (None, "rope") else None
         objects = {} if called is None else _called(argument.name, target, called)
-        return objects or found or _unknown(argument)
+        return objects or found or {**configs, **_unknown(argument)}
+    if configs and role is None:
+        return {"absent": _absent, **configs}
     if role in STREAMS or role in ("rope", "cos", "sin", "positions", "vector", "packed vector") or role in MATRICES:
         return {"absent": _absent, **{name: make for name, make in found.items() if name != "none"}}
     if role == "added" and argument.default is None:
@@ -111,6 +117,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         number = {"number": _constant(FEW_TOKENS)}
         each = {"of each sample": lambda draft: torch.full((draft.sizes.batch,), FEW_TOKENS)}
         return {**number, **each} if "int" in argument.annotation else {**each, **number}
+    if role == "loss mask":
+        return {"all tokens": lambda draft: torch.ones(draft.sizes.batch, draft.tokens), "none": _none}
     if role == "place":
         return {"last": lambda draft: draft.keys - 1}
     if role == "boundaries":
@@ -314,7 +322,9 @@ def _matrix(draft: Draft, role: str) -> Any:
     inner, outer = draft.width, draft.matrix_columns
     heads, d_head = draft.sizes.heads, draft.sizes.d_head
     shape: tuple[int, ...] = (inner, outer)
-    if role == "w_qkv":
+    if role == "w_qkv" and draft.weights == "per head":
+        shape = (3, heads, inner, d_head)
+    elif role == "w_qkv":
         shape = (3 * outer, inner) if draft.weights.endswith("out-in") else (inner, 3 * outer)
     elif draft.weights == "per head":
         shape = (heads, inner, d_head) if role != "w_o" else (heads, d_head, inner)
@@ -343,6 +353,19 @@ def _size(draft: Draft, means: str, is_root_taken: bool) -> Any:
         "col_dim": -1,
     }
     return known.get(means)
+
+
+def _config(draft: Draft, *, kind: type) -> Any:
+    """An object of a class of configs, with as many heads as the sequences that it is given beside have.
+
+    Raises:
+        Failed: it cannot be made.
+    """
+    sizes = draft.sizes if draft.grouped else replace(draft.sizes, kv_heads=draft.sizes.heads)
+    try:
+        return config_object(Construction(kind, {}, UserSettings()), sizes, {})
+    except Exception as error:
+        raise Failed(f"{kind.__name__} cannot be made: {error_line(error)}") from error
 
 
 def _called(name: str, target: Any, count: int) -> dict[str, Candidate]:

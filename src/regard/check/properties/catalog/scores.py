@@ -241,9 +241,9 @@ SCORES = (
     Property(
         "alibi-slopes",
         "biased",
-        "each head has a slope of its own",
-        "All heads look equally far.",
-        "slopes = 2 ** (-8 * torch.arange(1, H + 1) / H)  # one for each head",
+        "each head has a slope of its own, and the published one where it says so",
+        "Heads look equally far, or other distances than those of models that were trained with the published slopes.",
+        "slopes = 2 ** (-8 * torch.arange(1, H + 1) / H)  # one for each of H heads, a power of two",
     ),
     Property(
         "keys-seen",

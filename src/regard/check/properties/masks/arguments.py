@@ -30,7 +30,13 @@ from regard.check.properties.masks.outcome_findings import (
     violated,
 )
 from regard.check.properties.masks.patterns import allowed_of, are_of_others, built_in_pattern, own_keys, square
-from regard.check.properties.masks.settings import documented_unused, not_chosen, said_by_boundaries, switched_off
+from regard.check.properties.masks.settings import (
+    documented_unused,
+    not_chosen,
+    of_the_loss,
+    said_by_boundaries,
+    switched_off,
+)
 from regard.check.properties.masks.together import beside_others
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
@@ -57,6 +63,8 @@ MOST_UNREAD = 12
 """Masks that change no weight of an attention, after which it is taken not to read them."""
 SIDES = ("anywhere", "end", "front")
 """Where the keys stand that a mask blocks."""
+EXPLAINED = (not_chosen, documented_unused, said_by_boundaries, of_the_loss)
+"""What may say why a mask has no effect."""
 SAID = {
     "allowed": "True in {name} means allowed",
     "blocked": "True in {name} means blocked",
@@ -95,7 +103,7 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             message += "; a token sees itself all the same" if outcome.with_itself else ""
             yield Finding("holds", "mask-form", "mask", message)
             continue
-        explained = (not_chosen, documented_unused, said_by_boundaries, functools.partial(_together, evidence))
+        explained = (*EXPLAINED, functools.partial(_together, evidence))
         reasons = (
             [reason for each in explained if (reason := each(invocation, name))] if have_no_effect(outcomes) else []
         )
@@ -138,6 +146,9 @@ def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
             yield name, found or [Finding("holds", "mask-form", "mask", message)]
             break
         if unread == len(several) and _is_without_effect(invocation, several[0], name, outcomes):
+            if reasons := [reason for each in EXPLAINED if (reason := each(invocation, name))]:
+                yield name, reasons[:1]
+                continue
             line = several[0].base.instance.scores_location
             message = f"{name} has no effect on any weight, nor on what is returned"
             yield name, [Finding("violation", "mask-argument", "mask", message, line)]

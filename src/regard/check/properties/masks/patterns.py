@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks.halos import are_windows_with_a_halo
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT, is_saturated
 from regard.check.properties.sums import query_numbers
 from regard.check.roles.influence import is_chosen, selections
@@ -25,7 +26,13 @@ FROM_FIRST_KEY = "causal, from the first key on"
 AFTER_PREFIX = "causal after a prefix that all see"
 ITSELF_LAST = "causal, and a token sees itself only where it sees no other"
 """As in Reformer (Kitaev et al. 2020, section 2), whose queries are its keys."""
-NOT_CAUSAL = {"blocks": "one of blocks", "window": "a window on both sides", AFTER_PREFIX: AFTER_PREFIX}
+HALOS = "windows, each with a halo of the keys around it"
+NOT_CAUSAL = {
+    "blocks": "one of blocks",
+    "window": "a window on both sides",
+    AFTER_PREFIX: AFTER_PREFIX,
+    HALOS: f"one of {HALOS}",
+}
 """Masks that are meant by who does not say that all is causal: a query sees some of what comes later."""
 _MADE_LIKE = re.compile(r"\w+_like$|new_")
 """Operations that take nothing of a tensor but its shape and type: what stands there blocks no score yet."""
@@ -129,6 +136,8 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
                 return _band(low, high, keys)
     if queries == keys and bool(allowed.diagonal().all()) and torch.equal(allowed, allowed.t()):
         return "blocks", ""
+    if queries == keys and bool(allowed.diagonal().all()) and are_windows_with_a_halo(allowed):
+        return HALOS, ""
     if queries == keys and bool(allowed.diagonal().all()) and not bool(allowed.triu(1).any()):
         return "sparse causal", ""
     if queries == keys > 2 and torch.equal(allowed, ~torch.eye(keys, dtype=torch.bool)):
@@ -284,7 +293,7 @@ def _says_causal(evidence: Evidence, pattern: Pattern) -> str | None:
         return "name, or a comment in it,"
     is_alone = len({*evidence.base.query.stream.tolist(), *evidence.base.key.stream.tolist()}) == 1
     is_short = evidence.num_tokens < MIN_TOKENS
-    if pattern in ("full", "blocks", "window") and evidence.set_causal and not is_short:
+    if pattern in ("full", "blocks", "window", HALOS) and evidence.set_causal and not is_short:
         asking = {evidence.roles.get(evidence.base.streams[each]) for each in set(evidence.base.query.stream.tolist())}
         if is_alone or asking == {"q"}:
             return f"setting {evidence.set_causal}"

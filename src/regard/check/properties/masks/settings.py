@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,9 +14,13 @@ from torch import nn
 from regard.check.properties.documentation import documentation_of, says_unused
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.names import call_meaning
 from regard.check.target.signature import source_of
 
-__all__ = ["documented_unused", "not_chosen", "said_by_boundaries", "switched_off"]
+__all__ = ["documented_unused", "not_chosen", "of_the_loss", "said_by_boundaries", "switched_off"]
+
+OF_ATTENTION = re.compile("att|pad|key|src|tgt|causal", re.I)
+"""In names of masks that are of attention, wherever the code reads them."""
 
 
 def switched_off(invocation: Invocation, name: str) -> Finding | None:
@@ -72,6 +77,24 @@ def documented_unused(invocation: Invocation, name: str) -> Finding | None:
     return Finding("note", "mask-open", "mask", f"{name} is not used, as its documentation says")
 
 
+def of_the_loss(invocation: Invocation, name: str) -> Finding | None:
+    """That a mask without effect is read only where targets are given: it is of the loss; None of others.
+
+    Args:
+        invocation: the call.
+        name: of its mask; one whose name says that it is of attention is none of the loss.
+    """
+    if OF_ATTENTION.search(name) or (tree := _forward_of(invocation)) is None:
+        return None
+    targets = {each.id for each in _names_read([tree]) if call_meaning(each.id) == "targets"}
+    given = {id(one) for each in ast.walk(tree) for one in _names_read(_where_given(each, targets))}
+    reads = _reads_of(name, tree)
+    if not reads or not reads <= given:
+        return None
+    message = f"{name} is read only where {', '.join(sorted(targets))} is given: it is of the loss, and hides no key"
+    return Finding("note", "mask-open", "mask", message)
+
+
 def said_by_boundaries(invocation: Invocation, name: str) -> Finding | None:
     """That a mask without effect stands beside the boundaries of packed sequences, which hide keys; None of others."""
     if not invocation.boundaries:
@@ -109,6 +132,31 @@ def _behind(node: Any, switches: set[str]) -> list[ast.AST]:
     if isinstance(node, ast.IfExp) and _asks(node.test, switches):
         return [node.body, node.test]
     return []
+
+
+def _where_given(node: Any, names: set[str]) -> list[ast.AST]:
+    """What is computed only where one of some arguments is not None, or after a return where it is."""
+    if isinstance(node, ast.If) and _compares(node.test, names, ast.IsNot):
+        return list(node.body)
+    if isinstance(node, ast.If) and _compares(node.test, names, ast.Is):
+        return list(node.orelse)
+    body = getattr(node, "body", [])
+    for number, each in enumerate(body if isinstance(body, list) else []):
+        if isinstance(each, ast.If) and _compares(each.test, names, ast.Is) and isinstance(each.body[-1], ast.Return):
+            return list(body[number + 1 :])
+    return []
+
+
+def _compares(test: ast.expr, names: set[str], how: type[ast.cmpop]) -> bool:
+    """Whether it asks of one of some names whether it is None, or is not None."""
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.left, ast.Name)
+        and test.left.id in names
+        and isinstance(test.ops[0], how)
+        and isinstance(test.comparators[0], ast.Constant)
+        and test.comparators[0].value is None
+    )
 
 
 def _asks(test: ast.expr, switches: set[str]) -> bool:

@@ -22,6 +22,7 @@ from regard.check.properties.evidence import may_be_causal
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import allowed_of, built_in_pattern
 from regard.check.target import Failed, Invocation
+from regard.check.target.configs import is_config
 from regard.check.target.influence import depends
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
@@ -71,7 +72,10 @@ def _is_to_slide(invocation: Invocation, name: str) -> bool:
 
 def _of_width(invocation: Invocation, name: str, number: int, width: int, line: CodeLocation | None) -> Finding:
     seen = f"a query sees itself and the {width - 1} keys before it"
-    documentation = "\n\n".join((documentation_of(invocation.target), documentation_of_functions(invocation.target)))
+    configs = (inspect.getdoc(type(each)) or "" for each in invocation.arguments.values() if is_config(each))
+    documentation = "\n\n".join(
+        (documentation_of(invocation.target), documentation_of_functions(invocation.target), *configs)
+    )
     if is_exclusive(documentation) and width != number + 1:
         message = f"{seen}; by its documentation {name}={number} keys come before it"
         return Finding("violation", "window-as-documented", "mask", message, line)

@@ -27,6 +27,11 @@ _FROM_ONE = re.compile(
     r"\b(?:start(?:s|ing)?|begin(?:s|ning)?)\s+(?:at|with|from)\s+1(?![\d./])|\b1, 1/2\b|2\^?0\b", re.I
 )
 """A sequence whose first slope is 1 on purpose."""
+_AS_PUBLISHED = re.compile(
+    r"\b(?:slopes?|alibi)\b[^.\n]*\b(?:reference|official|original|published)\s+(?:code|implementation|slopes)\b", re.I
+)
+_OF_POWERS = re.compile(r"\bpowers? of (?:two|2)\b", re.I)
+"""What says that other numbers of heads are not meant."""
 
 
 def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Finding]:
@@ -130,6 +135,10 @@ def _said_of_slopes(evidence: Evidence, slopes: Sequence[float]) -> str:
     starts_at_one = _is_same(slopes[0], 1.0) and len(slopes) > 1 and _is_same(slopes[1], ratio)
     if starts_at_one and _is_geometric(slopes) and _ALIBI.search(evidence.code) and not _FROM_ONE.search(evidence.code):
         return f"the slopes {_listed(slopes)} begin with 1, the power 0 of 2^(-8/n), and not with its first power"
+    powers = [ratio ** (head + 1) for head in range(len(slopes))]
+    is_plain = all(map(_is_same, slopes, powers)) and not all(map(_is_same, slopes, _published(len(slopes))))
+    if is_plain and _AS_PUBLISHED.search(evidence.code) and not _OF_POWERS.search(evidence.code):
+        return f"the slopes {_listed(slopes)} are powers of 2^(-8/n), also for {len(slopes)} heads, no power of two"
     return ""
 
 

@@ -1,0 +1,53 @@
+"""Windows whose queries see all keys of their window and of a margin around it (HaloNet, Vaswani et al. 2021)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["are_windows_with_a_halo"]
+
+
+def are_windows_with_a_halo(allowed: Tensor) -> bool:
+    """Whether the tokens, or those of some grid, are cut into equal windows, each with the same margin on every side.
+
+    A margin ends where the tokens end.
+
+    Args:
+        allowed: (queries, keys), as many keys as queries.
+    """
+    tokens = len(allowed)
+    _, windows = torch.unique(allowed, dim=0, return_inverse=True)
+    count = int(windows.max()) + 1
+    if not 1 < count < tokens:
+        return False
+    of_windows = [windows == each for each in range(count)]
+    seen = [allowed[each][0] for each in of_windows]
+    widths = [each for each in range(2, tokens + 1) if tokens % each == 0]
+    return any(_have_one_margin(of_windows, seen, width) for width in widths)
+
+
+def _have_one_margin(windows: list[Tensor], seen: list[Tensor], width: int) -> bool:
+    """The same for a grid of a width; of a single row for a sequence."""
+    sizes, whole, cut = set[tuple[int, int]](), set[int](), {0}
+    for window, keys in zip(windows, seen, strict=True):
+        inner, outer = (_rectangle(each.view(-1, width)) for each in (window, keys))
+        if inner is None or outer is None:
+            return False
+        (top, bottom, left, right), (first, last, begin, end) = inner, outer
+        sizes.add((bottom - top, right - left))
+        before = ((top - first, first), (left - begin, begin))
+        after = ((last - bottom, len(window) // width - 1 - last), (end - right, width - 1 - end))
+        for margin, beyond in (*before, *after):
+            (whole if beyond else cut).add(margin)
+    return len(sizes) == len(whole) == 1 and min(whole) > 0 and max(cut) <= min(whole)
+
+
+def _rectangle(chosen: Tensor) -> tuple[int, int, int, int] | None:
+    """The first and last row, and the first and last column, of a whole rectangle; None of another set of places."""
+    rows, columns = (chosen.any(axis).nonzero().flatten() for axis in (1, 0))
+    if not len(rows):
+        return None
+    top, bottom, left, right = (int(each) for each in (rows[0], rows[-1], columns[0], columns[-1]))
+    is_whole = bool(chosen[top : bottom + 1, left : right + 1].all())
+    return (top, bottom, left, right) if is_whole else None

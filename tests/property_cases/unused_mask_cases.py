@@ -1,0 +1,79 @@
+"""Masks of the loss, which hide no key, and masks that a documentation leaves no work to."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from property_cases import Case, drawn, joined, of_x, split
+from regard.check.target import Invocation
+
+W_Q, W_K = (drawn(8, 8, seed=seed) / 3 for seed in (80, 81))
+
+
+def attended(x: Tensor) -> Tensor:
+    return x + joined((split(x @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1) @ split(x)) / 3  # here
+
+
+class MaskOfItsLoss(nn.Module):
+    def forward(self, x: Tensor, targets: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        x = attended(attended(x))
+        if targets is not None:
+            loss = mse_loss(x, targets, reduction="none")
+            return (loss * mask).sum() if mask is not None else loss.sum()
+        return x
+
+
+class MaskAfterAReturn(nn.Module):
+    def forward(self, x: Tensor, targets: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        x = attended(x)
+        if targets is None:
+            return x
+        loss = mse_loss(x, targets, reduction="none")
+        return (loss * mask).sum() if mask is not None else loss.sum()
+
+
+class AttentionMaskInTheLoss(nn.Module):
+    """What the mask of attention hides counts in no loss, and every query sees it."""
+
+    def forward(self, x: Tensor, targets: Tensor | None = None, attention_mask: Tensor | None = None) -> Tensor:
+        x = attended(attended(x))
+        if targets is not None:
+            loss = mse_loss(x, targets, reduction="none")
+            return (loss * attention_mask).sum() if attention_mask is not None else loss.sum()
+        return x
+
+
+class MaskThatNothingReads(nn.Module):
+    """Attention over patches."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return attended(x)
+
+
+class MaskThatHasNoWork(nn.Module):
+    """Attention over patches: all patches see each other."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return attended(x)
+
+
+class PaddingThatHasNoWork(nn.Module):
+    """Attention over patches: all patches see each other."""
+
+    def forward(self, x: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+        return attended(x)
+
+
+def with_its_mask(kind: type[nn.Module]) -> Invocation:
+    """A call of a module that may be given a mask, and is not."""
+    (name,) = (each for each in kind.forward.__annotations__ if each.endswith("mask"))
+    return of_x(kind(), masks=(name,))
+
+
+CASES = [
+    Case("mask-argument", AttentionMaskInTheLoss, MaskOfItsLoss, with_its_mask, attentions=2),
+    Case("mask-argument", MaskThatNothingReads, MaskAfterAReturn, with_its_mask),
+    Case("mask-argument", MaskThatNothingReads, MaskThatHasNoWork, with_its_mask),
+    Case("mask-argument", PaddingThatHasNoWork, MaskThatHasNoWork, with_its_mask),
+]
