@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_styles import tokens_call
 from property_cases import drawn, of_q_k_v, of_x
@@ -134,74 +134,6 @@ def test_values_that_are_rotated_as_well_are_a_design() -> None:
         return rotary(q, k, rotated(v))
 
     assert names(of_q_k_v(attend)) == [("design", "rotary-values")]
-
-
-def grid_call(rows_apart: int) -> Invocation:
-    """Of (samples, rows, columns, width)."""
-
-    def attend(x: Tensor) -> Tensor:
-        q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
-        weights = torch.einsum("brid,brjd->bij", q, k.roll(rows_apart, 1)).softmax(-1)
-        return torch.einsum("bij,brjd->brid", weights, v)
-
-    call = tokens_call(attend, drawn(2, 3, 4, 8, seed=0))
-    call.streams = [Stream("x", "x", 0, (1, 2))]
-    return call
-
-
-def test_scores_that_are_added_over_rows_are_tied() -> None:
-    assert names(grid_call(0)) == [("design", "tied-rows")]
-
-
-def weighted_rows(axis: int, *, of_queries: bool = False) -> Invocation:
-    """Each row of the queries has a weight of its own, of a softmax over some axis (RoseTTAFold)."""
-
-    def attend(x: Tensor) -> Tensor:
-        q, k, v, asked = (x @ drawn(8, 8, seed=seed) for seed in range(4))
-        shares = torch.einsum("bid,brid->bri", asked[:, 0], k).softmax(axis)[..., None]
-        q = q.softmax(axis) if of_queries else q * shares
-        return torch.einsum("bij,brjd->brid", torch.einsum("brid,brjd->bij", q, k).softmax(-1), v)
-
-    call = tokens_call(attend, drawn(2, 3, 4, 8, seed=0))
-    call.streams = [Stream("x", "x", 0, (1, 2))]
-    return call
-
-
-def test_tied_rows_may_have_weights_of_their_own() -> None:
-    assert names(weighted_rows(1)) == [("design", "tied-rows")]
-
-
-def test_queries_that_are_a_softmax_over_the_rows_are_not_tied() -> None:
-    assert ("violation", "query-of-one-token") in names(weighted_rows(1, of_queries=True))
-
-
-class TiedRows(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.q, self.k, self.v, self.out = (nn.Linear(8, 8) for _ in range(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        weights = torch.einsum("brid,brjd->bij", self.q(x), self.k(x)).softmax(-1)
-        return self.out(self.read(torch.einsum("bij,brjd->brid", weights, self.v(x)), x))
-
-    def read(self, read: Tensor, x: Tensor) -> Tensor:
-        return read
-
-
-class TiedRowsThatReadNothing(TiedRows):
-    def read(self, read: Tensor, x: Tensor) -> Tensor:
-        return x
-
-
-def test_of_tied_rows_what_is_read_has_to_be_used() -> None:
-    for kind, found in ((TiedRows, set()), (TiedRowsThatReadNothing, {"projection-used"})):
-        call = grid_call(0)
-        call.target = kind().double()
-        assert {each.property for each in analyze(call).violations} == found
-
-
-def test_scores_of_a_row_and_the_next_one_are_not_tied() -> None:
-    assert ("violation", "query-of-one-token") in names(grid_call(1))
 
 
 def largest_two(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -260,51 +260,6 @@ def test_x_is_an_image_where_the_constructor_is_told_of_patches() -> None:
     assert (channels, [each % 4 for each in sides]) == (3, [0, 0])
 
 
-class CutByAnEmbedding(nn.Module):
-    """Of pictures of 12 x 12: the table of their places has another width than what cuts them, and is not its own."""
-
-    def __init__(self, embed_dim: int) -> None:
-        super().__init__()
-        self.cut, self.embed = nn.Conv2d(3, 2 * embed_dim, 4, stride=4), nn.Linear(2 * embed_dim, embed_dim)
-        self.class_token = nn.Parameter(torch.zeros(1, 1, embed_dim))
-        self.positions = nn.Parameter(torch.zeros(10, embed_dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.embed(self.cut(x).flatten(2).mT)
-        return torch.cat([self.class_token.expand(len(x), -1, -1), x], 1) + self.positions
-
-
-class OfPictures(nn.Module):
-    def __init__(self, embed_dim: int) -> None:
-        super().__init__()
-        self.embed, self.attention = CutByAnEmbedding(embed_dim), Packed(embed_dim, 3)
-
-    def forward(self, img: Tensor) -> Tensor:
-        return self.attention(self.embed(img))[:, 0]
-
-
-def test_the_side_of_a_picture_is_told_by_the_table_of_its_places() -> None:
-    assert first(OfPictures).arguments["img"].shape[1:] == (3, 12, 12)
-    assert check(OfPictures).verdict in RIGHT
-
-
-class OfPicturesOfASide(OfPatches):
-    """Its places are given by the constructor's size of pictures alone."""
-
-    def __init__(self, embed_dim: int, num_channels: int, image_size: int, patch_size: int) -> None:
-        super().__init__(embed_dim, num_channels, patch_size)
-        self.table = nn.Embedding((image_size // patch_size) ** 2, embed_dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.embed(in_patches(x, self.patch_size))
-        return self.attention(x + self.table(torch.arange(self.table.num_embeddings)))
-
-
-def test_the_side_of_a_picture_is_what_the_user_says() -> None:
-    call = first(OfPicturesOfASide, num_channels=3, image_size=20, patch_size=4)
-    assert call.arguments["x"].shape[2:] == (20, 20)
-
-
 # Sequences. -----------------------------------------------------------------------------------------------------------
 
 
