@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from regard.check.properties.finding import Finding
-from regard.check.properties.read_weights import BY_HAND
 from regard.check.target import Invocation
 
-__all__ = ["OPEN_QUESTIONS", "Analysis", "said_by"]
+__all__ = ["BY_HAND", "OPEN_QUESTIONS", "Analysis", "said_by"]
 
+BY_HAND = frozenset({"weights-by-hand", "weights-divided-later"})
+"""Notes of weights that are not known to sum to 1."""
 OPEN_QUESTIONS = frozenset({"mask-unknown", "scores-bilinear", "heads-unknown"}) | BY_HAND
 """Notes that leave open whether it is attention."""
 OF_SCORES = frozenset({"additive-scores", "scores-of-two-tokens", "weights-alone"})

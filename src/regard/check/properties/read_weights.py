@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from regard.check.location import CodeLocation
+from regard.check.properties.analysis import BY_HAND
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import mask_findings
 from regard.check.properties.scores.formula import fit_scores, score_findings
@@ -20,10 +21,8 @@ from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
-__all__ = ["BY_HAND", "confirmed", "linear_findings", "read_evidence", "read_findings"]
+__all__ = ["confirmed", "linear_findings", "read_evidence", "read_findings"]
 
-BY_HAND = frozenset({"weights-by-hand", "weights-divided-later"})
-"""Notes of weights that are not known to sum to 1."""
 EXPONENTIALS = frozenset({"exp", "exp2", "_softmax", "_safe_softmax", "_log_softmax", "logsumexp"})
 DIVISIONS = frozenset({"div", "mul"})
 Maker = Callable[[AttentionTable, AttentionTable], Evidence]

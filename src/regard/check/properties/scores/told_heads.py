@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks.windows import numbers_told
 from regard.check.target import Invocation
 from regard.check.target.names import constructor_meaning
+from regard.check.target.told_numbers import numbers_told
 
 __all__ = ["told_head_findings"]
 
