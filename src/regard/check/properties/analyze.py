@@ -23,7 +23,7 @@ from regard.check.properties.masks.key_arguments import key_argument_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
-from regard.check.properties.masks.part_sizes import part_size_findings
+from regard.check.properties.masks.part_sizes import chunk_findings, part_size_findings
 from regard.check.properties.masks.shifted_windows import shifted_window_findings
 from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.switched_settings import switched_setting_findings
@@ -51,6 +51,7 @@ from regard.check.properties.modules.residuals import ACTIVATIONS, residual_find
 from regard.check.properties.modules.surroundings import surrounding_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
+from regard.check.properties.modules.unused_parameters import unread_scale_findings
 from regard.check.properties.modules.written_inputs import written_input_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
@@ -114,6 +115,7 @@ MASKINGS = (
     shifted_window_findings,
     window_findings,
     part_size_findings,
+    chunk_findings,
 )
 """What is asked of masks and flags that a call may be given."""
 
@@ -367,6 +369,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += sibling_findings(invocation)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
+        analysis.findings += unread_scale_findings(invocation, analysis.findings)
     if not analysis.violations and analysis.complete:
         for of_others in (uneven_block_findings, switched_setting_findings):
             analysis.findings += of_others(analysis, lambda other: analyze(other, is_first=False))

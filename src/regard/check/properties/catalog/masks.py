@@ -155,6 +155,13 @@ MASKS = (
         "scores = scores.masked_fill(mask[:, None, None, :] == 0, -torch.inf)  # mask: (batch, keys)",
     ),
     Property(
+        "chunks-joined",
+        "masked",
+        "queries and keys that are computed in chunks give what they give at once",
+        "A token sees other keys than it should, by where its chunk begins.",
+        "rows = start + torch.arange(q.shape[-2])  # the places of a chunk's queries among all",
+    ),
+    Property(
         "window-as-documented",
         "masked",
         "a window reaches as far as its documentation says: with the token itself, or as far ahead as back",

@@ -37,6 +37,8 @@ def source_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
     """
     if len(invocation.streams) < 2 or any(each.is_masked for each in several):
         return
+    of_tokens = (all(int(part.token.min()) >= 0 for part in (each.base.query, each.base.key)) for each in several)
+    several = [each for each, is_of_tokens in zip(several, of_tokens, strict=True) if is_of_tokens]
     sizes = [each.base.dense(each.base.weight).shape for each in several]
     crossed = [at for at, (_, _, queries, keys) in enumerate(sizes) if queries != keys and not _is_masked(several[at])]
     for at in crossed[:1]:

@@ -20,13 +20,15 @@ from regard.check.target import Invocation
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
 
-__all__ = ["unread_table_findings", "unused_parameter_findings"]
+__all__ = ["unread_scale_findings", "unread_table_findings", "unused_parameter_findings"]
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList, nn.ParameterDict)
 REGISTERED = ("register_parameter", "register_buffer", "add_module")
 """What makes an attribute of the name that it is given first."""
 _TABLE = re.compile(r"(?:^|_)pos(?:[_s]|$)|posit|^w?pe$|^pos_?(?:emb|enc)|sinusoid|slope|alibi", re.I)
 """The name of a table of positions, or of the slopes that distances are multiplied by."""
+_SCALE = re.compile(r"_?(?:softmax_|attn_|attention_|qk_)?(?:scale|scaling|temperature)|(?:inv_)?norm_factor", re.I)
+"""The name of what scores are multiplied by, or divided by."""
 _FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|classif|head$|logit|pool|null|empty|cache|buffer", re.I)
 """In the name of what only some calls read, or another module."""
 _CHOOSES = re.compile(r"rout|gat(?:e|ing)|select|top_?k|codebook|quant|hash", re.I)
@@ -84,6 +86,26 @@ def unread_table_findings(invocation: Invocation) -> Iterator[Finding]:
                 whole = f"{path}.{name}" if path else name
                 message = f"{whole} is made, and no line calls it: tokens get no positions from it"
                 yield Finding("violation", "positions-without-effect", "positions", message)
+                return
+
+
+def unread_scale_findings(invocation: Invocation, found: Collection[Finding]) -> Iterator[Finding]:
+    """A scale that a module makes, and that no line reads, where it is not known that scores have one.
+
+    Args:
+        invocation: the call.
+        found: what is known of its steps.
+    """
+    of_scale = [each for each in found if each.step == "scale"]
+    is_known = any(each.kind != "open" and each.property != "no-scale" for each in of_scale)
+    if not isinstance(invocation.target, nn.Module) or not of_scale or is_known:
+        return
+    for path, owner in invocation.target.named_modules():
+        for name, value in vars(owner).items():
+            if isinstance(value, float) and _SCALE.fullmatch(name) and _is_unread(type(owner), name):
+                whole = f"{path}.{name}" if path else name
+                message = f"{whole} = {value:.4g} is made, and no line reads it: scores are not times it"
+                yield Finding("violation", "scale", "scale", message, module=path)
                 return
 
 
