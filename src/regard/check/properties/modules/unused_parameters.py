@@ -102,7 +102,8 @@ def unread_scale_findings(invocation: Invocation, found: Collection[Finding]) ->
         return
     for path, owner in invocation.target.named_modules():
         for name, value in vars(owner).items():
-            if isinstance(value, float) and _SCALE.fullmatch(name) and _is_unread(type(owner), name):
+            is_scale = isinstance(value, float) and value != 1 and _SCALE.fullmatch(name)
+            if is_scale and _is_unread(type(owner), name):
                 whole = f"{path}.{name}" if path else name
                 message = f"{whole} = {value:.4g} is made, and no line reads it: scores are not times it"
                 yield Finding("violation", "scale", "scale", message, module=path)
