@@ -422,3 +422,22 @@ def test_arguments_of_a_function_may_be_fixed() -> None:
         InputError, match=r"of_several_heads is already constructed and takes no arguments: \['heads'\]"
     ):
         first(of_several_heads, heads=4)
+
+
+class OfTenTokens(nn.Module):
+    """A table of distances is made for as many tokens, and never cut."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+        self.register_buffer("distances", -(torch.arange(10)[:, None] - torch.arange(10)).abs() / 9)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return (q @ k.mT / 4 + self.distances).softmax(-1) @ v
+
+
+def test_a_table_of_a_fixed_number_of_tokens_tells_how_many_there_are():
+    call = first(OfTenTokens)
+    assert call.arguments["x"].shape[1:] == (10, 16)
+    assert any(each.startswith("10 tokens: ") for each in call.assumptions)

@@ -15,6 +15,7 @@ from regard.errors import InputError
 __all__ = ["AlwaysFails", "Failed", "NotCallable", "error_line", "failed", "named_in", "summed_tokens"]
 
 MAX_CHARACTERS, MOST_TOKENS = 300, 64
+_NOT_BROADCAST = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
 _UNLIKE = re.compile(r"batch2 tensor to be: \[(\d+), (\d+)\] but got: \[\1, (\d+)\]")
 """What PyTorch says of two batches of matrices whose product sums over axes of different sizes."""
 
@@ -90,6 +91,19 @@ def summed_tokens(error: Failed, tokens: int) -> int:
     if unlike is None or int(unlike[3]) != tokens or not 1 < int(unlike[2]) <= MOST_TOKENS:
         return 0
     return int(unlike[2])
+
+
+def fixed_tokens(error: Failed, tokens: int) -> int:
+    """How many tokens a call has to have, by a tensor of a fixed number that was added to its scores; 0 elsewhere.
+
+    Args:
+        error: what the call raised.
+        tokens: how many it had.
+    """
+    unlike = _NOT_BROADCAST.search(str(error))
+    sizes = {int(unlike[1]), int(unlike[2])} if unlike is not None else set()
+    (other,) = sizes - {tokens} if len(sizes) == 2 and tokens in sizes else (0,)
+    return other if 1 < other <= MOST_TOKENS else 0
 
 
 def error_line(error: BaseException) -> str:

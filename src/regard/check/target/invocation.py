@@ -15,7 +15,7 @@ from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_
 from regard.check.target.configs import OF_POSITIONS
 from regard.check.target.construction import unknown_arguments
 from regard.check.target.documented_shapes import documented_letters
-from regard.check.target.errors import AlwaysFails, Failed, NotCallable, summed_tokens
+from regard.check.target.errors import AlwaysFails, Failed, NotCallable, fixed_tokens, summed_tokens
 from regard.check.target.factories import from_factory
 from regard.check.target.handover import refusal
 from regard.check.target.influence import settled_streams
@@ -161,7 +161,29 @@ def _search(
         found = _calls_of(target, given, settings, errors, MANY_TRIES, MAX_LAYOUTS, budget)
         if found:
             return found
-    return _square_calls(targets[:1], args, given, settings, errors)
+    found = [] if given.names else _calls_of_fixed_tokens(targets[:1], given, settings, errors)
+    return found or _square_calls(targets[:1], args, given, settings, errors)
+
+
+def _calls_of_fixed_tokens(
+    targets: list[Target], given: UserInputs, settings: UserSettings, errors: list[Failed]
+) -> list[_Found]:
+    """Calls with as many tokens as the error of the call that came farthest says, as of a table of distances."""
+    last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
+    for target in targets:
+        tokens = fixed_tokens(last, target.sizes.tokens)
+        if not tokens:
+            continue
+        try:
+            other = target.resized(replace(target.sizes, tokens=tokens, context=tokens), seed=1)
+        except (Failed, InputError):
+            continue
+        found = _calls_of(other, given, settings, errors, FEW_TRIES, MAX_LAYOUTS, Budget(2 * FEW_TRIES))
+        for each in found:
+            each.invocation.assumptions.append(f"{tokens} tokens: it runs with no other number that was tried")
+        if found:
+            return found
+    return []
 
 
 def _square_calls(
