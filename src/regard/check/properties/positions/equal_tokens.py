@@ -84,12 +84,12 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
             yield Finding("design", "rotary-values", "positions", f"{message}: what is read tells its position", line)
         return
     is_stretched = _differences_are_stretched(table) if evidence.base.normalized else _stretched(evidence)
-    is_stretched = is_stretched or (_are_affine(evidence) and _differences_are_stretched(table, of_sources=False))
+    is_multiplied = _are_affine(evidence) and _differences_are_stretched(table, of_sources=False)
     if not value_moves and not keeps_length and not relative and is_stretched and _is_normalized_last(evidence):
         message = "queries and keys are normalized after positions, and times a number for each channel"
         yield Finding("design", "normalized-positions", "positions", message, line)
         return
-    if not keeps_length and not relative and is_stretched:
+    if not keeps_length and not relative and (is_stretched or is_multiplied):
         yield Finding(
             "violation",
             "rotation-keeps-lengths",
@@ -277,7 +277,10 @@ def _stretched(evidence: Evidence) -> bool:
 
 
 def _are_affine(evidence: Evidence) -> bool:
-    """Whether what stands in the scores is made of the tokens by sums, and products with what is of no token, alone."""
+    """Whether what stands in the scores is made of the tokens by sums, and products with what is of no token, alone.
+
+    Vectors that are handed over beside these may be of each sample: then sums with them differ among the samples.
+    """
     instance = evidence.base.instance
     trace = instance.run.trace
     of_tokens = trace.made_of(each.storage for each in trace.arguments.values())
@@ -290,7 +293,8 @@ def _are_affine(evidence: Evidence) -> bool:
         name = operation.name.rstrip("_")
         if moving and not (operation.is_view or name in SUMS) and (name not in PRODUCTS or moving > 1):
             return False
-    return True
+    given = [each.storage for name, each in trace.arguments.items() if name not in evidence.base.streams]
+    return not any(each in wanted for each in given)
 
 
 def _differences_are_stretched(table: AttentionTable, *, of_sources: bool = True) -> bool:
