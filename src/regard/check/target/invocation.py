@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
@@ -172,7 +174,7 @@ def _calls_of_fixed_tokens(
     last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
     for target in targets:
         tokens = fixed_tokens(last, target.sizes.tokens)
-        if not tokens:
+        if not tokens or not _keeps_a_table(target.call, tokens):
             continue
         try:
             other = target.resized(replace(target.sizes, tokens=tokens, context=tokens), seed=1)
@@ -184,6 +186,15 @@ def _calls_of_fixed_tokens(
         if found:
             return found
     return []
+
+
+def _keeps_a_table(call: Any, tokens: int) -> bool:
+    """Whether a module in what is called keeps a tensor with as many rows or columns; one of its file may be any."""
+    for module in (each for root in modules_in(call) for each in root.modules()):
+        kept = [*module.parameters(recurse=False), *module.buffers(recurse=False), *vars(module).values()]
+        if any(isinstance(each, Tensor) and tokens in each.shape for each in kept):
+            return True
+    return False
 
 
 def _square_calls(
