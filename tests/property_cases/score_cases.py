@@ -275,37 +275,38 @@ def learned_queries_over_the_root(x: Tensor) -> Tensor:
     return pooled_by_learned_queries(x, WIDTH**-0.5)
 
 
-class TalkingHeads(nn.Module):
+class MixedHeads(nn.Module):
     """Heads are mixed before the softmax and after it, so that no score shows by how much it is scaled."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.scale = 0.5
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
         self.before, self.after = nn.Linear(2, 2), nn.Linear(2, 2)
 
-    def scaled(self, scores: Tensor) -> Tensor:
-        return scores * self.scale
+    def mixed(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        weights = self.before((q @ k.mT).movedim(1, -1)).softmax(-2)
+        return joined(self.after(weights).movedim(-1, 1) @ v)
+
+
+class TalkingHeads(MixedHeads):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 0.5
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = map(split, self.qkv(x).chunk(3, -1))
-        scores = self.before(self.scaled(q @ k.mT).movedim(1, -1)).movedim(-1, 1)
-        return joined(self.after(scores.softmax(-1).movedim(1, -1)).movedim(-1, 1) @ v)
+        return self.mixed(q * self.scale, k, v)
 
 
-class UnscaledTalkingHeads(nn.Module):
+class UnscaledTalkingHeads(MixedHeads):
     """The same, whose scale no line reads."""
 
     def __init__(self) -> None:
         super().__init__()
         self.scaling = 0.5
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.before, self.after = nn.Linear(2, 2), nn.Linear(2, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = map(split, self.qkv(x).chunk(3, -1))
-        scores = self.before((q @ k.mT).movedim(1, -1)).movedim(-1, 1)
-        return joined(self.after(scores.softmax(-1).movedim(1, -1)).movedim(-1, 1) @ v)
+        return self.mixed(*map(split, self.qkv(x).chunk(3, -1)))
 
 
 CASES = [

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
@@ -24,7 +22,7 @@ from regard.check.target.influence import settled_streams
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.parse import InputFactory
 from regard.check.target.position_values import ROPE_FORMS
-from regard.check.target.preparation import modules_in
+from regard.check.target.preparation import keeps_a_table, modules_in
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import STREAMS, Argument, readings, source_of
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, SQUARE_SIZES, WINDOWED_SIZES, Sizes
@@ -174,27 +172,15 @@ def _calls_of_fixed_tokens(
     last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
     for target in targets:
         tokens = fixed_tokens(last, target.sizes.tokens)
-        if not tokens or not _keeps_a_table(target.call, tokens):
+        if not tokens or not keeps_a_table(target.call, tokens):
             continue
-        try:
-            other = target.resized(replace(target.sizes, tokens=tokens, context=tokens), seed=1)
-        except (Failed, InputError):
-            continue
-        found = _calls_of(other, given, settings, errors, FEW_TRIES, MAX_LAYOUTS, Budget(2 * FEW_TRIES))
+        sizes = replace(target.sizes, tokens=tokens, context=tokens)
+        found = _calls_of_size(target, sizes, given, settings, errors)
         for each in found:
             each.invocation.assumptions.append(f"{tokens} tokens: it runs with no other number that was tried")
         if found:
             return found
     return []
-
-
-def _keeps_a_table(call: Any, tokens: int) -> bool:
-    """Whether a module in what is called keeps a tensor with as many rows or columns; one of its file may be any."""
-    for module in (each for root in modules_in(call) for each in root.modules()):
-        kept = [*module.parameters(recurse=False), *module.buffers(recurse=False), *vars(module).values()]
-        if any(isinstance(each, Tensor) and tokens in each.shape for each in kept):
-            return True
-    return False
 
 
 def _square_calls(
@@ -207,17 +193,24 @@ def _square_calls(
     last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
     for target in [] if given.names else targets:
         for sizes in _square_sizes(target, last, args):
-            try:
-                other = target.resized(sizes, seed=1)
-            except (Failed, InputError):
-                continue
-            found = _calls_of(other, given, settings, errors, FEW_TRIES, MAX_LAYOUTS, Budget(2 * FEW_TRIES))
+            found = _calls_of_size(target, sizes, given, settings, errors)
             if found:
                 for each in found:
                     each.invocation.square = True
                     each.invocation.assumptions.append(SQUARE)
                 return found[:1]
     return []
+
+
+def _calls_of_size(
+    target: Target, sizes: Sizes, given: UserInputs, settings: UserSettings, errors: list[Failed]
+) -> list[_Found]:
+    """Calls of a target that is made anew, of some sizes, with few tries; none where it cannot be made so."""
+    try:
+        other = target.resized(sizes, seed=1)
+    except (Failed, InputError):
+        return []
+    return _calls_of(other, given, settings, errors, FEW_TRIES, MAX_LAYOUTS, Budget(2 * FEW_TRIES))
 
 
 def _square_sizes(target: Target, last: Failed, args: Mapping[str, Any]) -> list[Sizes]:

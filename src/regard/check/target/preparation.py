@@ -21,6 +21,7 @@ __all__ = [
     "embeds",
     "in_float64",
     "is_norm",
+    "keeps_a_table",
     "kept_tensors",
     "modules_in",
     "numbers_of",
@@ -179,6 +180,15 @@ def kept_tensors(module: nn.Module) -> list[tuple[Tensor, Tensor]]:
     for part in module.modules():
         found += [each for each in vars(part).values() if type(each) is Tensor]
     return [(each, each.detach().clone()) for each in found if each.is_floating_point() and each.ndim > 1]
+
+
+def keeps_a_table(call: Any, tokens: int) -> bool:
+    """Whether a module in what is called keeps a tensor with as many rows or columns; one of its file may be any."""
+    for module in (each for root in modules_in(call) for each in root.modules()):
+        kept = [*module.parameters(recurse=False), *module.buffers(recurse=False), *vars(module).values()]
+        if any(isinstance(each, Tensor) and tokens in each.shape for each in kept):
+            return True
+    return False
 
 
 def are_written(kept: list[tuple[Tensor, Tensor]]) -> bool:
