@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from collected.cases import cases_in, classes_of
+from collected.faults import faults_of
 
 TESTS = Path(__file__).parents[1]
 ATTENTION = """
@@ -64,3 +65,21 @@ def test_what_cannot_be_read_is_said(tmp_path):
 def test_attentions_of_an_installed_package_are_drawn():
     (case,) = classes_of("torch.nn.modules", count=1, seed=0)
     assert case.target == "torch.nn.modules.activation:MultiheadAttention"
+
+
+@pytest.mark.more
+def test_a_fault_that_changes_what_is_computed_becomes_a_case(tmp_path):
+    _write(tmp_path)
+    command = [sys.executable, "-m", "collected.mutants", str(tmp_path), str(tmp_path / "faults"), "--count", "2"]
+    subprocess.run([*command, "--seed", "1"], cwd=TESTS, check=True)
+    cases = list(cases_in(tmp_path / "faults"))
+    assert len(cases) == 2
+    for each in cases:
+        text = Path(each.target.rpartition(":")[0]).read_text()
+        assert each.label == "wrong"
+        assert text != ATTENTION.format(scale=CASES["scaled"][0])
+
+
+def test_faults_are_of_axes_names_and_lines():
+    kinds = {each.kind for each in faults_of(ATTENTION.format(scale=CASES["scaled"][0]), "subject.py")}
+    assert {"name", "operator", "operand gone", "axis", "argument gone", "arguments swapped", "method gone"} <= kinds

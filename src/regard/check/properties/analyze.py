@@ -167,7 +167,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         if kind.property == "linear-attention":
             fresh = with_fresh_tokens(invocation)
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
-            sums = sums or list(channel_weight_findings(instances))
+            sums = sums or list(channel_weight_findings(instances, invocation))
             analysis.findings += sums or normalizer_findings(invocation, instances)
             if masks and not analysis.violations:
                 analysis.findings += masked_normalizer_findings(invocation, base)

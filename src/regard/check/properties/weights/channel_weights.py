@@ -2,32 +2,54 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
+from regard.check.target import Invocation
+from regard.check.target.signature import source_of
 
 __all__ = ["channel_weight_findings"]
 
 TOLERANCE = 1e-6
+_OF_CHANNELS = re.compile(
+    r"channel|covarian|xca\b|spectral|spectrum|mdta|transposed|variate|variable|inverted|\bgram|frequenc|efficient"
+    r"|linear[\s_-]?att|features?[\s_-]?(?:attention|attn|wise|maps?)|slices?\b|regions?\b"
+    r"|(?:over|across|between|among|of) (?:the |all )*(?:features|embeddings?|hidden|dimensions)",
+    re.I,
+)
+"""How code says that it means channels, or whatever else is not the tokens."""
 
 
-def channel_weight_findings(instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+def channel_weight_findings(instances: Sequence[AttentionInstance], invocation: Invocation) -> Iterator[Finding]:
     """Whether the weights of each weighted sum sum to 1, where they are what a softmax made of the scores.
+
+    And whether anything says that it attends to channels: q.T @ k for q @ k.T runs as well.
 
     El-Nouby et al. 2021, "XCiT: Cross-Covariance Image Transformers", section 3.2. What is changed after the softmax,
     as weights that are gated or mixed, is left out.
 
     Args:
         instances: whose scores are sums over the tokens.
+        invocation: their call.
     """
+    is_meant = any(len(each.token_axes) != 1 for each in invocation.streams) or _says_channels(invocation.target)
     are_known = bool(instances)
     for instance in instances:
         sums = _sums_of_weights(instance)
         are_known = are_known and sums is not None
+        if sums is not None and not is_meant:
+            message = (
+                "scores are sums over the tokens, one for each two channels, as of q.T @ k: no token attends to another, "
+                "and nothing says that it is the channels that attend to each other"
+            )
+            yield Finding("violation", "attends-to-tokens", "scores", message, instance.scores_location)
+            return
         if sums is not None and float((sums - 1).abs().max()) > TOLERANCE:
             worst = float(sums.flatten()[(sums - 1).abs().argmax()])
             message = (
@@ -40,6 +62,17 @@ def channel_weight_findings(instances: Sequence[AttentionInstance]) -> Iterator[
     if are_known:
         message = "over the channels that a channel reads: none negative, sum 1"
         yield Finding("holds", "softmax-over-keys", "weights", message, instances[0].softmaxes[0].location)
+
+
+def _says_channels(target: object) -> bool:
+    """Whether the code of a function, or of a module and those in it, names them, or its documentation does."""
+    several = list(target.modules()) if isinstance(target, nn.Module) else [target]
+    return any(_OF_CHANNELS.search(f"{name_and_documentation(each)}\n{_written(each)}") for each in several)
+
+
+def _written(each: object) -> str:
+    """The text of somebody's own code; that of PyTorch's modules says nothing of what they are for."""
+    return "" if type(each).__module__.startswith("torch.") else source_of(each)
 
 
 def _sums_of_weights(instance: AttentionInstance) -> Tensor | None:
