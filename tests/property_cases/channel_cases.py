@@ -130,6 +130,23 @@ class GatedByChannel(OverTheTokens):
         return scores.softmax(-1) * scores.sigmoid()
 
 
+class ProductsOverTheTokens(nn.Module):
+    """Self-attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(6, 6) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        weights = (q.mT @ k / 6**0.5).softmax(-1)  # here
+        return v @ weights.mT
+
+
+class ProductsOverTheTokensAsItSays(ProductsOverTheTokens):
+    """Self-attention across the channels."""
+
+
 def of_wide_tokens(kind: type[nn.Module]) -> Invocation:
     call = of_tokens(VectorPairs)
     call.target, call.arguments = kind(), {"x": drawn(2, 5, 2 * CHANNELS, seed=0)}
@@ -138,6 +155,7 @@ def of_wide_tokens(kind: type[nn.Module]) -> Invocation:
 
 
 CASES = [
+    Case("attends-to-tokens", ProductsOverTheTokens, ProductsOverTheTokensAsItSays, of_wide_tokens),
     Case("softmax-over-keys", OverTheChannelsThatAsk, OverTheTokens, of_wide_tokens),
     Case("softmax-over-keys", ReadInTheOtherDirection, GatedByChannel, of_wide_tokens),
     Case("products-summed", NotSummed, WindowAttention, of_image),

@@ -417,3 +417,18 @@ def read_for_other_samples(x: Tensor) -> Tensor:
 
 def test_what_a_learned_query_reads_of_one_sample_may_not_go_to_another() -> None:
     assert ("violation", "output-of-the-token") in names(of_x(read_for_other_samples))
+
+
+def patches_whose_channels_attend(image: Tensor) -> Tensor:
+    """A layer of channels and one of patches, of a picture (batch, 3, rows, columns) in patches of 2 x 2 (XCiT)."""
+    patches = F.unfold(image, 2, stride=2).mT @ drawn(12, 8, seed=3)
+    patches = patches + over_channels(patches)
+    q, k, v = (patches @ drawn(8, 8, seed=seed) for seed in range(4, 7))
+    return (q @ k.mT / 8**0.5).softmax(-1) @ v
+
+
+def test_channels_of_patches_that_attend_to_channels_are_a_design() -> None:
+    image = Stream("image", "x", 0, (2, 3))
+    call = Invocation(patches_whose_channels_attend, {"image": drawn(2, 3, 4, 6, seed=0)}, ["image"], [image])
+    assert ("design", "linear-attention") in names(call)
+    assert not any(kind == "violation" for kind, _ in names(call))

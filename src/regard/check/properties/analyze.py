@@ -16,7 +16,7 @@ from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.kinds import kind_of
+from regard.check.properties.kinds import kind_of, kind_of_rows
 from regard.check.properties.masks.arguments import flag_findings, mask_argument_findings, shared_mask_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings
@@ -226,6 +226,11 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             is_mixed = are_tokens_mixed(instance, influence, streams)
             if is_mixed and not are_tokens_summed(instance, influence, streams):
                 local = local_influence(invocation, instance, influence, frozen, samples)
+            kind = kind_of_rows(instance, *local) if local is not None else None
+            if kind is not None:
+                weights = channel_weight_findings([instance], invocation)
+                analysis.findings += [kind, *(replace(each, module=instance.module) for each in weights)]
+                continue
             if local is None:
                 evidence = evidence_of(instance, influence, streams, fresh, equal, invocation)
             else:

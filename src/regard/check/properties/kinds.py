@@ -19,9 +19,10 @@ from regard.check.roles.owners import NONE, SEVERAL, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
-__all__ = ["kind_of"]
+__all__ = ["kind_of", "kind_of_rows"]
 
 SOLVERS = frozenset({"linalg_solve_triangular", "triangular_solve", "linalg_solve", "linalg_inv", "inverse"})
+OVER_TOKENS = "keys are multiplied by values, or channels by channels, before a query asks: no scores of two tokens"
 MIN_STEPS = 16
 """Weighted sums of one line, each of weights that the one before made: a triangular system that a loop solves."""
 
@@ -58,8 +59,7 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
         scrambled = next((found for each in instances for found in _rows(each, influence, invocation)), None)
         if scrambled is not None:
             return scrambled
-        message = "keys are multiplied by values, or channels by channels, before a query asks: no scores of two tokens"
-        return Finding("design", "linear-attention", "scores", message, line)
+        return Finding("design", "linear-attention", "scores", OVER_TOKENS, line)
     width = _grid_width(invocation)
     factors = [(one, place) for one in instances for each in one.scores for place in _places(each)]
     if not width or any(_softmax_of_tokens(one, place, influence, streams) is not None for one, place in factors):
@@ -71,6 +71,20 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
         message = "tied rows: the scores of all rows are added, so that all rows have the same weights"
         return Finding("design", "tied-rows", "scores", message, line)
     return None
+
+
+def kind_of_rows(instance: AttentionInstance, influence: Influence, streams: list[str]) -> Finding | None:
+    """The design of an attention within a model that sums over the rows where others sum over channels; else None.
+
+    Args:
+        instance: an attention.
+        influence: of the rows that its projections read, such as patches.
+        streams: what these rows are of.
+    """
+    sides = _sides([instance], influence, streams)
+    if not sides or not all(_is_over_tokens(*each) for each in sides):
+        return None
+    return Finding("design", "linear-attention", "scores", OVER_TOKENS, instance.scores_location, instance.module)
 
 
 def _delta_rule(instances: list[AttentionInstance], influence: Influence, invocation: Invocation) -> Finding | None:

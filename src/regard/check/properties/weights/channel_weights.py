@@ -67,12 +67,10 @@ def channel_weight_findings(instances: Sequence[AttentionInstance], invocation: 
 def _says_channels(target: object) -> bool:
     """Whether the code of a function, or of a module and those in it, names them, or its documentation does."""
     several = list(target.modules()) if isinstance(target, nn.Module) else [target]
-    return any(_OF_CHANNELS.search(f"{name_and_documentation(each)}\n{_written(each)}") for each in several)
-
-
-def _written(each: object) -> str:
-    """The text of somebody's own code; that of PyTorch's modules says nothing of what they are for."""
-    return "" if type(each).__module__.startswith("torch.") else source_of(each)
+    texts = [name_and_documentation(each) for each in several] + [source_of(target)]
+    kinds = {kind for each in several if isinstance(each, nn.Module) for kind in type(each).__mro__}
+    texts += [source_of(each) for each in kinds if each.__module__.partition(".")[0] not in ("torch", "builtins")]
+    return any(map(_OF_CHANNELS.search, texts))
 
 
 def _sums_of_weights(instance: AttentionInstance) -> Tensor | None:
