@@ -45,8 +45,8 @@ def channel_weight_findings(instances: Sequence[AttentionInstance], invocation: 
         are_known = are_known and sums is not None
         if sums is not None and not is_meant:
             message = (
-                "scores are sums over the tokens, one for each two channels, as of q.T @ k: no token attends to another, "
-                "and nothing says that it is the channels that attend to each other"
+                "scores are sums over the tokens, one for each two channels, as of q.T @ k: no token attends to "
+                "another, and nothing says that it is the channels that attend to each other"
             )
             yield Finding("violation", "attends-to-tokens", "scores", message, instance.scores_location)
             return
