@@ -88,7 +88,8 @@ def check(
             or an instance: self-attention (x), cross-attention (x, context), multi-head attention (q, k, v), a block
             or a decoder; or a function that makes one.
         args: arguments for the constructor of a class, or for such a function; the others are guessed by their names,
-            and the report lists them.
+            and the report lists them. A text that calls something of its file, as ``"Config(n_head=4)"``, is its
+            value.
         inputs: arguments for its call where names tell too little: tensors by name, or a text such as
             ``"x=(B,T,D), freqs=rope(T,d), mask=causal(T)"``, from which inputs of several sizes are made. What they
             leave open is guessed.
@@ -283,6 +284,7 @@ def _examination(
     from regard.check.sandbox.faults import fault_reason
     from regard.check.sandbox.schema import to_builtins
     from regard.check.sandbox.torch_settings import UserSettings
+    from regard.check.source.expressions import with_values
     from regard.check.time_limit import time_limit
 
     def findings(notes: list[str]) -> Findings:
@@ -290,8 +292,9 @@ def _examination(
         with settings.adopted():
             with settings.on():
                 implementation = load(notes)
+                values = with_values(args, implementation)
             with time_limit(seconds):
-                return conclude(implementation, args, settings, inputs)
+                return conclude(implementation, values, settings, inputs)
 
     def examine() -> Any:
         notes: list[str] = []

@@ -116,7 +116,8 @@ def check(
         option(
             "NAME=VALUE",
             "An argument of the constructor, or of a function: a number, 64 ** -0.5, True, a list, ... as Python "
-            "writes it; anything else is a text. May be given several times.",
+            "writes it, or what the file's own names make, as GPTConfig(n_head=4); anything else is a text. May be "
+            "given several times.",
         ),
     ] = None,
     inputs: Annotated[

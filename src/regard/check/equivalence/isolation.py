@@ -11,6 +11,7 @@ from regard.check.equivalence.record import Equivalence
 from regard.check.sandbox.process import Stopped, isolated
 from regard.check.sandbox.schema import from_builtins, to_builtins
 from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.source.expressions import with_values
 from regard.errors import InputError
 
 __all__ = ["compare_isolated"]
@@ -44,7 +45,8 @@ def compare_isolated(
         with settings.adopted():
             with settings.on():
                 a, b = (each() for each in load)
-            return to_builtins(compare(a, b, *args, settings))
+                of_a, of_b = (with_values(given, each) for given, each in zip(args, (a, b), strict=True))
+            return to_builtins(compare(a, b, of_a, of_b, settings))
 
     try:
         return from_builtins(Equivalence, isolated(examine, timeout=timeout, memory=memory, watch=watch))

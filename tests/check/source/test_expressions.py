@@ -1,0 +1,44 @@
+"""Arguments of a constructor that are written with the names of its file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+from regard.check.source.expressions import with_values
+from regard.errors import InputError
+
+
+@dataclass
+class Config:
+    width: int = 6
+    heads: int = 2
+
+
+class Attention(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.width = config.width
+
+
+def attention(q: torch.Tensor) -> torch.Tensor:
+    return q
+
+
+@pytest.mark.parametrize("implementation", [Attention, Attention(Config()), attention, Config])
+def test_a_call_of_the_files_own_names_is_its_value(implementation):
+    found = with_values({"config": "Config(heads=3)", "dtype": "torch.float32"}, implementation)
+    assert found == {"config": Config(heads=3), "dtype": torch.float32}
+
+
+def test_other_texts_stay_texts():
+    args = {"kind": "linear", "name": "a.b", "path": "x/y.pt", "what": "Unknown(3)", "more": "Config", "n": 4}
+    assert with_values(args, Attention) == args
+
+
+def test_a_call_that_fails_is_told():
+    with pytest.raises(InputError, match=r"--arg config=Config\(4, 5, 6\): TypeError: .*positional arguments"):
+        with_values({"config": "Config(4, 5, 6)"}, Attention)
