@@ -201,3 +201,21 @@ def across_samples(query: Tensor, key: Tensor, places: Tensor) -> Tensor:
 def test_sequences_of_different_numbers_of_samples_are_not_judged():
     report = conclude(across_samples, {}, UserSettings()).report()
     assert report.verdict == "undetermined", str(report)
+
+
+class OverLayers(nn.Module):
+    """Weights of the outputs of several layers (layers, batch, tokens, channels), by channel."""
+
+    def __init__(self, dim: int = 8) -> None:
+        super().__init__()
+        self.score = nn.Linear(dim, dim)
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        batch, count, _ = outputs.shape[1:]  # four axes, of which the first is not the samples
+        layers = outputs.permute(1, 2, 0, 3)
+        return (self.score(layers).softmax(2) * layers).sum(2).reshape(batch, count, -1)
+
+
+def test_an_output_without_an_axis_of_the_samples_accuses_nobody_of_mixing_them():
+    report = conclude(OverLayers, {}, UserSettings()).report()
+    assert report.verdict != "wrong"

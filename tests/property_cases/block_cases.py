@@ -91,6 +91,18 @@ class BlockWithoutAnActivationInPlace(Block):
         return hidden.mul_(0.5).add_(1.0)
 
 
+class BlockOfLowRank(Block):
+    """Two matrices make the scores of its channels, for which one of less rank would do; then comes a softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.narrow, self.wide = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = super().forward(x)
+        return x + x * self.wide(self.narrow(x)).softmax(-1)
+
+
 class BlockBentInPlace(Block):
     def bent(self, hidden: Tensor) -> Tensor:
         return hidden.relu_()
@@ -230,6 +242,7 @@ CASES = [
     Case("norm-normalizes", BlockOverTheVariance, Block, of_module, has_line=False),
     Case("norm-normalizes", BlockOfTheSum, BlockOfRMSNorm, of_module, has_line=False),
     Case("feed-forward-bends", BlockWithoutAnActivation, Block, of_module),
+    Case("feed-forward-bends", BlockWithoutAnActivation, BlockOfLowRank, of_module),
     Case("norm-of-one-token", BlockOverTheTokens, Block, of_module, has_line=False),
     Case("norm-normalizes", BlockBesideOne, Block, of_module, has_line=False),
     Case("norm-of-one-token", BlockOverRows, BlockOfOneSequence, of_one_sequence, has_line=False),

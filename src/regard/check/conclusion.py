@@ -98,6 +98,8 @@ OF_AXES = frozenset(
     }
 )
 """Properties that are violated as well where what was taken for tokens, samples or heads is another of the three."""
+AXES_OF_TOKENS = 3
+"""Of samples, tokens and channels: of these the first ones are the samples. Of four they may be layers, or frames."""
 OF_ONE_QUERY = frozenset({"attends-to-tokens"})
 """A property that is violated as well where several queries are handed over to code for one, which meets every key."""
 OF_EQUAL_NUMBERS = frozenset({"keys-seen", "logits-of-the-query"})
@@ -259,18 +261,25 @@ def analyses_of(
                     each.is_relaid = True
                 others[0].findings.append(Finding("note", "axes-meant", "scores", _axes_meant(others[0])))
                 return others, None
-        if _are_unlike(found[0].invocation) and not names_the_batch(found[0].invocation):
+        unknown = _unknown_samples(found[0].invocation)
+        if unknown and not names_the_batch(found[0].invocation):
             found[0].findings = [each for each in found[0].findings if each.kind != "violation"]
-            found[0].missing.append(
-                "its sequences ran with different numbers of samples: which axis they are is not known"
-            )
+            found[0].missing.append(f"{unknown}: which axis they are is not known")
     return found, error
 
 
-def _are_unlike(invocation: Invocation) -> bool:
-    """Whether its sequences have different numbers of samples."""
+def _unknown_samples(invocation: Invocation) -> str:
+    """Why what was taken for the samples may be something else; empty where nothing says so."""
     streams = [each for each in invocation.streams if each.batch_axis is not None]
-    return len({invocation.arguments[each.argument].shape[each.batch_axis] for each in streams}) > 1
+    counts = {invocation.arguments[each.argument].shape[each.batch_axis] for each in streams}
+    if len(counts) > 1:
+        return "its sequences ran with different numbers of samples"
+    axes = max((invocation.arguments[each.argument].ndim for each in streams), default=0)
+    if axes <= AXES_OF_TOKENS:
+        return ""
+    shapes = [each.shape for each in invocation.outputs(invocation.run())]
+    are_without = all(not counts & {*shape} and len(shape) < axes for shape in shapes)
+    return "its output has no axis of the samples" if are_without else ""
 
 
 def _axes_meant(analysis: Analysis) -> str:

@@ -163,16 +163,20 @@ def _sides(instances: list[AttentionInstance], influence: Influence, streams: li
 
 
 def _is_over_tokens(left: Tensor, right: Tensor) -> bool:
-    """Whether both factors of each term are of one token, and the terms of each score of several.
+    """Whether both factors of each term of one token, and the terms of each score of several.
 
     Beside them may stand learned keys with learned values. A softmax over all keys makes such a key depend on tokens,
-    but its value depends on none.
+    but its value depends on none. So may a feature of keys that is the same number for all, as the 1 of an expansion
+    of exp(q . k) in powers.
     """
     learned = (left < 0) & (right < 0) & ((left == NONE) | (right == NONE))
-    if left.shape[-1] < 2 or not bool((learned | ((left >= 0) & (left == right))).all()):
+    of_both = (left >= 0) & (left == right)
+    constant = ((left == NONE) & (right >= 0)) | ((right == NONE) & (left >= 0))
+    beside = constant.all(-1, keepdim=True) & bool(of_both.all(-1).any())
+    if left.shape[-1] < 2 or not bool((learned | of_both | beside).all()):
         return False
-    last = left.amax(-1, keepdim=True)
-    return not bool((learned | (left == last)).all())
+    token = torch.maximum(left, right)
+    return not bool((learned | (token == token.amax(-1, keepdim=True))).all())
 
 
 def _softmax_of_queries(instances: list[AttentionInstance], influence: Influence, streams: list[str]) -> Finding | None:

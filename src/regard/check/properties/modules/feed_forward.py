@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from regard.check.properties.finding import Finding
 from regard.check.roles.contractions import Contraction
-from regard.check.roles.instances import TaggedRun
+from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
 __all__ = ["feed_forward_findings"]
@@ -31,13 +31,20 @@ def feed_forward_findings(run: TaggedRun) -> Iterator[Finding]:
         before = _by_a_matrix(run, first)
         assert before is not None
         widths = [before.shape[-1], first.operation.outputs[0].shape[-1], second.operation.outputs[0].shape[-1]]
-        if widths[0] == widths[2] < widths[1]:
+        if widths[0] == widths[2] < widths[1] and second.operation.index not in _of_attention(run):
             message = (
                 f"between the matrices of {widths[0]} to {widths[1]} channels and back stands no activation: both "
                 "together are one matrix"
             )
             yield Finding("violation", "feed-forward-bends", "block", message, second.operation.location)
             return
+
+
+def _of_attention(run: TaggedRun) -> set[int]:
+    """The products that a softmax or a product of two things takes: two matrices may stand there for one of less rank."""
+    takers = {each.operation.index for each in run.bilinear}
+    takers |= {each.index for each in run.trace if each.name in SOFTMAXES}
+    return set().union(*(run.taken[index] for index in takers))
 
 
 def _by_a_matrix(run: TaggedRun, product: Contraction) -> TensorRecord | None:
