@@ -78,6 +78,36 @@ class Viewed(nn.Module):
         return self.projections[3](read)
 
 
+class NeverSplit(Viewed):
+    """Its heads are one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x) for each in self.projections[:3])
+        scores = q @ k.mT / 12**0.5  # here
+        return self.projections[3](scores.softmax(-1) @ v)
+
+
+class OneNumberEach(NeverSplit):
+    """As many heads as channels."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x).unflatten(-1, (12, 1)).transpose(1, 2) for each in self.projections[:3])
+        weights = (q @ k.mT).softmax(-1)  # here
+        return self.projections[3]((weights @ v).transpose(1, 2).flatten(2))
+
+
+class OneOfTheHeads(NeverSplit):
+    """Told how many heads there are beside it, it is as wide as one of them."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__(num_heads)
+        self.projections = nn.ModuleList(nn.Linear(12, 6) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x) for each in self.projections[:3])
+        return (q @ k.mT / 6**0.5).softmax(-1) @ v
+
+
 class ViewedTurned(Viewed):
     is_turned = True
 
@@ -95,4 +125,6 @@ CASES = [
     Case("samples-apart", tokens_then_samples, tokens_then_heads, of_x, has_line=False),
     Case("samples-apart", channels_then_samples, samples_then_channels, of_x_and_context, has_line=False),
     Case("heads-as-told", ViewedTurned, Viewed, of_two_heads),
+    Case("heads-as-told", NeverSplit, Viewed, of_two_heads),
+    Case("heads-as-told", OneNumberEach, OneOfTheHeads, of_two_heads),
 ]

@@ -67,6 +67,7 @@ from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.scores.equal_scores import equal_scores
 from regard.check.properties.scores.handed_on import handed_on_findings
+from regard.check.properties.scores.told_heads import unsplit_head_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
@@ -270,6 +271,8 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     if analysis.asked_masks:  # else another call was asked
         analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
     analysis.findings += handed_on_findings(several)
+    if unsplit := list(unsplit_head_findings(invocation, several)):
+        analysis.findings = [*(each for each in analysis.findings if each.property != "scale"), *unsplit]
     misplaced = list(cache_place_findings(invocation, several, is_wrong=bool(analysis.violations)))
     if misplaced:
         analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *misplaced]

@@ -109,7 +109,7 @@ SCORES = (
         "heads-as-told",
         "heads",
         "there are as many heads as the module is told",
-        "Heads have the width that was meant for their number, and what was trained with the right ones does not fit.",
+        "It is another model than was meant, and what was trained with that number of heads does not fit.",
         "q = q.view(B, T, heads, width // heads).transpose(1, 2)",
     ),
     Property(

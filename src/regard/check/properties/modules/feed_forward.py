@@ -41,7 +41,7 @@ def feed_forward_findings(run: TaggedRun) -> Iterator[Finding]:
 
 
 def _of_attention(run: TaggedRun) -> set[int]:
-    """The products that a softmax or a product of two things takes: two matrices may stand there for one of less rank."""
+    """Products that a softmax takes, or a product of two things: two matrices may stand there for one of less rank."""
     takers = {each.operation.index for each in run.bilinear}
     takers |= {each.index for each in run.trace if each.name in SOFTMAXES}
     return set().union(*(run.taken[index] for index in takers))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.target import Invocation
 from regard.check.target.names import constructor_meaning
 from regard.check.target.told_numbers import numbers_told
 
-__all__ = ["told_head_findings"]
+__all__ = ["told_head_findings", "unsplit_head_findings"]
 
 
 def told_head_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -19,13 +19,56 @@ def told_head_findings(invocation: Invocation, evidence: Evidence) -> Iterator[F
     from one another are twice as many as are told (differential attention).
     """
     table = evidence.base
-    told = {value for name, value in numbers_told(invocation) if constructor_meaning(name.strip("_")) == "heads"}
-    if len(told) != 1 or table.instance.are_weights_subtracted or table.instance.run.additive:
+    number = _told(invocation)
+    if number is None or table.instance.are_weights_subtracted or table.instance.run.additive:
         return
-    (number,) = told
     if number > 1 and table.width == number != table.num_heads > 1:
         message = (
             f"it is told {number} heads, and computes {table.num_heads} of width {number}: "
             "the axes of the heads and of their channels are taken for each other"
         )
         yield Finding("violation", "heads-as-told", "heads", message, table.instance.scores_location)
+
+
+def unsplit_head_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
+    """Several heads that were told, and one alone in every attention; or as many as there are channels.
+
+    Attentions that are as many as the heads, or a multiple of them, may each be one of the heads; so may one alone that
+    is narrower than the tokens. Vaswani et al. 2017,
+    "Attention Is All You Need", section 3.2.2.
+
+    Args:
+        invocation: the call.
+        several: all attentions in it.
+    """
+    number, tables = _told(invocation), [each.base for each in several]
+    if number is None or number < 2 or len(tables) % number == 0:
+        return
+    if any(each.instance.run.additive or each.instance.are_weights_subtracted or not each.whole for each in tables):
+        return
+    line = tables[0].instance.scores_location
+    widths = {invocation.arguments[each.argument].shape[-1] for each in invocation.streams}
+    widths |= {value for name, value in numbers_told(invocation) if constructor_meaning(name.strip("_")) == "d_model"}
+    if all(each.num_heads == 1 and each.width in widths for each in tables):
+        message = f"it is told {number} heads, and computes one: nothing splits the {tables[0].width} channels"
+        yield Finding("violation", "heads-as-told", "heads", message, line)
+    elif any(each.width == 1 < each.num_heads != number for each in tables):
+        message = f"it is told {number} heads, and computes {max(each.num_heads for each in tables)}: one for each channel"
+        yield Finding("violation", "heads-as-told", "heads", message, line)
+
+
+def _told(invocation: Invocation) -> int | None:
+    """The number of heads that a call, its modules or their constructor were told; None where that is no one number."""
+    for told in (_assumed(invocation), numbers_told(invocation)):
+        numbers = {value for name, value in told if constructor_meaning(name.strip("_")) == "heads"}
+        if numbers:
+            return numbers.pop() if len(numbers) == 1 else None
+    return None
+
+
+def _assumed(invocation: Invocation) -> Iterator[tuple[str, int]]:
+    """The numbers that its constructor was given for want of others."""
+    for each in invocation.assumptions:
+        name, _, value = each.partition("=")
+        if value.isdecimal():
+            yield name, int(value)
