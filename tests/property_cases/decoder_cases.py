@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, joined, of_module, split
+from property_cases import WIDTH, Case, joined, of_module, of_x_and_context, split
 from property_cases.output_cases import attention
+from regard.check.target import Invocation
 
 
 class Twice(nn.Module):
@@ -66,6 +67,34 @@ class SecondAsksWithTheSum(SecondAsksWithTheInput):
 class SideBySide(SecondAsksWithTheInput):
     def forward(self, x: Tensor) -> Tensor:
         return self.norm2(self.norm1(x) + self.first(x) + self.second(x))
+
+
+class OfAMemory(nn.Module):
+    """A layer of a decoder: attention of its own, then one to a memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own, self.w_q, self.w_k, self.w_v = Read(), *(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        y = x + self.own(x)
+        return self.stays(x, y) + self.read(y, context)  # here
+
+    def read(self, y: Tensor, context: Tensor) -> Tensor:
+        q, k, v = (split(made) for made in (self.w_q(y), self.w_k(context), self.w_v(context)))
+        return joined((q @ k.mT / 2).softmax(-1) @ v)
+
+    def stays(self, x: Tensor, y: Tensor) -> Tensor:
+        return y
+
+
+class ForgetsTheFirst(OfAMemory):
+    def stays(self, x: Tensor, y: Tensor) -> Tensor:
+        return x
+
+
+def of_layer_and_memory(kind: type[OfAMemory]) -> Invocation:
+    return of_x_and_context(of_module(kind).target)
 
 
 class NormedAfterwards(Twice):
@@ -189,6 +218,7 @@ class ValuesOfPlaces(OfPlaces):
 
 
 CASES = [
+    Case("residual-of-the-sum", ForgetsTheFirst, OfAMemory, of_layer_and_memory, attentions=2),
     Case("residual-of-the-input", TwoLayersOfAttentionAlone, TwoLayers, of_module, has_line=False, attentions=2),
     Case("residual-of-the-input", TwoLayersOfFeedForwardAlone, TwoLayersBentInBetween, of_module, False, attentions=2),
     *(

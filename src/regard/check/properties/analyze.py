@@ -39,6 +39,7 @@ from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.layer_residuals import layer_residual_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.normed_alone import (
+    forgotten_findings,
     norm_of_sum_findings,
     normed_alone_findings,
     passed_over_findings,
@@ -186,6 +187,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += layer_residual_findings(run, instances)
         analysis.findings += normed_alone_findings(invocation.target, run, instances)
         analysis.findings += passed_over_findings(run, instances)
+        analysis.findings += forgotten_findings(run, instances)
         analysis.findings += norm_of_sum_findings(invocation.target, run, instances)
         analysis.findings += feed_forward_findings(run)
         analysis.findings += divided_output_findings(run, instances)

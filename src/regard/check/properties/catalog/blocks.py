@@ -31,8 +31,8 @@ BLOCKS = (
     Property(
         "residual-of-the-sum",
         "block",
-        "the feed-forward network's output is added to the sum that it reads",
-        "The attention's output goes into the feed-forward network alone: the stream forgets what was attended to.",
+        "the output of a feed-forward network, or of a second attention, is added to the sum that it reads",
+        "The attention's output goes into what follows alone: the stream forgets what was attended to.",
         "return y + self.mlp(self.norm(y))  # where y = x + self.attention(x)",
     ),
     Property(

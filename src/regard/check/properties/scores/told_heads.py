@@ -53,7 +53,9 @@ def unsplit_head_findings(invocation: Invocation, several: Sequence[Evidence]) -
         message = f"it is told {number} heads, and computes one: nothing splits the {tables[0].width} channels"
         yield Finding("violation", "heads-as-told", "heads", message, line)
     elif any(each.width == 1 < each.num_heads != number for each in tables):
-        message = f"it is told {number} heads, and computes {max(each.num_heads for each in tables)}: one for each channel"
+        message = (
+            f"it is told {number} heads, and computes {max(each.num_heads for each in tables)}: one for each channel"
+        )
         yield Finding("violation", "heads-as-told", "heads", message, line)
 
 
