@@ -432,3 +432,16 @@ def test_channels_of_patches_that_attend_to_channels_are_a_design() -> None:
     call = Invocation(patches_whose_channels_attend, {"image": drawn(2, 3, 4, 6, seed=0)}, ["image"], [image])
     assert ("design", "linear-attention") in names(call)
     assert not any(kind == "violation" for kind, _ in names(call))
+
+
+def of_routed_tokens(x: Tensor) -> Tensor:
+    """All tokens ask those keys that a router chooses among the tokens, beside a learned one (CoLT5)."""
+    chosen = (x @ drawn(8, seed=3)).topk(2, dim=1).indices.sort(1).values
+    routed = x.gather(1, chosen[..., None].expand(-1, -1, 8))
+    q, k, v = x @ drawn(8, 8, seed=0), *(routed @ drawn(8, 8, seed=seed) for seed in (1, 2))
+    return (q @ k.mT / 8**0.5).softmax(-1) @ v
+
+
+def test_tokens_that_a_router_chooses_are_a_design() -> None:
+    assert ("design", "sparse-by-content") in names(of_x(of_routed_tokens))
+    assert not any(kind == "violation" for kind, _ in names(of_x(of_routed_tokens)))

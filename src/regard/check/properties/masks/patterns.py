@@ -203,6 +203,12 @@ def _are_chosen(evidence: Evidence) -> bool:
     return _is_mask_chosen(instance, first, last)
 
 
+def _are_tokens_chosen(evidence: Evidence) -> bool:
+    """Whether something was chosen by its numbers before there were scores, as the tokens of a router."""
+    instance = evidence.base.instance
+    return any(index < instance.scores[0].operation.index for index in selections(instance.run.trace))
+
+
 def _is_mask_chosen(instance: AttentionInstance, first: int, last: int) -> bool:
     """Whether scores meet a mask, two numbers at most, that was made of places which the run chose by its numbers."""
     run = instance.run
@@ -349,6 +355,10 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
             "without a mask argument, another set of keys is blocked in one head than in another",
             line,
         )
+        return
+    if not bool((allowed == allowed[:1]).all()) and _are_tokens_chosen(evidence):
+        message = "which tokens take part is chosen by their numbers"
+        yield Finding("design", "sparse-by-content", "mask", message, line)
         return
     if not bool((allowed == allowed[:1]).all()):
         yield Finding(
