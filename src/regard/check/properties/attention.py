@@ -38,6 +38,7 @@ from regard.check.properties.tokens import (
     token_findings,
     with_samples_as_tokens,
 )
+from regard.check.properties.weights.documented_weights import as_documented
 from regard.check.properties.weights.looked_up import looked_up_findings
 from regard.check.properties.weights.mixed_weights import GATED, mixed_weights, of_the_softmax
 from regard.check.properties.weights.softmax import weight_findings
@@ -106,7 +107,7 @@ def attention_findings(
     elif is_only:
         found, numbers = confirmed(invocation, evidence, found, with_fresh_tokens(invocation))
     padded = padded_key(invocation, evidence) if any(each.property == "sinks" for each in found) else None
-    found = found if padded is None else [padded]
+    found = as_documented(found if padded is None else [padded], name_and_documentation(invocation.target))
     yield from found
     is_wrong = any(each.kind == "violation" for each in found)
     if any(each.property in NO_WEIGHTS for each in found):
