@@ -329,24 +329,24 @@ def pooled_over_the_tokens(x: Tensor) -> Tensor:
     return pooled_over(x, 1)
 
 
-def sigmoids_unlike_the_documentation(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def of_another_function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(q k.T / sqrt(d)) v."""
     return (q @ k.mT / 2).sigmoid() @ v  # here
 
 
-def sigmoids_as_documented(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def of_the_function_that_it_says(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """sigmoid(q k.T / sqrt(d)) v: a softmax is not taken."""
     return (q @ k.mT / 2).sigmoid() @ v
 
 
-def rectified_unlike_the_documentation(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def without_the_lower_half(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(q k.T / sqrt(d)) v."""
     return (q @ k.mT / 2).relu() @ v  # here
 
 
 CASES = [
-    Case("weights-sum-to-one", sigmoids_unlike_the_documentation, sigmoids_as_documented),
-    Case("weights-sum-to-one", rectified_unlike_the_documentation, sigmoids_as_documented),
+    Case("weights-sum-to-one", of_another_function, of_the_function_that_it_says),
+    Case("weights-sum-to-one", without_the_lower_half, of_the_function_that_it_says),
     Case("softmax-over-keys", pooled_over_one_number, pooled_over_the_tokens, of_x),
     Case("query-of-one-token", softmax_of_queries_and_keys, softmax_of_keys, of_x),
     Case("parts-merged", parts_by_each_other, parts_by_their_own, has_line=False),
