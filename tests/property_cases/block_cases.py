@@ -237,6 +237,28 @@ class CallsOneAgain(CallsOneForEach):
     """A Universal Transformer: one layer, applied again and again."""
 
 
+class AttentionLayers(nn.Module):
+    """A list of layers, each of which runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.MultiheadAttention(WIDTH, 2, batch_first=True) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, _ in enumerate(self.layers):
+            layer = self.layers[self.place(number)]
+            x = x + layer(x, x, x, need_weights=False)[0]
+        return x
+
+    def place(self, number: int) -> int:
+        return number
+
+
+class FirstOfTheLayers(AttentionLayers):
+    def place(self, number: int) -> int:
+        return 0
+
+
 CASES = [
     Case("norm-normalizes", BlockOfTheSum, BlockOfMeanAdded, of_module, has_line=False),
     Case("norm-normalizes", BlockOverTheVariance, Block, of_module, has_line=False),
@@ -250,5 +272,6 @@ CASES = [
     Case("layers-apart", CallsOneForEach, CallsOneAgain, of_module, has_line=False, attentions=2),
     Case("feed-forward-bends", BlockWithoutAnActivationInPlace, BlockBentInPlace, of_module),
     Case("parameters-used", NormedAndThrownAway, NormedAndRead, of_module, has_line=False),
+    Case("parameters-used", FirstOfTheLayers, AttentionLayers, of_module, has_line=False, attentions=3),
     Case("parameters-used", MadeAndThrownAway, MadeAndKept, of_module, has_line=False),
 ]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, split
-from regard.check.target import Invocation
+from regard.check.target import Invocation, Stream
 
 PLACES = drawn(16, WIDTH, seed=20)
 """(positions, width)."""
@@ -73,6 +73,58 @@ class OfAnotherPart(nn.Module):
         return attended(x)
 
 
+class OfIds(nn.Module):
+    """Token ids, whose vectors are added to those of their places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(10, WIDTH), nn.Embedding(16, WIDTH)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        placed = self.placed(self.tokens(ids), self.positions(self.places(ids)))
+        return attended(torch.nn.functional.layer_norm(placed, (WIDTH,)))
+
+    def places(self, ids: Tensor) -> Tensor:
+        return torch.arange(ids.shape[1])
+
+    def placed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        return tokens + positions
+
+
+class PlacedByTheirIds(OfIds):
+    def places(self, ids: Tensor) -> Tensor:
+        return ids
+
+
+class PlacedAtTheStart(OfIds):
+    def places(self, ids: Tensor) -> Tensor:
+        return torch.zeros_like(ids)
+
+
+class PlacedAtTheEnd(OfIds):
+    def places(self, ids: Tensor) -> Tensor:
+        return torch.tensor(ids.shape[1] - 1)
+
+
+class Multiplied(OfIds):
+    def placed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        return tokens * positions
+
+
+class MultipliedAndAdded(OfIds):
+    """A factor and a term of the same table."""
+
+    def placed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        return tokens * positions + positions
+
+
+def of_ids(kind: type[OfIds]) -> Invocation:
+    call = of_x(of_module(kind).target)
+    call.arguments = {"ids": torch.tensor([[3, 1, 4, 1], [5, 9, 2, 6]])}
+    call.positional, call.streams = ["ids"], [Stream("ids", "x", 0, (1,))]
+    return call
+
+
 def of_a_part(kind: type[nn.Module]) -> Invocation:
     return of_module(kind if kind is WithoutItsPart else lambda: OfAnotherPart(Placing()))
 
@@ -111,6 +163,11 @@ CASES = [
     Case("positions-without-effect", WithoutItsTable, WithItsTable, of_module, has_line=False),
     Case("positions-without-effect", WithoutItsPart, WithAPart, of_module, has_line=False),
     Case("positions-without-effect", WithoutItsPart, OfAnotherPart, of_a_part, has_line=False),
+    *(
+        Case("positions-without-effect", wrong, OfIds, of_ids, has_line=False)
+        for wrong in (PlacedByTheirIds, PlacedAtTheStart, PlacedAtTheEnd)
+    ),
+    Case("positions-added", Multiplied, MultipliedAndAdded, of_ids, has_line=False),
     Case("positions-once", added_twice, added_once, of_x),
     Case("positions-without-effect", added_to_what_is_read, added_once, of_x),
     Case("positions-from-the-start", last_rows, first_rows, of_x),

@@ -79,6 +79,13 @@ POSITIONS = (
         "x = x + self.positions[: x.size(1)]  # here, or in what calls it",
     ),
     Property(
+        "positions-added",
+        "positions",
+        "a learned table of positions is added to the tokens",
+        "A position scales what a token says, and can take it away.",
+        "x = self.tokens(ids) + self.positions(torch.arange(ids.size(1)))",
+    ),
+    Property(
         "positions-from-the-start",
         "positions",
         "of causal attention the position of a token hangs on no token that comes later",

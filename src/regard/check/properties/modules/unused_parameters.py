@@ -31,6 +31,8 @@ _SCALE = re.compile(r"_?(?:softmax_|attn_|attention_|qk_)?(?:scale|scaling|tempe
 """The name of what scores are multiplied by, or divided by."""
 _FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|classif|head$|logit|pool|null|empty|cache|buffer", re.I)
 """In the name of what only some calls read, or another module."""
+_ATTENDS = re.compile(r"att(?:entio)?n|mha|transformer|encoder_?layer|decoder_?layer", re.I)
+"""In the name of a class that attends, or holds what does."""
 _CHOOSES = re.compile(r"rout|gat(?:e|ing)|select|top_?k|codebook|quant|hash", re.I)
 """In the name of what chooses by its numbers, whose small changes change no choice."""
 
@@ -46,6 +48,10 @@ def unused_parameter_findings(invocation: Invocation, gradients: Mapping[str, Te
     if not isinstance(target, nn.Module) or not any(each is None for each in gradients.values()):
         return
     unused = _Unused(target, gradients)
+    for name, several in unused.layers():
+        message = f"{name} is never run, one of {several} layers alike in a list: it has no effect and does not learn"
+        yield Finding("violation", "parameters-used", "block", message)
+        return
     for name in unused.names():
         if _is_used_by_itself(invocation, unused.parameters_of(name)):
             return  # a copy of it calls what it was copied from, as a lambda does
@@ -166,6 +172,21 @@ class _Unused:
                 is_handed_in = isinstance(getattr(owner, name), nn.Module) and name in _given_to(type(owner))
                 if is_unused and not is_handed_in and not _FOR_OTHERS.search(name) and _is_unread(type(owner), name):
                     yield whole
+
+    def layers(self) -> Iterator[tuple[str, int]]:
+        """The paths of layers with an attention that no output is computed with, beside others of their list that are.
+
+        And how many there are. Experts, and layers for other tasks, run where they are chosen.
+        """
+        for path, stack in self.target.named_modules():
+            layers = [*stack.named_children()] if isinstance(stack, nn.ModuleList) else []
+            if len({type(layer) for _, layer in layers}) != 1 or _FOR_OTHERS.search(path) or _CHOOSES.search(path):
+                continue
+            if not any(_ATTENDS.search(type(each).__name__) for each in layers[0][1].modules()):
+                continue
+            are_run = [any(self._used_within(f"{path}.{name}")) for name, _ in layers]
+            if any(are_run) and not all(are_run) and self.parameters_of(f"{path}.{layers[are_run.index(False)][0]}"):
+                yield f"{path}.{layers[are_run.index(False)][0]}", len(layers)
 
     def parameters_of(self, path: str) -> list[nn.Parameter]:
         """Those of a path that have a place in the gradients."""

@@ -30,7 +30,8 @@ def position_table_findings(base: Trace, several: Sequence[Evidence], found: Seq
     of_tokens = base.made_of(base.arguments[each].storage for each in first.base.streams if each in base.arguments)
     applied = list(_applied(base, of_tokens, first.num_tokens))
     yield from _added_twice(applied)
-    yield from _one_row(base, of_tokens)
+    yield from _one_row(base, first.num_tokens)
+    yield from _multiplied(base, applied)
     is_absent = any((each.kind, each.property) == ("absent", "positions") for each in found)
     if is_absent and len(several) == 1:
         yield from _not_before_the_scores(base, first, applied)
@@ -71,15 +72,38 @@ def _added_twice(applied: Sequence[tuple[Operation, TensorRecord, TensorRecord]]
         sums[operation.outputs[0].storage] = table.data, operation.location
 
 
-def _one_row(base: Trace, of_tokens: set[int]) -> Iterator[Finding]:
-    """A table, by its name of positions, that is looked up at the same place for all tokens."""
+def _one_row(base: Trace, count: int) -> Iterator[Finding]:
+    """A table, by its name of positions, that is looked up at the same place for all tokens, or by what they are."""
+    of_positions: dict[str, list[Operation]] = {}
+    ids = set[int]()
     for operation in base:
-        if operation.name != "embedding" or not _POSITIONS.search(operation.module):
+        if operation.name == "embedding" and _POSITIONS.search(operation.module):
+            of_positions.setdefault(operation.module, []).append(operation)
+        elif operation.name == "embedding":
+            ids.add(operation.inputs[1].storage)
+    for several in of_positions.values():
+        first, rows = several[0], several[0].inputs[0].shape[0]
+        places = torch.cat([each.inputs[1].data.flatten() for each in several])
+        if len(torch.unique(places)) == 1 < min(count, rows):
+            message = f"the table of positions is looked up at {int(places[0])} for all tokens"
+        elif any(each.inputs[1].storage in ids for each in several):
+            message = "the table of positions is looked up at the ids of the tokens, not at their places"
+        else:
             continue
-        places = operation.inputs[1]
-        if places.storage not in of_tokens and places.data.numel() > 1 and len(torch.unique(places.data)) == 1:
-            message = f"the table of positions is looked up at {int(places.data.flatten()[0])} for all tokens"
-            yield Finding("violation", "positions-without-effect", "positions", message, operation.location)
+        yield Finding("violation", "positions-without-effect", "positions", message, first.location)
+        return
+
+
+def _multiplied(base: Trace, applied: Sequence[tuple[Operation, TensorRecord, TensorRecord]]) -> Iterator[Finding]:
+    """A table, by its name of learned positions, that tokens are multiplied by, and that is added to nothing."""
+    rows = {each.outputs[0].storage for each in base if each.name == "embedding" and _POSITIONS.search(each.module)}
+    is_added = any(
+        each.name.rstrip("_") in ("add", "cat") and any(one.storage in rows for one in each.inputs) for each in base
+    )
+    for operation, _, table in applied:
+        if not is_added and operation.name.rstrip("_") == "mul" and table.storage in rows:
+            message = "tokens are multiplied by the table of positions, and it is not added to them"
+            yield Finding("violation", "positions-added", "positions", message, operation.location)
             return
 
 
