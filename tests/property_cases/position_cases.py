@@ -38,6 +38,7 @@ def values_in_the_place_of_keys_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tens
 
 
 def all_three_rotated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Values are rotated as well."""
     return (rotated(q) @ rotated(k).mT / 2).softmax(-1) @ rotated(v)
 
 

@@ -106,6 +106,11 @@ class PlacedAtTheEnd(OfIds):
         return torch.tensor(ids.shape[1] - 1)
 
 
+class OverwrittenByTheirPlaces(OfIds):
+    def placed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        return positions.expand_as(tokens)
+
+
 class Multiplied(OfIds):
     def placed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         return tokens * positions
@@ -167,6 +172,7 @@ CASES = [
         Case("positions-without-effect", wrong, OfIds, of_ids, has_line=False)
         for wrong in (PlacedByTheirIds, PlacedAtTheStart, PlacedAtTheEnd)
     ),
+    Case("value-of-the-key", OverwrittenByTheirPlaces, OfIds, of_ids, has_line=False),
     Case("positions-added", Multiplied, MultipliedAndAdded, of_ids, has_line=False),
     Case("positions-once", added_twice, added_once, of_x),
     Case("positions-without-effect", added_to_what_is_read, added_once, of_x),

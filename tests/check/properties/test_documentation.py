@@ -15,7 +15,7 @@ from regard.check.properties.documentation import (
     promises_causal_attention,
     promises_causality,
     promises_parts,
-    rotates_queries_and_keys,
+    rotates_values,
     says_unused,
 )
 
@@ -121,17 +121,17 @@ def test_whether_a_window_has_the_token_itself(text: str, said: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("Rotary embeddings on queries and keys; values stay as they are.", True),
-        ("RoPE rotates q, k.", True),
-        ("Rotary position encoding as in RoFormer.", True),
-        ("Rotary embeddings as in Llama 3, of values too.", False),
-        ("Rotary embeddings of queries, keys and values.", False),
+        ("Rotary embeddings of queries, keys and values.", True),
+        ("RoPE; the values are rotated as well.", True),
+        ("q, k, v = map(rotary_values, qkv)", True),
+        ("Rotary embeddings on queries and keys; values stay as they are.", False),
+        ("Rotates queries and keys, never values.", False),
         ("Rotary embeddings.", False),
-        ("Scores of queries and keys.", False),
+        ("v = apply_rotary(v, freqs)", False),
     ],
 )
-def test_whether_rotary_positions_are_of_queries_and_keys(text: str, said: bool) -> None:
-    assert rotates_queries_and_keys(text) == said
+def test_whether_rotary_positions_are_of_values_as_well(text: str, said: bool) -> None:
+    assert rotates_values(text) == said
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ def test_rotary_positions_of_a_grid_are_a_design() -> None:
 
 def test_values_that_are_rotated_as_well_are_a_design() -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Values are rotated as well."""
         return rotary(q, k, rotated(v))
 
     assert names(of_q_k_v(attend)) == [("design", "rotary-values")]

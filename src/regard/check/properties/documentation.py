@@ -27,7 +27,7 @@ __all__ = [
     "promises_causal_attention",
     "promises_causality",
     "promises_parts",
-    "rotates_queries_and_keys",
+    "rotates_values",
     "says_causal",
     "says_unused",
 ]
@@ -93,12 +93,12 @@ _KEY_AT = re.compile(
 )
 """A key, and by how many tokens it comes after or before, in a symbol."""
 _ENTRY = re.compile(r"\b(?:entry|entries|row|index|column|slot|element)\b|\[", re.I)
-_ROTARY = re.compile(r"\b(?:rotary|rotat(?:es?|ed|ing|ions?)|rope)\b", re.I)
-_QUERIES_AND_KEYS = re.compile(r"\b(?:quer(?:y|ies)|q)\b[\s,/&]*(?:and\s+)?(?:keys?|k)\b", re.I)
-_OF_QUERIES_AND_KEYS = re.compile(
-    r"\b(?:RoFormer|Llama|GPT-?NeoX|GPT-?J|Mistral|Qwen|Gemma|PaLM)(?:[-\s]?\d\S*)?\b", re.I
+_ROTATED_VALUES = re.compile(
+    r"\b(?:rotary|rotat(?:es?|ed|ing|ions?)|rope)\b\W+(?:\w+\W+){0,6}?values?\b"
+    r"|\bvalues?\W+(?:\w+\W+){0,4}?(?:rotary|rotat|rope)|(?:rotary|rope|rotate)_(?:embed_|emb_)?v(?:alues?)?\b",
+    re.I,
 )
-"""Published models in which these two are rotated, and values are not; phi is the name of an angle as well."""
+_ALONE = re.compile(r"\b(?:not|never|no|only|alone|unlike)\b", re.I)
 _HEADS = re.compile(r"\bheads?\b", re.I)
 _CONSECUTIVE = re.compile(
     r"\b(?:consecutive|adjacent|neighbou?ring|contiguous)\b|\bh(?:ead)?\s*//\s*\w"
@@ -114,7 +114,6 @@ _NOT_TO_VALUES = re.compile(
     r"(?:keys|queries|q|k)\b|\bvalues?\s+(?:have|has|hold|holds|get|gets)\s+no\s+positions?\b",
     re.I,
 )
-_VALUES = re.compile(r"\b(?:values?|v)\b", re.I)
 
 _LISTED = r"^[ \t]*(?::param\s+)?[`*]*{}[`*]*[ \t]*(?:\([^)\n]*\))?[ \t]*:"
 """The begin of what a list of arguments says of one of them, in each style of documentation."""
@@ -302,17 +301,9 @@ def normalizes_queries_and_keys(text: str) -> bool:
     return bool(_NORMALIZED.search(" ".join(text.split())))
 
 
-def rotates_queries_and_keys(text: str) -> bool:
-    """Whether it says of rotary positions that they are of queries and keys, and does not add values.
-
-    Or that they are those of a published model, which rotates these two.
-    """
-    return any(
-        _ROTARY.search(each)
-        and (_QUERIES_AND_KEYS.search(each) or _OF_QUERIES_AND_KEYS.search(each))
-        and not _VALUES.search(each)
-        for each in _SENTENCES.split(text)
-    )
+def rotates_values(text: str) -> bool:
+    """Whether a documentation, comments or names say that rotary positions are of the values as well."""
+    return any(_ROTATED_VALUES.search(each) and not _ALONE.search(each) for each in _SENTENCES.split(text))
 
 
 def groups_are_consecutive(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Scores that are made of the tokens, in a call whose output no token changes."""
+"""Calls of an attention whose output no token changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from regard.check.location import CodeLocation
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import differs, record_invocation
-from regard.check.roles.instances import TaggedRun
+from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.target import Invocation
 
 __all__ = ["constant_output_findings"]
@@ -15,11 +15,15 @@ __all__ = ["constant_output_findings"]
 def constant_output_findings(invocation: Invocation, run: TaggedRun) -> list[Finding]:
     """That the values which the weights meet are of no token, as places of a cache that nothing was written to.
 
+    Or that not even scores are, as in a model that writes its positions over the vectors of the tokens.
+
     Args:
         invocation: the call.
         run: of it.
     """
-    if not run.bilinear or not run.trace.outputs:
+    attends = any(each.name in SOFTMAXES for each in run.trace)
+    are_numbers = bool(run.trace.outputs) and all(each.data.is_floating_point() for each in run.trace.outputs)
+    if not are_numbers or not (run.bilinear or attends):
         return []
     other = record_invocation(invocation, with_fresh_tokens(invocation))
     if other.error or not other.same_operations(run.trace):
@@ -27,6 +31,9 @@ def constant_output_findings(invocation: Invocation, run: TaggedRun) -> list[Fin
     pairs = zip(run.trace.outputs, other.outputs, strict=True)
     if any(one.shape != two.shape or bool(differs(one.data, two.data).any()) for one, two in pairs):
         return []
+    if not run.bilinear:
+        message = "no token changes the output: what is attended to is made of none"
+        return [Finding("violation", "value-of-the-key", "weighted sum", message)]
     message = "scores are made of the tokens, but no token changes the output: the values are of none"
     return [Finding("violation", "value-of-the-key", "weighted sum", message, _weighted_sum(run))]
 

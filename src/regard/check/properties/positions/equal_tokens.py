@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.check.location import CodeLocation
-from regard.check.properties.documentation import keeps_positions_from_values, rotates_queries_and_keys
+from regard.check.properties.documentation import keeps_positions_from_values, rotates_values
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.lengths import length_ratios
 from regard.check.properties.positions.frequencies import rotations, wrong_frequencies
@@ -77,11 +77,11 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
     keeps_length = _same_length(table.q, table.query.token) and _same_length(table.k, table.key.token)
     if value_moves and relative and keeps_length and _values_keep_lengths(table):
         message = "values are rotated by their position, as queries and keys are"
-        if rotates_queries_and_keys(text):
-            message = f"{message}; by the documentation queries and keys are rotated alone"
-            yield Finding("violation", "values-without-positions", "positions", message, line)
-        else:  # proposed with rotary positions, to tell absolute positions as well
+        if rotates_values(f"{text}\n\n{evidence.code}"):
             yield Finding("design", "rotary-values", "positions", f"{message}: what is read tells its position", line)
+        else:
+            message += ": rotary positions are of queries and keys alone"
+            yield Finding("violation", "values-without-positions", "positions", message, line)
         return
     is_stretched = _differences_are_stretched(table) if evidence.base.normalized else _stretched(evidence)
     is_multiplied = _are_affine(evidence) and _differences_are_stretched(table, of_sources=False)
