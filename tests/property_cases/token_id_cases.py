@@ -58,6 +58,19 @@ def padding_mask_thrown_away(ids: Tensor) -> Tensor:
     return padding_seen(ids)
 
 
+def padding_mask_overwritten(ids: Tensor) -> Tensor:
+    """Causal attention, which hides what is padded in at the end, and not what is at the begin."""
+    allowed = no_padding(ids)
+    allowed = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
+    return encoded(ids, allowed)
+
+
+def padding_mask_joined(ids: Tensor) -> Tensor:
+    allowed = no_padding(ids)
+    allowed = allowed & torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
+    return encoded(ids, allowed)
+
+
 def padding_mask_returned(ids: Tensor) -> tuple[Tensor, Tensor]:
     return padding_seen(ids), no_padding(ids)
 
@@ -176,6 +189,7 @@ CASES = [
     Case("padding-by-ids", queries_of_padding_blocked, keys_of_padding_blocked, of_tokens_and_ids, has_line=False),
     Case("padding-by-ids", padding_alone_seen, padding_hidden_at_once, of_ids, has_line=False),
     Case("padding-by-ids", padding_hidden_in_the_first_layer, padding_hidden_in_both, of_ids, False, attentions=2),
+    Case("mask-read", padding_mask_overwritten, padding_mask_joined, of_ids, has_line=False),
     Case("mask-read", padding_mask_thrown_away, padding_seen, of_ids, has_line=False),
     Case("mask-read", padding_mask_thrown_away, padding_mask_returned, of_ids, has_line=False),
     Case("values-from-the-keys-input", values_of_another_text, values_of_the_keys_text, of_one_length, False),

@@ -100,7 +100,8 @@ def _of_stream(
         yield Finding("violation", "padding-by-ids", "mask", message, first.scores_location, first.module)
         return
     if not hidden:
-        unread = _thrown_away(seen[0], run, name) if seen and is_left else None
+        # Causal attention alone hides padding at the end, and not at the begin: the mask is missed there.
+        unread = _thrown_away((*seen, *several)[0], run, name) if several and is_left else None
         if unread is not None:
             yield unread
         return
