@@ -97,6 +97,28 @@ def of_layer_and_memory(kind: type[OfAMemory]) -> Invocation:
     return of_x_and_context(of_module(kind).target)
 
 
+class ValuesPastTheNorm(nn.Module):
+    """A pre-norm layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.q, self.k, self.v = nn.LayerNorm(WIDTH), *(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = self.norm(x)
+        q, k = split(self.q(normed)), split(self.k(normed))
+        v = split(self.v(self.read(x, normed)))  # here
+        return x + joined((q @ k.mT / 2).softmax(-1) @ v)
+
+    def read(self, x: Tensor, normed: Tensor) -> Tensor:
+        return x
+
+
+class AllBehindTheNorm(ValuesPastTheNorm):
+    def read(self, x: Tensor, normed: Tensor) -> Tensor:
+        return normed
+
+
 class NormedAfterwards(Twice):
     """Both kinds of norm: that of the output comes before the sum."""
 
@@ -218,6 +240,7 @@ class ValuesOfPlaces(OfPlaces):
 
 
 CASES = [
+    Case("norm-used", ValuesPastTheNorm, AllBehindTheNorm, of_module),
     Case("residual-of-the-sum", ForgetsTheFirst, OfAMemory, of_layer_and_memory, attentions=2),
     Case("residual-of-the-input", TwoLayersOfAttentionAlone, TwoLayers, of_module, has_line=False, attentions=2),
     Case("residual-of-the-input", TwoLayersOfFeedForwardAlone, TwoLayersBentInBetween, of_module, False, attentions=2),

@@ -45,6 +45,7 @@ from regard.check.properties.modules.normed_alone import (
     passed_over_findings,
 )
 from regard.check.properties.modules.norms import norm_findings
+from regard.check.properties.modules.norms_passed import passed_norm_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
@@ -188,6 +189,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += normed_alone_findings(invocation.target, run, instances)
         analysis.findings += passed_over_findings(run, instances)
         analysis.findings += forgotten_findings(run, instances)
+        analysis.findings += passed_norm_findings(run, instances)
         analysis.findings += norm_of_sum_findings(invocation.target, run, instances)
         analysis.findings += feed_forward_findings(run)
         analysis.findings += divided_output_findings(run, instances)

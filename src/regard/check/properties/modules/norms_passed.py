@@ -1,0 +1,48 @@
+"""Pre-norm blocks in which some of queries, keys and values are made of what the norm was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from regard.check.properties.finding import Finding
+from regard.check.roles.instances import AttentionInstance, TaggedRun
+from regard.check.roles.local import projections_of
+from regard.check.trace.operation import Operation
+
+__all__ = ["passed_norm_findings"]
+
+NORMS = frozenset({"native_layer_norm", "_fused_rms_norm"})
+COPIES = frozenset({"clone", "_unsafe_view"})
+"""Operations whose output has the numbers of what they take."""
+
+
+def passed_norm_findings(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """Projections of one attention of which one reads what a norm returned, and another what the norm was given.
+
+    Args:
+        run: the run.
+        instances: its attentions.
+    """
+    trace = run.trace
+    norms, copied = [each for each in trace if each.name in NORMS], dict[int, int]()
+    for each in trace:
+        if each.name in COPIES:
+            copied[each.outputs[0].storage] = copied.get(each.inputs[0].storage, each.inputs[0].storage)
+    for instance in instances:
+        several = [each for each in projections_of(instance) if each.index < instance.scores[0].operation.index]
+        read = [{copied.get(one.storage, one.storage) for one in each.inputs} for each in several]
+        for norm in norms:
+            given, returned = norm.inputs[0].storage, norm.outputs[0].storage
+            behind = [one for one, storages in zip(several, read, strict=True) if returned in storages]
+            beside = [one for one, storages in zip(several, read, strict=True) if given in storages]
+            if behind and beside and _are_apart(behind, beside):
+                message = (
+                    f"{len(behind)} of queries, keys and values are made of what a norm returned, and {len(beside)} of "
+                    "what it was given"
+                )
+                yield Finding("violation", "norm-used", "projections", message, beside[0].location)
+                return
+
+
+def _are_apart(some: Sequence[Operation], others: Sequence[Operation]) -> bool:
+    return not {each.index for each in some} & {each.index for each in others}
