@@ -29,6 +29,7 @@ from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import unread_mask_findings
+from regard.check.properties.masks.unread_arguments import documented_unread_findings
 from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings
@@ -171,6 +172,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             analysis.findings += sums or normalizer_findings(invocation, instances)
             if masks and not analysis.violations:
                 analysis.findings += masked_normalizer_findings(invocation, base)
+                analysis.findings += documented_unread_findings(invocation)
             analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         if is_first and not analysis.violations:
             analysis.findings += parameter_findings(invocation, instances)

@@ -14,6 +14,7 @@ from regard.check.target.signature import source_of
 __all__ = [
     "comments_of",
     "documentation_of",
+    "documents_a_use",
     "groups_are_consecutive",
     "index_direction",
     "is_exclusive",
@@ -124,6 +125,12 @@ _UNUSED = re.compile(
     re.I,
 )
 """What begins what is said of an argument, or ends a clause without a condition."""
+_FOR_NO_USE = re.compile(
+    r"compat|interface|\bAPI\b|signature|placeholder|reserved|(?:not|n't|un)\s*(?:yet\s+)?(?:\w+\s+)?"
+    r"(?:used|supported|needed|read|implemented|applied)|\bignor|(?:must|should|has to) be `*None|\bno effect\b",
+    re.I,
+)
+"""That an argument is there because others are called with it, and not read."""
 _SEE_EACH_OTHER = re.compile(
     r"\ball (?:the )?(?:tokens|positions|patches)(?: of a \w+)? (?:see|attend to) (?:each other|one another)\b", re.I
 )
@@ -225,6 +232,12 @@ def says_unused(text: str, name: str) -> bool:
         return True
     said = _said_of(text, name)
     return any(_UNUSED.search(" ".join(each.split())) for each in re.split(r"(?<=[.;])\s+|\n", said))
+
+
+def documents_a_use(text: str, name: str) -> bool:
+    """Whether it lists an argument, and says nothing of its being there for others, or not to be handed over."""
+    said = _said_of(text, name)
+    return bool(said.strip()) and not _FOR_NO_USE.search(said) and not says_unused(text, name)
 
 
 def says_causal(text: str, name: str) -> bool:
