@@ -32,6 +32,7 @@ from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.masks.unread_arguments import documented_unread_findings
 from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
+from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.feed_forward import feed_forward_findings
@@ -290,6 +291,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += masked_mean_findings(invocation)
         analysis.findings += target_findings(invocation, several, base)
+        analysis.findings += co_attention_findings(invocation, base, several)
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
     if not analysis.violations and not analysis.missing and analysis.is_first:

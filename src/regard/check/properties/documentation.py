@@ -27,6 +27,7 @@ __all__ = [
     "name_and_documentation",
     "promises_causal_attention",
     "promises_causality",
+    "promises_co_attention",
     "promises_parts",
     "rotates_queries_and_keys",
     "says_causal",
@@ -156,6 +157,11 @@ _CAUSAL_ATTENTION = re.compile(r"^\W*(?:[\w-]+ ){0,4}?causal(?:ly)?[\s-]+(?:[\w-
 """A sentence about a causal attention, from its first words on."""
 _FOR_OTHERS = re.compile(r"\b(?:for|of|support\w*|allow\w*|enabl\w*|expect\w*|require\w*|caller|from|see|like)\b", re.I)
 """Words before it that make it another's."""
+_CO_ATTENTION = re.compile(
+    r"\bco-?attention|\b(?:mutual|bi-?directional) cross-?attention"
+    r"|\b(?:each|both)(?: \w+){0,4} attends? to (?:\w+ ){0,5}(?:the|each) other\b",
+    re.I,
+)
 _IN_PARTS = re.compile(
     r"\b(?:in|by)\s+(?:chunks|pieces|parts|segments)\b|\bchunked\s+(?:prefill|prompt)"
     r"|\b(?:several|any number of|one or more|multiple)\s+(?:new\s+)?tokens\b",
@@ -278,6 +284,13 @@ def promises_causal_attention(text: str) -> bool:
     return any(
         said and not (_QUALIFIED.search(each) or _SEEN_BY_ALL.search(each) or _FOR_OTHERS.search(said[0]))
         for each, said in found
+    )
+
+
+def promises_co_attention(text: str) -> bool:
+    """Whether it says of two sequences that each attends to the other one (Lu et al. 2019, ViLBERT)."""
+    return any(
+        _CO_ATTENTION.search(" ".join(each.split())) and not _NEGATED.search(each) for each in _SENTENCES.split(text)
     )
 
 

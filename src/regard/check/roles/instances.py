@@ -254,7 +254,7 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
     read: dict[object, list[Reads]] = {}
     places = []
     for product, made_of, group in found:
-        of_its_scores = Reads().union(*(run.streams.get(index, frozenset()) for index in made_of))
+        of_its_scores = _read_by(run, product, [bilinear[index] for index in sorted(made_of)], group[2])
         repetition = min((run.repetitions.get(index, 0) for index in made_of), default=0)
         places.append((group, depths[product.operation.index], repetition))
         read.setdefault(places[-1], []).append(of_its_scores)
@@ -273,6 +273,36 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
     for instance in result:
         _complete(instance, bilinear)
     return result
+
+
+def _read_by(run: TaggedRun, total: Contraction, scores: list[Contraction], weights_left: bool) -> Reads:
+    """What the queries of a weighted sum are made of, and its keys as well where these two are not told apart.
+
+    Of two attentions by one line that read the same keys, as of a picture that reads a text beside the text itself,
+    the queries are of different sequences.
+
+    Args:
+        run: the run.
+        total: the weighted sum.
+        scores: the products that its weights were made of.
+        weights_left: whether the weights are its left factor.
+    """
+    whole = Reads().union(*(run.streams.get(each.operation.index, Reads()) for each in scores))
+    if len({name for _, name in whole}) < 2:
+        return whole
+    place, terms = (total.left_place, total.left_terms) if weights_left else (total.right_place, total.right_terms)
+    tags, found = run.tags.inputs[place[0]][place[1]].flatten()[terms], Reads()
+    for each in scores:
+        read, first = run.streams.get(each.operation.index, Reads()), run.first_tag.get(each.operation.index, 0)
+        rows = tags - first
+        rows = rows[((rows >= 0) & (rows < each.output.data.numel())).all(-1)]
+        of_one = [
+            bool((side[rows] == side[rows[:, :1]]).all()) if rows.numel() else False
+            for side in (each.left_terms, each.right_terms)
+        ]
+        sides = {0, 1} if of_one.count(True) != 1 else {of_one.index(True)}
+        found |= {(side, name) for side, name in read if side in sides}
+    return found
 
 
 def _results(instance: AttentionInstance) -> set[int]:
