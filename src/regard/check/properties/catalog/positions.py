@@ -43,6 +43,13 @@ POSITIONS = (
         "q * cos + rotate_half(q) * sin  # rotate_half: torch.cat((-q2, q1), -1)",
     ),
     Property(
+        "rotary-axes",
+        "positions",
+        "rotary positions of a grid are of its rows and of its columns, as many as there are",
+        "What stands above one another, or side by side, is not told apart.",
+        "angles = torch.cat([row[:, None] * freqs, column[:, None] * freqs], dim=-1)  # row, column: i // W, i % W",
+    ),
+    Property(
         "positions-by-token",
         "positions",
         "the angle of a rotation is its token's",
