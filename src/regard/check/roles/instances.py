@@ -176,6 +176,8 @@ class AttentionInstance:
     """Other products that are added to the scores: of a second query and key, or of one of them and learned vectors."""
     steps: set[str] = field(default_factory=set)
     """The names of the operations that take scores, or what was made of them number by number."""
+    handed_on: set[int] = field(default_factory=set)
+    """The operations of those that are the scores of another attention, whose own weights are made of them as well."""
     are_scores_mixed: bool = False
     """Whether the scores of all heads are mixed."""
     are_weights_mixed: bool = False
@@ -272,6 +274,8 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
     ] or list(grouped.values())
     for instance in result:
         _complete(instance, bilinear)
+        others = {one.operation.index for each in result if each is not instance for one in each.scores}
+        instance.handed_on = {each.operation.index for each in instance.added} & others
     return result
 
 
@@ -308,31 +312,6 @@ def _read_by(run: TaggedRun, total: Contraction, scores: list[Contraction], weig
 def _results(instance: AttentionInstance) -> set[int]:
     """Where its weighted sums lie."""
     return {record.storage for each in instance.sums for record in each.operation.outputs}
-
-
-def _connected(several: Sequence[frozenset[str]]) -> list[int]:
-    """For each of several sets the number of its group: sets of one group have elements in common, over others."""
-    groups: list[frozenset[str]] = []
-    for each in several:
-        joined = [group for group in groups if group & each]
-        groups = [group for group in groups if group not in joined] + [each.union(*joined)]
-    return [next((number for number, group in enumerate(groups) if group >= each), 0) for each in several]
-
-
-def _only_chooses(trace: Trace, instance: AttentionInstance) -> bool:
-    """Whether what it gives is of use for its places alone.
-
-    An indexer (DeepSeek-V3.2, arXiv:2512.02556) scores keys with a product of weights and ReLU scores, and the places
-    of the largest say which keys the attention beside it may see.
-    """
-    made = {record.storage for each in instance.sums for record in each.operation.outputs}
-    chooses = False
-    for operation in trace.operations[min(each.operation.index for each in instance.sums) + 1 :]:
-        if any(one.storage in made for one in operation.inputs):
-            chooses = chooses or operation.name in CHOICES
-            results = () if operation.name in CHOICES else (*operation.outputs, *operation.written)
-            made.update(one.storage for one in results if one.data.is_floating_point())
-    return chooses and not any(one.storage in made for one in trace.outputs)
 
 
 _Place = tuple[str, tuple[str, int] | None, bool]
