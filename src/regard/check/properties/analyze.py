@@ -62,6 +62,7 @@ from regard.check.properties.outputs.repeated_biases import repeated_bias_findin
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.outputs.uneven_blocks import uneven_block_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
+from regard.check.properties.positions.grids import grid_of
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
@@ -80,6 +81,7 @@ from regard.check.properties.weights.weights_alone import returned_weights, weig
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections, stream_sizes
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
 from regard.check.roles.local import are_rows_alike, are_tokens_mixed, are_tokens_summed, local_influence
+from regard.check.roles.separate_axes import by_axes
 from regard.check.roles.table import table_of
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace, axis_of
@@ -162,6 +164,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         unsummed = tagged_run(first, given, unsummed=True)
         found = (_among(each, attentions_of(each)) for each in (added, unsummed))
         instances = next((each for each in found if each), instances)
+    if any(len(each.token_axes) > 1 for each in invocation.streams) or grid_of(invocation) is not None:
+        instances = by_axes(instances, invocation)
     kind = kind_of(instances, invocation, base)
     if kind is not None:
         analysis.num_attentions = len(instances)

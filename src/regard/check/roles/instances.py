@@ -25,7 +25,7 @@ from regard.check.roles.separate_calls import Reads, connected, repetitions, sou
 from regard.check.roles.tags import SOFTMAXES, TaggedTrace, behind_others, tagged
 from regard.check.trace.operation import CHOICES, Operation, Trace
 
-__all__ = ["SOFTMAXES", "AttentionInstance", "TaggedRun", "attentions_of"]
+__all__ = ["SOFTMAXES", "AttentionInstance", "TaggedRun", "attentions_of", "completed", "tagged_run"]
 
 PROJECTIONS = frozenset({"convolution"})
 
@@ -273,7 +273,7 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
         if not run.trace.only_chooses(_results(each), after=each.sums[0].operation.index)
     ] or list(grouped.values())
     for instance in result:
-        _complete(instance, bilinear)
+        completed(instance, bilinear)
         others = {one.operation.index for each in result if each is not instance for one in each.scores}
         instance.handed_on = {each.operation.index for each in instance.added} & others
     return result
@@ -393,9 +393,15 @@ def _of_learned_queries(run: TaggedRun) -> list[Contraction]:
     return [each for each in run.products if each.operation.index in taken - known]
 
 
-def _complete(instance: AttentionInstance, bilinear: dict[int, Contraction]) -> None:
-    """The softmaxes between scores and sums, and products that are added to the scores."""
+def completed(instance: AttentionInstance, bilinear: dict[int, Contraction] | None = None) -> AttentionInstance:
+    """The same, with the softmaxes between scores and sums, and products that are added to the scores.
+
+    Args:
+        instance: an attention.
+        bilinear: by the index of a product, what may be scores as well; by default those of two things of the inputs.
+    """
     run = instance.run
+    bilinear = {each.operation.index: each for each in run.bilinear} if bilinear is None else bilinear
     own = {each.operation.index for each in instance.scores}
     for operation in run.trace:
         if run.taken[operation.index] & own:
@@ -427,6 +433,7 @@ def _complete(instance: AttentionInstance, bilinear: dict[int, Contraction]) -> 
             instance.added += [
                 others[index] for index in run.owner_of(lost) if index in others and others[index] not in instance.added
             ]
+    return instance
 
 
 def _of_the_sums(instance: AttentionInstance) -> list[Operation]:

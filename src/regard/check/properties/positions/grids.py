@@ -39,7 +39,9 @@ def grid_of(invocation: Invocation) -> tuple[int, int] | None:
     sizes = [int(invocation.arguments[stream.argument].shape[axis]) for axis in stream.token_axes]
     if len(sizes) == 2:
         return sizes[0], sizes[1]
-    told: dict[str | None, Any] = {call_meaning(name): value for name, value in invocation.arguments.items()}
+    told: dict[str | None, Any] = {}
+    for name, value in invocation.arguments.items():
+        told[{"h": "height", "w": "width"}.get(name.lower()) or call_meaning(name)] = value
     grid = told.get("grid", (told.get("height"), told.get("width")))
     is_grid = isinstance(grid, tuple | list) and len(grid) == 2 and all(type(each) is int for each in grid)
     return (grid[0], grid[1]) if is_grid and [grid[0] * grid[1]] == sizes else None
