@@ -30,6 +30,7 @@ from regard.check.properties.masks.switched_settings import switched_setting_fin
 from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.masks.unread_arguments import documented_unread_findings
+from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
@@ -118,6 +119,7 @@ MASKINGS = (
     packed_sequence_findings,
     shifted_window_findings,
     window_findings,
+    whole_block_findings,
     part_size_findings,
     chunk_findings,
 )
