@@ -64,6 +64,7 @@ from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.outputs.uneven_blocks import uneven_block_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.positions.grids import grid_of
+from regard.check.properties.positions.left_padding import left_padding_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
@@ -296,6 +297,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += masked_mean_findings(invocation)
+        analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += target_findings(invocation, several, base)
         analysis.findings += co_attention_findings(invocation, base, several)
     if not analysis.violations and analysis.is_first:

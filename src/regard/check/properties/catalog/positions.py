@@ -50,6 +50,13 @@ POSITIONS = (
         "angles = torch.cat([row[:, None] * freqs, column[:, None] * freqs], dim=-1)  # row, column: i // W, i % W",
     ),
     Property(
+        "positions-behind-padding",
+        "positions",
+        "where a batch may be padded on the left, positions count the tokens that are no padding",
+        "What a text means depends on how long the others of its batch are.",
+        "position_ids = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)",
+    ),
+    Property(
         "positions-by-token",
         "positions",
         "the angle of a rotation is its token's",
