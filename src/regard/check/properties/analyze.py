@@ -63,7 +63,7 @@ from regard.check.properties.outputs.repeated_biases import repeated_bias_findin
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.outputs.uneven_blocks import uneven_block_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
-from regard.check.properties.positions.grids import grid_of
+from regard.check.properties.positions.grids import has_two_axes
 from regard.check.properties.positions.left_padding import left_padding_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
@@ -167,12 +167,12 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         unsummed = tagged_run(first, given, unsummed=True)
         found = (_among(each, attentions_of(each)) for each in (added, unsummed))
         instances = next((each for each in found if each), instances)
-    if any(len(each.token_axes) > 1 for each in invocation.streams) or grid_of(invocation) is not None:
-        instances = by_axes(instances, invocation)
+    instances = by_axes(instances, invocation) if has_two_axes(invocation) else instances
     kind = kind_of(instances, invocation, base)
     if kind is not None:
         analysis.num_attentions = len(instances)
         analysis.findings.append(kind)
+        analysis.missing += [kind.message] if kind.kind == "open" else ()
         if kind.property == "linear-attention":
             fresh = with_fresh_tokens(invocation)
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))

@@ -13,7 +13,7 @@ from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 
-__all__ = ["grid_of", "is_by_rows_and_columns", "rotary_axes"]
+__all__ = ["grid_of", "has_two_axes", "is_by_rows_and_columns", "rotary_axes"]
 
 SAME = 1e-7
 """Beside the largest score."""
@@ -45,6 +45,11 @@ def grid_of(invocation: Invocation) -> tuple[int, int] | None:
     grid = told.get("grid", (told.get("height"), told.get("width")))
     is_grid = isinstance(grid, tuple | list) and len(grid) == 2 and all(type(each) is int for each in grid)
     return (grid[0], grid[1]) if is_grid and [grid[0] * grid[1]] == sizes else None
+
+
+def has_two_axes(invocation: Invocation) -> bool:
+    """Whether its tokens are of a grid, or have more axes than that."""
+    return any(len(each.token_axes) > 1 for each in invocation.streams) or grid_of(invocation) is not None
 
 
 def is_by_rows_and_columns(scores: Tensor) -> bool:
