@@ -5,9 +5,9 @@ Retention (Sun et al. 2023, section 2.4) and gated linear attention (Yang et al.
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from regard.check.roles.influence import record_invocation
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
+from regard.check.target.told_numbers import numbers_told
 from regard.check.trace.operation import Trace
 
 __all__ = ["chunkwise"]
@@ -93,15 +94,19 @@ def _made_of(instance: AttentionInstance) -> set[int]:
 
 def _in_one_chunk(invocation: Invocation, base: Trace) -> Iterator[tuple[str, int, Tensor]]:
     """The name and the number of tokens of a chunk, and what is returned with one that has all tokens."""
-    sizes = {
+    tokens = max(
         int(invocation.arguments[each.argument].shape[axis]) for each in invocation.streams for axis in each.token_axes
-    }
-    if len(sizes) != 1 or not base.outputs:
+    )
+    if not base.outputs:
         return
-    (tokens,) = sizes
-    for name, value in invocation.arguments.items():
-        if CHUNK.fullmatch(name) and type(value) is int and value < tokens:
-            run = record_invocation(replace(invocation, arguments={**invocation.arguments, name: tokens}))
+    try:
+        called = getattr(invocation.target, "forward", invocation.target)
+        parameters: Mapping[str, inspect.Parameter] = inspect.signature(called).parameters
+    except (ValueError, TypeError):
+        parameters = {}
+    for name, value in numbers_told(invocation):
+        if name in parameters and CHUNK.fullmatch(name) and value < tokens:
+            run = record_invocation(invocation, {**invocation.arguments, name: tokens})
             yield from ((name, value, each) for each in _others(run, base))
     for owner in modules_in(invocation.target):
         for module in owner.modules():

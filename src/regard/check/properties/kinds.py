@@ -119,7 +119,8 @@ def _are_later_read(influence: Influence, invocation: Invocation) -> bool:
         depends = influence.returned(0)[row]
         if len(axes[source.stream]) != 1 or depends.ndim <= axes[source.stream][0]:
             return True
-        if bool(depends.narrow(axes[source.stream][0], 0, source.index).any()):
+        axis = axes[source.stream][0]
+        if bool(depends.narrow(axis, 0, min(source.index, depends.shape[axis])).any()):
             return True
     return False
 
