@@ -68,3 +68,30 @@ def test_a_context_without_effect_is_none_where_a_width_of_it_has_to_be_told():
     assert report.ok, str(report)
     assert any("unless dim_context is told" in each for each in report.notes)
     assert "context-ignored" in {each.id for each in concluded(OfOneSequenceAlways).causes}
+
+
+def linear_attention_in_chunks(q, k, v, chunk_size=2):
+    """Causal linear attention, the same for every chunk size. q, k, v: (batch, heads, tokens, width)."""
+    state, read = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]), []
+    for start in range(0, q.shape[2], chunk_size):
+        asking, keys, values = (each[:, :, start : start + chunk_size] for each in (q, k, v))
+        read.append((asking @ keys.mT).tril() @ values + asking @ state)
+        state = state + keys.mT @ values
+    return torch.cat(read, 2)
+
+
+def that_forgets_a_chunk(q, k, v, chunk_size=2):
+    """Causal linear attention, the same for every chunk size. q, k, v: (batch, heads, tokens, width)."""
+    state, read = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]), []
+    for start in range(0, q.shape[2], chunk_size):
+        asking, keys, values = (each[:, :, start : start + chunk_size] for each in (q, k, v))
+        read.append((asking @ keys.mT).tril() @ values + asking @ state)
+        state = state / 2 + keys.mT @ values
+    return torch.cat(read, 2)
+
+
+def test_linear_attention_in_chunks_misses_no_softmax():
+    report = concluded(linear_attention_in_chunks)
+    assert report.ok, str(report)
+    report = concluded(that_forgets_a_chunk)
+    assert report.causes[0].id == "chunks-joined", str(report)

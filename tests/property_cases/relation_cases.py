@@ -147,6 +147,37 @@ def agents_with_talking_heads(x: Tensor) -> Tensor:
     return by_agents(x, -1, drawn(2, 2, 1, 1, seed=31))
 
 
+def attended(x: Tensor, context: Tensor, seed: int) -> Tensor:
+    q, k, v = projected(x, seed), projected(context, seed + 1), projected(context, seed + 2)
+    return x + scores_of(q, k).softmax(-1) @ v
+
+
+def each_itself(picture: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens of each sequence attend to those of the other."""
+    return attended(picture, picture, 1), attended(text, text, 4)
+
+
+def each_the_other(picture: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens of each sequence attend to those of the other."""
+    return attended(picture, text, 1), attended(text, picture, 4)
+
+
+def one_itself(picture: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
+    """Co-attention of a picture and a text."""
+    return attended(picture, text, 1), attended(text, text, 4)
+
+
+def one_unchanged(picture: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
+    """Co-attention of a picture and a text, of which the picture alone is changed."""
+    return attended(attended(picture, text, 1), text, 4), text
+
+
+def one_way(picture: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
+    """Self-attention of the text, and then the picture attends to it."""
+    text = attended(text, text, 4)
+    return attended(picture, text, 1), text
+
+
 CASES = [
     Case("softmax-over-keys", agents_compete, agents_read_tokens, of_x),
     Case("queries-from-x", both_read_x, each_reads_the_other, of_two, attentions=2),
@@ -155,4 +186,7 @@ CASES = [
     Case("value-of-one-token", relations_of_other_queries, relations_of_query_and_key, of_x),
     Case("weights-kept", bias_after_the_softmax, mixed_with_the_adjacency, of_pairs),
     Case("mask-argument", hides_rows_of_nodes, hides_rows_and_columns, of_edges),
+    Case("keys-of-the-other", each_itself, each_the_other, of_two, attentions=2, has_line=False),
+    Case("keys-of-the-other", each_itself, one_unchanged, of_two, attentions=2, has_line=False),
+    Case("keys-of-the-other", one_itself, one_way, of_two, attentions=2, has_line=False),
 ]

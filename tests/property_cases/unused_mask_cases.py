@@ -65,6 +65,55 @@ class PaddingThatHasNoWork(nn.Module):
         return attended(x)
 
 
+def summed_first(x: Tensor) -> Tensor:
+    """Keys are multiplied by values before a query asks."""
+    q, k = split(x @ W_Q).softmax(-1), split(x @ W_K).softmax(-2)
+    return joined(q @ (k.mT @ split(x)))
+
+
+class DocumentedMaskOfLinearAttention(nn.Module):
+    """Linear attention.
+
+    Args:
+        x: (batch, tokens, width).
+        mask: (batch, tokens), True for tokens, False for padding.
+    """
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # here
+        return summed_first(x)
+
+
+class MaskOfOthersThatAreCalledAlike(nn.Module):
+    """Linear attention, without a mask."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return summed_first(x)
+
+
+class MaskThatLinearAttentionLeaves(nn.Module):
+    """Linear attention.
+
+    Args:
+        x: (batch, tokens, width).
+        mask: not used.
+    """
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return summed_first(x)
+
+
+class MaskForTheInterface(nn.Module):
+    """Linear attention.
+
+    Args:
+        x: (batch, tokens, width).
+        mask: (batch, tokens), for compatibility with softmax attention.
+    """
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return summed_first(x)
+
+
 def with_its_mask(kind: type[nn.Module]) -> Invocation:
     """A call of a module that may be given a mask, and is not."""
     (name,) = (each for each in kind.forward.__annotations__ if each.endswith("mask"))
@@ -76,4 +125,7 @@ CASES = [
     Case("mask-argument", MaskThatNothingReads, MaskAfterAReturn, with_its_mask),
     Case("mask-argument", MaskThatNothingReads, MaskThatHasNoWork, with_its_mask),
     Case("mask-argument", PaddingThatHasNoWork, MaskThatHasNoWork, with_its_mask),
+    Case("mask-argument", DocumentedMaskOfLinearAttention, MaskOfOthersThatAreCalledAlike, with_its_mask),
+    Case("mask-argument", DocumentedMaskOfLinearAttention, MaskThatLinearAttentionLeaves, with_its_mask),
+    Case("mask-argument", DocumentedMaskOfLinearAttention, MaskForTheInterface, with_its_mask),
 ]

@@ -306,7 +306,7 @@ def _analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | 
                 continue  # another reading of the same call, less likely than the first
             # Where sizes coincide, a mask with its axes in another order would run as well.
             analysis = analyze(invocation, masks=not found or is_other, is_first=not found or is_other)
-            if is_other and not analysis.has_scores:
+            if (is_other and not analysis.has_scores) or (found and found[0].is_in_chunks > analysis.is_in_chunks):
                 continue
             violated = {each.property for each in analysis.violations}
             if (invocation.two_widths and violated != {"scale"}) or (invocation.switched_on and not violated):

@@ -42,6 +42,8 @@ MASKING = frozenset({"mask-dropped", "mask-not-passed"})
 """Mistakes that are none where a mask in another form does hide keys."""
 SCALES = frozenset(name for name, each in MISTAKES.items() if each.step == "scaled")
 """Mistakes that are none where something says that the scale is meant."""
+WITHOUT_A_SOFTMAX = frozenset({"softmax-missing"})
+"""Mistakes that are none of linear attention."""
 REMEMBERING = frozenset({"stateful"})
 """Mistakes that are none where a call goes on from the one before, and that is right and can be cleared."""
 DECODING = frozenset({"cache-always", "cache-equals-whole"})
@@ -84,6 +86,8 @@ def _excused_where_right(searched: Findings, analyses: Sequence[Analysis]) -> se
     excused: set[str] = set()
     if any(each.step == "scale" for one in analyses for each in one.designs):
         excused |= SCALES
+    if any(each.is_in_chunks for each in analyses):
+        excused |= SCALES | WITHOUT_A_SOFTMAX
     if {each.property for one in analyses for each in one.findings} >= DECODING:
         excused |= REMEMBERING
     held = {each.property for one in analyses for each in one.findings if each.kind in ("holds", "open")}

@@ -304,3 +304,50 @@ class NormedOverQueries(NormedWeights):
 def test_weights_may_go_through_a_norm() -> None:
     assert names(of_module(NormedWeights)) == {("design", "weights-normed")}
     assert ("violation", "softmax-over-keys") in names(of_module(NormedOverQueries))
+
+
+class BothAxes(nn.Module):
+    """The sum of attention along rows and attention along columns, by one function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.ModuleList([nn.Linear(WIDTH, 3 * WIDTH) for _ in range(2)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.along(x.flatten(0, 1), 0).view(x.shape)
+        columns = self.along(x.transpose(1, 2).flatten(0, 1), 1)
+        return rows + self.turned(columns, x)
+
+    def along(self, x: Tensor, axis: int) -> Tensor:
+        q, k, v = map(split, self.qkv[axis](x).chunk(3, -1))
+        return joined((q @ k.mT / 2).softmax(-1) @ v)
+
+    def turned(self, columns: Tensor, x: Tensor) -> Tensor:
+        samples, height, width, _ = x.shape
+        return columns.view(samples, width, height, WIDTH).transpose(1, 2)
+
+
+class ColumnsLeftTurned(BothAxes):
+    def turned(self, columns: Tensor, x: Tensor) -> Tensor:
+        return columns.view(x.shape)
+
+
+class BothAxesInLoops(BothAxes):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.stack([self.along(each, 0) for each in x.unbind(1)], 1)
+        return rows + torch.stack([self.along(each, 1) for each in x.unbind(2)], 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        (BothAxes, set()),
+        (BothAxesInLoops, set()),
+        (ColumnsLeftTurned, {("violation", "output-of-the-token")}),
+    ],
+)
+def test_rows_and_columns_of_one_line_are_two_attentions(kind: type[BothAxes], wanted: set[tuple[str, str]]) -> None:
+    call = of_module(kind)
+    call.arguments["x"], call.streams = drawn(2, 3, 4, WIDTH, seed=0), [Stream("x", "x", 0, (1, 2))]
+    assert analyze(call, masks=True).num_attentions == 2
+    assert names(call) == wanted | {("design", "mask-pattern")}

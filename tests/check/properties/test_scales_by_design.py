@@ -357,3 +357,29 @@ def test_introductory_attention_has_no_scale(name: str, text: str, is_design: bo
     attends.__name__, attends.__doc__ = name, text
     found = analyze(tokens_call(attends, X), masks=True).findings
     assert [each.kind for each in found if each.step == "scale"] == ["design" if is_design else "violation"]
+
+
+class ResidualScores(nn.Module):
+    """Each layer adds the scores of the one before to its own (He et al. 2021, RealFormer)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers, self.width = nn.ModuleList([nn.Linear(8, 24) for _ in range(3)]), width
+
+    def forward(self, x: Tensor) -> Tensor:
+        before: Tensor | float = 0.0
+        for layer in self.layers:
+            q, k, v = map(split, layer(x).chunk(3, -1))
+            before = q @ k.mT / math.sqrt(self.width) + before
+            x = x + joined(before.softmax(-1) @ v)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("width", "wanted"), [(4, set()), (8, {"q . k is multiplied by 0.3536 = 1/sqrt(8), not by 1/sqrt(4) = 0.5"})]
+)
+def test_scores_of_an_earlier_attention_that_are_added_are_no_part_of_the_width(width: int, wanted: set[str]) -> None:
+    analysis = analyze(tokens_call(ResidualScores(width).double().eval(), X))
+    assert {each.property for each in analysis.designs} == {"residual-scores"}
+    assert {each.message for each in analysis.violations} == wanted
+    assert analysis.missing == []

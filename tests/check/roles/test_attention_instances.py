@@ -229,3 +229,26 @@ def test_what_an_attention_returned_is_no_score_of_the_next_one() -> None:
         return x
 
     assert [(len(each.scores), len(each.sums)) for each in attentions(tokens_call(twice, X))] == [(1, 1), (1, 1)]
+
+
+def test_one_line_for_two_sequences_that_read_the_same_one_is_two_attentions() -> None:
+    def read(x: Tensor, context: Tensor) -> Tensor:
+        return (x @ context.mT / math.sqrt(8)).softmax(-1) @ (2 * context)
+
+    def both(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        return read(x, context), read(context, context)
+
+    found = tables(of_x_and_context(both))
+    assert [(set(each.query.stream.tolist()), set(each.key.stream.tolist())) for each in found] == [
+        ({0}, {1}),
+        ({1}, {1}),
+    ]
+
+
+def test_blocks_of_keys_of_two_sequences_are_one_attention() -> None:
+    def read(x: Tensor, context: Tensor) -> Tensor:
+        exponentials = [((x @ keys.mT) / math.sqrt(8)).exp() for keys in (x, context)]
+        total = sum(each.sum(-1, keepdim=True) for each in exponentials)
+        return sum(each @ values for each, values in zip(exponentials, (x, context), strict=True)) / total
+
+    assert len(attentions(of_x_and_context(read))) == 1

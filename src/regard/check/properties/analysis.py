@@ -62,6 +62,11 @@ class Analysis:
         return others == {"design"} and not self.modules
 
     @property
+    def is_in_chunks(self) -> bool:
+        """Whether it is linear attention in several chunks; with few tokens there may be one alone."""
+        return any(each.property == "chunkwise" for each in self.findings)
+
+    @property
     def has_scores(self) -> bool:
         """Whether scores of one query and one key were seen in it."""
         return any((each.kind, each.property) == ("holds", "scores-of-two-tokens") for each in self.findings)

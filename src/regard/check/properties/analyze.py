@@ -29,8 +29,11 @@ from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import unread_mask_findings
+from regard.check.properties.masks.unread_arguments import documented_unread_findings
+from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
+from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.feed_forward import feed_forward_findings
@@ -62,6 +65,8 @@ from regard.check.properties.outputs.repeated_biases import repeated_bias_findin
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.outputs.uneven_blocks import uneven_block_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
+from regard.check.properties.positions.grids import has_two_axes
+from regard.check.properties.positions.left_padding import left_padding_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
@@ -81,6 +86,7 @@ from regard.check.properties.weights.weights_alone import returned_weights, weig
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections, stream_sizes
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
 from regard.check.roles.local import are_rows_alike, are_tokens_mixed, are_tokens_summed, local_influence
+from regard.check.roles.separate_axes import by_axes
 from regard.check.roles.table import table_of
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace, axis_of
@@ -117,6 +123,7 @@ MASKINGS = (
     packed_sequence_findings,
     shifted_window_findings,
     window_findings,
+    whole_block_findings,
     part_size_findings,
     chunk_findings,
 )
@@ -163,10 +170,12 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         unsummed = tagged_run(first, given, unsummed=True)
         found = (_among(each, attentions_of(each)) for each in (added, unsummed))
         instances = next((each for each in found if each), instances)
+    instances = by_axes(instances, invocation) if has_two_axes(invocation) else instances
     kind = kind_of(instances, invocation, base)
     if kind is not None:
         analysis.num_attentions = len(instances)
         analysis.findings.append(kind)
+        analysis.missing += [kind.message] if kind.kind == "open" else ()
         if kind.property == "linear-attention":
             fresh = with_fresh_tokens(invocation)
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
@@ -174,6 +183,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             analysis.findings += sums or normalizer_findings(invocation, instances)
             if masks and not analysis.violations:
                 analysis.findings += masked_normalizer_findings(invocation, base)
+                analysis.findings += documented_unread_findings(invocation)
             analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         if is_first and not analysis.violations:
             analysis.findings += parameter_findings(invocation, instances)
@@ -294,7 +304,9 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += masked_mean_findings(invocation)
+        analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += target_findings(invocation, several, base)
+        analysis.findings += co_attention_findings(invocation, base, several)
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
     if not analysis.violations and not analysis.missing and analysis.is_first:

@@ -18,6 +18,7 @@ from regard.check.properties.outputs.inner_tokens import inner_output_findings
 from regard.check.properties.outputs.joint import joint_output_findings
 from regard.check.properties.outputs.rows import query_row_findings
 from regard.check.properties.positions.equal_tokens import position_findings
+from regard.check.properties.positions.grids import grid_of
 from regard.check.properties.read_weights import confirmed
 from regard.check.properties.scores.distance_buckets import bucket_findings
 from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
@@ -140,7 +141,7 @@ def attention_findings(
         yield from _scores(invocation, evidence, fit_scores(evidence, before_softmax=True))
     if not evidence.base.instance.run.additive and (mixed is None or mixed.property != GATED):
         learned = list(relative_logit_findings(invocation, evidence))
-        yield from learned or position_findings(evidence, documentation_of(invocation.target))
+        yield from learned or position_findings(evidence, documentation_of(invocation.target), grid_of(invocation))
     averaged = averaged_heads(evidence.base)
     if averaged is not None:
         yield averaged

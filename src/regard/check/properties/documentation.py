@@ -14,6 +14,7 @@ from regard.check.target.signature import source_of
 __all__ = [
     "comments_of",
     "documentation_of",
+    "documents_a_use",
     "groups_are_consecutive",
     "index_direction",
     "is_exclusive",
@@ -26,6 +27,7 @@ __all__ = [
     "name_and_documentation",
     "promises_causal_attention",
     "promises_causality",
+    "promises_co_attention",
     "promises_parts",
     "rotates_values",
     "says_causal",
@@ -123,6 +125,12 @@ _UNUSED = re.compile(
     re.I,
 )
 """What begins what is said of an argument, or ends a clause without a condition."""
+_FOR_NO_USE = re.compile(
+    r"compat|interface|\bAPI\b|signature|placeholder|reserved|(?:not|n't|un)\s*(?:yet\s+)?(?:\w+\s+)?"
+    r"(?:used|supported|needed|read|implemented|applied)|\bignor|(?:must|should|has to) be `*None|\bno effect\b",
+    re.I,
+)
+"""That an argument is there because others are called with it, and not read."""
 _SEE_EACH_OTHER = re.compile(
     r"\ball (?:the )?(?:tokens|positions|patches)(?: of a \w+)? (?:see|attend to) (?:each other|one another)\b", re.I
 )
@@ -148,6 +156,11 @@ _CAUSAL_ATTENTION = re.compile(r"^\W*(?:[\w-]+ ){0,4}?causal(?:ly)?[\s-]+(?:[\w-
 """A sentence about a causal attention, from its first words on."""
 _FOR_OTHERS = re.compile(r"\b(?:for|of|support\w*|allow\w*|enabl\w*|expect\w*|require\w*|caller|from|see|like)\b", re.I)
 """Words before it that make it another's."""
+_CO_ATTENTION = re.compile(
+    r"\bco-?attention|\b(?:mutual|bi-?directional) cross-?attention"
+    r"|\b(?:each|both)(?: \w+){0,4} attends? to (?:\w+ ){0,5}(?:the|each) other\b",
+    re.I,
+)
 _IN_PARTS = re.compile(
     r"\b(?:in|by)\s+(?:chunks|pieces|parts|segments)\b|\bchunked\s+(?:prefill|prompt)"
     r"|\b(?:several|any number of|one or more|multiple)\s+(?:new\s+)?tokens\b",
@@ -226,6 +239,12 @@ def says_unused(text: str, name: str) -> bool:
     return any(_UNUSED.search(" ".join(each.split())) for each in re.split(r"(?<=[.;])\s+|\n", said))
 
 
+def documents_a_use(text: str, name: str) -> bool:
+    """Whether it lists an argument, and says nothing of its being there for others, or not to be handed over."""
+    said = _said_of(text, name)
+    return bool(said.strip()) and not _FOR_NO_USE.search(said) and not says_unused(text, name)
+
+
 def says_causal(text: str, name: str) -> bool:
     """Whether it says of an argument, where it lists it, that by it the attention is causal."""
     return _CAUSAL.search(_said_of(text, name)) is not None
@@ -264,6 +283,13 @@ def promises_causal_attention(text: str) -> bool:
     return any(
         said and not (_QUALIFIED.search(each) or _SEEN_BY_ALL.search(each) or _FOR_OTHERS.search(said[0]))
         for each, said in found
+    )
+
+
+def promises_co_attention(text: str) -> bool:
+    """Whether it says of two sequences that each attends to the other one (Lu et al. 2019, ViLBERT)."""
+    return any(
+        _CO_ATTENTION.search(" ".join(each.split())) and not _NEGATED.search(each) for each in _SENTENCES.split(text)
     )
 
 

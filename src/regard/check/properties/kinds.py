@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.agents import learned_agents
+from regard.check.properties.chunkwise import chunkwise
 from regard.check.properties.finding import Finding
 from regard.check.properties.outputs.rows import row_findings
 from regard.check.roles.contractions import Contraction
@@ -51,6 +52,9 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
         frozen = {each.operation.index: each.output.data for instance in instances for each in instance.sums}
         influence = influence_of(invocation, base, frozen=frozen, keep=lambda source: source.kind == "token")
         over_tokens = [_is_over_tokens(*each) for each in _sides(instances, influence, streams)]
+        each_over = [[_is_over_tokens(*each) for each in _sides([one], influence, streams)] for one in instances]
+        if (in_chunks := chunkwise(instances, each_over, invocation, base)) is not None:
+            return in_chunks
     if all(over_tokens):
         swapped = _softmax_of_queries(instances, influence, streams)
         unnormalized = next((found for each in instances for found in _unnormalized(each, influence, streams)), None)
@@ -115,7 +119,8 @@ def _are_later_read(influence: Influence, invocation: Invocation) -> bool:
         depends = influence.returned(0)[row]
         if len(axes[source.stream]) != 1 or depends.ndim <= axes[source.stream][0]:
             return True
-        if bool(depends.narrow(axes[source.stream][0], 0, source.index).any()):
+        axis = axes[source.stream][0]
+        if bool(depends.narrow(axis, 0, min(source.index, depends.shape[axis])).any()):
             return True
     return False
 

@@ -25,7 +25,7 @@ from regard.check.roles.separate_calls import Reads, connected, repetitions, sou
 from regard.check.roles.tags import SOFTMAXES, TaggedTrace, behind_others, tagged
 from regard.check.trace.operation import CHOICES, Operation, Trace
 
-__all__ = ["SOFTMAXES", "AttentionInstance", "TaggedRun", "attentions_of"]
+__all__ = ["SOFTMAXES", "AttentionInstance", "TaggedRun", "attentions_of", "completed", "tagged_run"]
 
 PROJECTIONS = frozenset({"convolution"})
 
@@ -176,6 +176,8 @@ class AttentionInstance:
     """Other products that are added to the scores: of a second query and key, or of one of them and learned vectors."""
     steps: set[str] = field(default_factory=set)
     """The names of the operations that take scores, or what was made of them number by number."""
+    handed_on: set[int] = field(default_factory=set)
+    """The operations of those that are the scores of another attention, whose own weights are made of them as well."""
     are_scores_mixed: bool = False
     """Whether the scores of all heads are mixed."""
     are_weights_mixed: bool = False
@@ -254,7 +256,7 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
     read: dict[object, list[Reads]] = {}
     places = []
     for product, made_of, group in found:
-        of_its_scores = Reads().union(*(run.streams.get(index, frozenset()) for index in made_of))
+        of_its_scores = _read_by(run, product, [bilinear[index] for index in sorted(made_of)], group[2])
         repetition = min((run.repetitions.get(index, 0) for index in made_of), default=0)
         places.append((group, depths[product.operation.index], repetition))
         read.setdefault(places[-1], []).append(of_its_scores)
@@ -271,38 +273,45 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
         if not run.trace.only_chooses(_results(each), after=each.sums[0].operation.index)
     ] or list(grouped.values())
     for instance in result:
-        _complete(instance, bilinear)
+        completed(instance, bilinear)
+        others = {one.operation.index for each in result if each is not instance for one in each.scores}
+        instance.handed_on = {each.operation.index for each in instance.added} & others
     return result
+
+
+def _read_by(run: TaggedRun, total: Contraction, scores: list[Contraction], weights_left: bool) -> Reads:
+    """What the queries of a weighted sum are made of, and its keys as well where these two are not told apart.
+
+    Of two attentions by one line that read the same keys, as of a picture that reads a text beside the text itself,
+    the queries are of different sequences.
+
+    Args:
+        run: the run.
+        total: the weighted sum.
+        scores: the products that its weights were made of.
+        weights_left: whether the weights are its left factor.
+    """
+    whole = Reads().union(*(run.streams.get(each.operation.index, Reads()) for each in scores))
+    if len({name for _, name in whole}) < 2:
+        return whole
+    place, terms = (total.left_place, total.left_terms) if weights_left else (total.right_place, total.right_terms)
+    tags, found = run.tags.inputs[place[0]][place[1]].flatten()[terms], Reads()
+    for each in scores:
+        read, first = run.streams.get(each.operation.index, Reads()), run.first_tag.get(each.operation.index, 0)
+        rows = tags - first
+        rows = rows[((rows >= 0) & (rows < each.output.data.numel())).all(-1)]
+        of_one = [
+            bool((side[rows] == side[rows[:, :1]]).all()) if rows.numel() else False
+            for side in (each.left_terms, each.right_terms)
+        ]
+        sides = {0, 1} if of_one.count(True) != 1 else {of_one.index(True)}
+        found |= {(side, name) for side, name in read if side in sides}
+    return found
 
 
 def _results(instance: AttentionInstance) -> set[int]:
     """Where its weighted sums lie."""
     return {record.storage for each in instance.sums for record in each.operation.outputs}
-
-
-def _connected(several: Sequence[frozenset[str]]) -> list[int]:
-    """For each of several sets the number of its group: sets of one group have elements in common, over others."""
-    groups: list[frozenset[str]] = []
-    for each in several:
-        joined = [group for group in groups if group & each]
-        groups = [group for group in groups if group not in joined] + [each.union(*joined)]
-    return [next((number for number, group in enumerate(groups) if group >= each), 0) for each in several]
-
-
-def _only_chooses(trace: Trace, instance: AttentionInstance) -> bool:
-    """Whether what it gives is of use for its places alone.
-
-    An indexer (DeepSeek-V3.2, arXiv:2512.02556) scores keys with a product of weights and ReLU scores, and the places
-    of the largest say which keys the attention beside it may see.
-    """
-    made = {record.storage for each in instance.sums for record in each.operation.outputs}
-    chooses = False
-    for operation in trace.operations[min(each.operation.index for each in instance.sums) + 1 :]:
-        if any(one.storage in made for one in operation.inputs):
-            chooses = chooses or operation.name in CHOICES
-            results = () if operation.name in CHOICES else (*operation.outputs, *operation.written)
-            made.update(one.storage for one in results if one.data.is_floating_point())
-    return chooses and not any(one.storage in made for one in trace.outputs)
 
 
 _Place = tuple[str, tuple[str, int] | None, bool]
@@ -384,9 +393,15 @@ def _of_learned_queries(run: TaggedRun) -> list[Contraction]:
     return [each for each in run.products if each.operation.index in taken - known]
 
 
-def _complete(instance: AttentionInstance, bilinear: dict[int, Contraction]) -> None:
-    """The softmaxes between scores and sums, and products that are added to the scores."""
+def completed(instance: AttentionInstance, bilinear: dict[int, Contraction] | None = None) -> AttentionInstance:
+    """The same, with the softmaxes between scores and sums, and products that are added to the scores.
+
+    Args:
+        instance: an attention.
+        bilinear: by the index of a product, what may be scores as well; by default those of two things of the inputs.
+    """
     run = instance.run
+    bilinear = {each.operation.index: each for each in run.bilinear} if bilinear is None else bilinear
     own = {each.operation.index for each in instance.scores}
     for operation in run.trace:
         if run.taken[operation.index] & own:
@@ -418,6 +433,7 @@ def _complete(instance: AttentionInstance, bilinear: dict[int, Contraction]) -> 
             instance.added += [
                 others[index] for index in run.owner_of(lost) if index in others and others[index] not in instance.added
             ]
+    return instance
 
 
 def _of_the_sums(instance: AttentionInstance) -> list[Operation]:

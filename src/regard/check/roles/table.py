@@ -359,7 +359,8 @@ def _added(layout: ScoreLayout, trace: Trace, count: int) -> tuple[Tensor, int]:
             if bool(mine.any()):
                 line = each.operation.location
                 parts[rows[mine], columns[line]] += numbers[lost[mine] - first]
-                if run.depends >= {each.left_place, each.right_place}:
+                is_of_both = run.depends >= {each.left_place, each.right_place}
+                if is_of_both and each.operation.index not in instance.handed_on:
                     widths[line and line.line] = each.left_terms.shape[-1]
     return parts, sum(widths.values())
 

@@ -155,6 +155,13 @@ MASKS = (
         "scores = scores.masked_fill(mask[:, None, None, :] == 0, -torch.inf)  # mask: (batch, keys)",
     ),
     Property(
+        "blocks-whole",
+        "masked",
+        "in a block-sparse mask a block of queries sees a block of keys whole, or nothing of it",
+        "Other keys are seen than the layout says.",
+        "mask = layout.repeat_interleave(block, 0).repeat_interleave(block, 1)  # repeat() would tile the layout",
+    ),
+    Property(
         "chunks-joined",
         "masked",
         "queries and keys that are computed in chunks give what they give at once",

@@ -43,6 +43,20 @@ POSITIONS = (
         "q * cos + rotate_half(q) * sin  # rotate_half: torch.cat((-q2, q1), -1)",
     ),
     Property(
+        "rotary-axes",
+        "positions",
+        "rotary positions of a grid are of its rows and of its columns, as many as there are",
+        "What stands above one another, or side by side, is not told apart.",
+        "angles = torch.cat([row[:, None] * freqs, column[:, None] * freqs], dim=-1)  # row, column: i // W, i % W",
+    ),
+    Property(
+        "positions-behind-padding",
+        "positions",
+        "where a batch may be padded on the left, positions count the tokens that are no padding",
+        "What a text means depends on how long the others of its batch are.",
+        "position_ids = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)",
+    ),
+    Property(
         "positions-by-token",
         "positions",
         "the angle of a rotation is its token's",

@@ -78,6 +78,13 @@ SCORES = (
         "q, k, v = self.w_q(x), self.w_k(context), self.w_v(context)",
     ),
     Property(
+        "keys-of-the-other",
+        "k",
+        "in co-attention the queries of each of two sequences meet the keys of the other one",
+        "Neither sequence learns anything of the other.",
+        "seen, read = attend(q_image, k_text, v_text), attend(q_text, k_image, v_image)",
+    ),
+    Property(
         "attends-to-tokens",
         "scores",
         "a query is compared with the keys of all tokens",

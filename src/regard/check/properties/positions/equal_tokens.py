@@ -13,6 +13,7 @@ from regard.check.properties.documentation import keeps_positions_from_values, r
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.lengths import length_ratios
 from regard.check.properties.positions.frequencies import rotations, wrong_frequencies
+from regard.check.properties.positions.grids import is_by_rows_and_columns, rotary_axes
 from regard.check.roles.table import AttentionTable
 
 __all__ = ["position_findings"]
@@ -27,16 +28,15 @@ SUMS = frozenset(
 )
 PRODUCTS = frozenset({"mul", "mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "convolution"})
 """Operations that are linear in one of their tensors."""
-MIN_DISTANCES = 3
-"""Of a grid, that several pairs of tokens have: fewer show nothing."""
 
 
-def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
+def position_findings(evidence: Evidence, text: str, grid: tuple[int, int] | None = None) -> Iterator[Finding]:
     """What positions do, shown by tokens that are all alike.
 
     Args:
         evidence: an attention.
         text: the documentation.
+        grid: how many rows and columns its tokens are of, row by row; None where they are of no grid.
     """
     table = evidence.equal
     if table is None or not len(table.product) or not table.whole:
@@ -113,9 +113,10 @@ def position_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
     if value_moves or not keeps_length:
         yield Finding("holds", "absolute-positions", "positions", "positions are added to the tokens", line)
         return
-    if not relative and _by_rows_and_columns(scores):
+    if not relative and is_by_rows_and_columns(scores):
         message = "rotary positions of a grid: scores depend on the distance in rows and in columns"
-        yield Finding("design", "rotary", "positions", message, line)
+        design = Finding("design", "rotary", "positions", message, line)
+        yield rotary_axes(scores, grid, text, line) or design
         return
     if not relative:
         only = "queries" if not moves["key"] else "keys" if not moves["query"] else ""
@@ -224,7 +225,7 @@ def _spread(scores: Tensor) -> Tensor:
 
 
 def _of_added_products(scores: Tensor, line: CodeLocation | None) -> Iterator[Finding]:
-    if _toeplitz(scores) or _by_rows_and_columns(scores):
+    if _toeplitz(scores) or is_by_rows_and_columns(scores):
         message = "rotary positions in a part of the scores: they depend on the distance of two tokens"
         yield Finding("design", "rotary", "positions", message, line)
         return
@@ -357,28 +358,6 @@ def _toeplitz(scores: Tensor) -> bool:
     gap = (scores[..., 1:, 1:] - scores[..., :-1, :-1]).abs()
     known = gap[~gap.isnan()]
     return not len(known) or float(known.max()) < 1e-7 * max(1e-9, float(scores[~scores.isnan()].abs().max()))
-
-
-def _by_rows_and_columns(scores: Tensor) -> bool:
-    """Whether scores depend on the distances of two tokens in a grid of some width, which is filled row by row."""
-    queries, keys = scores.shape[-2:]
-    for columns in range(2, min(queries, keys)):
-        tokens = torch.arange(max(queries, keys))
-        rows, places = tokens // columns, tokens % columns
-        apart = torch.stack(
-            [rows[:queries, None] - rows[None, :keys], places[:queries, None] - places[None, :keys]], -1
-        )
-        group = torch.unique(apart.flatten(0, 1), dim=0, return_inverse=True)[1]
-        flat = scores.flatten(-2).flatten(0, -2)
-        if bool(flat.isnan().any()):
-            return False
-        total = torch.zeros(len(flat), int(group.max()) + 1, dtype=flat.dtype).index_add_(1, group, flat)
-        count = group.bincount()
-        if int((count > 1).sum()) >= MIN_DISTANCES and float(
-            (flat - (total / count)[:, group]).abs().max()
-        ) < 1e-7 * float(flat.abs().max()):
-            return True
-    return False
 
 
 def _are_queries_of_no_token(evidence: Evidence) -> bool:

@@ -118,7 +118,8 @@ def _with_own_factors(
         (heads, products): the factors, that of q . k first; the residual; and the bias.
     """
     depends, count = base.instance.run.depends, base.parts.shape[-1] + 1
-    of_both = any(depends >= {each.left_place, each.right_place} for each in base.instance.added)
+    added = [each for each in base.instance.added if each.operation.index not in base.instance.handed_on]
+    of_both = any(depends >= {each.left_place, each.right_place} for each in added)
     if of_both and not _is_of_another_sequence(base):
         return None  # parts of queries and keys, which have one factor
     if count < 2 or int(base.head[live].bincount(minlength=base.num_heads).min()) < MORE * count:
@@ -228,7 +229,10 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
         yield Finding("design", "parts-scaled-apart", "scores", message, line)
     biased = list(bias_findings(evidence, fit.bias, fit.scale))
     yield from biased
-    if not biased:
+    if table.instance.handed_on:
+        message = "the scores of an attention before it are added to its own (residual attention, RealFormer)"
+        yield Finding("design", "residual-scores", "scores", message, line)
+    elif not biased:
         yield Finding("absent", "bias", "bias", "none: nothing is added to q . k but a mask", line)
     if math.isnan(fit.scale):
         listed = ", ".join(f"{each:.4g}" for each in fit.scales)

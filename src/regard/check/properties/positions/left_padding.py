@@ -1,0 +1,108 @@
+"""Batches that are padded on the left: positions count the tokens that are no padding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.documentation import documentation_of
+from regard.check.properties.evidence import with_fresh_tokens
+from regard.check.properties.finding import Finding
+from regard.check.properties.masks.arguments import NOT_OF_KEYS
+from regard.check.roles.influence import record_invocation
+from regard.check.target import Invocation, Stream
+from regard.check.target.mask_values import MASK_FORMS, write_mask
+from regard.check.target.names import call_meaning
+
+__all__ = ["left_padding_findings"]
+
+PADDED = 2
+"""Tokens of padding."""
+LEFT_PADDED = re.compile(
+    r"\bleft[-\s]padd(?:ed|ing)\b|\bpadd(?:ed|ing)\b(?:\s+\w+)?\s+(?:on|at|to|from)\s+the\s+(?:left|front|start)\b",
+    re.I,
+)
+OF_REAL_TOKENS = re.compile(
+    r"\bpositions?\b[^.;]*\b(?:counts?|counted|numbers?|numbered|starts?)\b[^.;]*"
+    r"\b(?:real|non-?pad\w*|valid|actual|unpadded|unmasked)\b"
+    r"|\b(?:not depend on|independent of|invariant to|unaffected by)\b[^.;]*\bpadding\b",
+    re.I,
+)
+"""Some models that are padded on the left count from the right, up to the length that all are padded to (SASRec)."""
+NOT_MEANT = re.compile(
+    r"\b(?:not|no|never|cannot|without|un\w+|instead|must|should|caller\w*|responsib\w+|shift\w*|if|unless)\b|n't", re.I
+)
+"""In the same sentence: that it is not taken, or that somebody else sees to it."""
+OF_POSITIONS = frozenset({"positions", "start", "rope", "cos", "sin"})
+"""What may be handed over to say where a token stands."""
+SAME = 1e-6
+"""Beside the largest number of the output."""
+
+
+def left_padding_findings(invocation: Invocation) -> Iterator[Finding]:
+    """What comes out for tokens behind padding on the left, where the documentation says that it does not count.
+
+    It has to be what comes out for these tokens alone. Relative positions are the same for both.
+
+    Args:
+        invocation: a call without a mask; positions that are handed over to it are those of the caller.
+    """
+    if len(invocation.streams) != 1 or not _may_be_left_padded(documentation_of(invocation.target)):
+        return
+    (stream,) = invocation.streams
+    given = invocation.arguments[stream.argument]
+    if stream.batch_axis != 0 or stream.token_axes != (1,) or given.shape[1] < PADDED + 2:
+        return
+    if any(call_meaning(each) in OF_POSITIONS for each in invocation.arguments):
+        return
+    for name in [each for each in invocation.masks if not NOT_OF_KEYS.search(each)]:
+        for form in MASK_FORMS:
+            gap = _gap(invocation, stream, name, form)
+            if gap is not None and gap > SAME:
+                message = (
+                    f"by its documentation padding on the left does not count; what comes out for tokens behind "
+                    f"{PADDED} tokens of it, which {name} hides, differs by {gap:.2g} of the largest number from what "
+                    "comes out for these tokens alone"
+                )
+                yield Finding("violation", "positions-behind-padding", "positions", message)
+            if gap is not None:
+                return
+
+
+def _may_be_left_padded(text: str) -> bool:
+    several = re.split(r"(?<=[.;:])\s+|\n\s*\n", text)
+    is_left = any(LEFT_PADDED.search(each) and not NOT_MEANT.search(each) for each in several)
+    return is_left and OF_REAL_TOKENS.search(" ".join(text.split())) is not None
+
+
+def _gap(invocation: Invocation, stream: Stream, name: str, form: str) -> float | None:
+    """How far apart what comes out behind padding is from what comes out without; None where no padding is hidden."""
+    given = invocation.arguments[stream.argument]
+    allowed = torch.ones(given.shape[:2], dtype=torch.bool)
+    allowed[:, :PADDED] = False
+    mask = write_mask(allowed, form)
+    others = given.clone()
+    others[:, :PADDED] = with_fresh_tokens(invocation)[stream.argument][:, :PADDED]
+    padded = _returned(invocation, {stream.argument: given, name: mask})
+    changed = _returned(invocation, {stream.argument: others, name: mask})
+    alone = _returned(invocation, {stream.argument: given[:, PADDED:], name: write_mask(allowed[:, PADDED:], form)})
+    if padded is None or changed is None or alone is None or padded.shape[:2] != given.shape[:2]:
+        return None
+    padded, changed = padded[:, PADDED:], changed[:, PADDED:]
+    largest = float(alone.abs().max())
+    if alone.shape != padded.shape or not all(bool(each.isfinite().all()) for each in (padded, changed, alone)):
+        return None
+    if largest == 0 or float((padded - changed).abs().max()) > SAME * largest:
+        return None
+    return float((padded - alone).abs().max()) / largest
+
+
+def _returned(invocation: Invocation, given: dict[str, Any]) -> Tensor | None:
+    """The first thing that a call returns; None where it does not run, or returns no numbers."""
+    run = record_invocation(invocation, {**invocation.arguments, **given})
+    found = run.outputs[0].data if not run.error and run.outputs else None
+    return found if found is not None and found.ndim > 1 and found.is_floating_point() else None

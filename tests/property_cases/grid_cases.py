@@ -1,0 +1,72 @@
+"""Rotary positions of the patches of a picture that is not square."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention_styles import tokens_call
+from property_cases import WIDTH, Case, drawn, joined, split
+from property_cases.position_cases import rotated
+from regard.check.target import Invocation, Stream
+
+ROWS, COLUMNS = 3, 4
+W_Q, W_K = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (80, 81))
+
+
+def of_a_map(function: Any) -> Invocation:
+    """A call of (batch, rows, columns, width)."""
+    call = tokens_call(function, drawn(2, ROWS, COLUMNS, WIDTH, seed=0))
+    call.streams = [Stream(call.streams[0].argument, "x", 0, (1, 2))]
+    return call
+
+
+def attended(x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """With pairs of channels that turn by two places of each token."""
+    angles = torch.stack([first, second], -1).double().repeat(1, 2)
+    tokens = x.flatten(1, 2)
+    q, k = (rotated(split(tokens @ each), angles) for each in (W_Q, W_K))
+    made = (q @ k.mT / 2).softmax(-1) @ split(tokens)  # here
+    return joined(made).view(x.shape)
+
+
+def places(columns: int) -> tuple[Tensor, Tensor]:
+    """The row and the column of each token."""
+    tokens = torch.arange(ROWS * COLUMNS)
+    return tokens // columns, tokens % columns
+
+
+def by_row_and_column(x: Tensor) -> Tensor:
+    """Attention with two-dimensional rotary positions."""
+    return attended(x, *places(COLUMNS))
+
+
+def by_the_row_alone(x: Tensor) -> Tensor:
+    """Attention with two-dimensional rotary positions."""
+    row, _ = places(COLUMNS)
+    return attended(x, row, row)
+
+
+def by_the_column_alone(x: Tensor) -> Tensor:
+    """Attention. The first pair turns with the row, the second one with the column."""
+    _, column = places(COLUMNS)
+    return attended(x, column, column)
+
+
+def by_another_width(x: Tensor) -> Tensor:
+    return attended(x, *places(ROWS))
+
+
+def by_frames(x: Tensor) -> Tensor:
+    """A two-dimensional map of frames and places; rotary positions are those of the frames."""
+    frame, _ = places(COLUMNS)
+    return attended(x, frame, frame)
+
+
+CASES = [
+    Case("rotary-axes", by_the_row_alone, by_row_and_column, of_a_map),
+    Case("rotary-axes", by_the_column_alone, by_frames, of_a_map),
+    Case("rotary-axes", by_another_width, by_row_and_column, of_a_map),
+]

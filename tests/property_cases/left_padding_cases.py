@@ -1,0 +1,56 @@
+"""Models whose batches are padded on the left, by a mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention_styles import tokens_call
+from property_cases import WIDTH, Case, drawn, joined, split
+from property_cases.token_id_cases import TABLE, VOCAB
+from regard.check.target import Invocation
+
+PLACES = drawn(8, WIDTH, seed=40)
+W_Q, W_K = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (80, 81))
+
+
+def read(ids: Tensor, mask: Tensor | None, places: Tensor) -> Tensor:
+    x = TABLE[ids] + PLACES[places]
+    allowed = torch.ones(ids.shape[1], ids.shape[1]).tril().bool()
+    if mask is not None:
+        allowed = (allowed & (mask[:, None] > 0)) | torch.eye(ids.shape[1]).bool()
+    scores = split(x @ W_Q) @ split(x @ W_K).mT / 2
+    allowed = allowed if mask is None else allowed[:, None]
+    return x + joined(scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ split(x))
+
+
+def counts_padding(ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Batches may be padded on the left: positions count real tokens only."""
+    return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
+
+
+def counts_real_tokens(ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Batches may be padded on the left: positions count real tokens only."""
+    places = torch.ones_like(ids) if mask is None else (mask > 0).long()
+    return read(ids, mask, (places.cumsum(-1) - 1).clamp(min=0))
+
+
+def counts_to_the_end(ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """What was bought, padded on the left up to one length: the last purchase has the last position."""
+    return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
+
+
+def with_mask(function: Any) -> Invocation:
+    """A call of ids that may be given a mask."""
+    ids = torch.randint(1, VOCAB, (2, 5), generator=torch.Generator().manual_seed(0))
+    call = tokens_call(function, ids)
+    call.streams[0].role, call.masks, call.sizes = "ids", ["mask"], {"vocab": VOCAB}
+    return call
+
+
+CASES = [
+    Case("positions-behind-padding", counts_padding, counts_real_tokens, with_mask, has_line=False),
+    Case("positions-behind-padding", counts_padding, counts_to_the_end, with_mask, has_line=False),
+]
