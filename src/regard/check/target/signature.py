@@ -24,6 +24,7 @@ from regard.check.target.usage import (
     is_bound_of_places,
     is_demanded,
     is_looked_up,
+    is_measured,
     is_spread,
     is_two_sides,
     parts_of,
@@ -118,6 +119,8 @@ def _by_use(argument: Argument, source: str) -> Argument:
         return replace(argument, role="context")  # a cache that is filled
     if argument.required and argument.role in ("positions", "start", None) and is_bound(source, argument.name):
         return replace(argument, role="place")
+    if argument.required and argument.role in ("positions", None) and is_measured(source, argument.name):
+        return replace(argument, role="coordinates")
     return replace(argument, role="grid") if argument.role is None and is_two_sides(source, argument.name) else argument
 
 

@@ -1,0 +1,71 @@
+"""Calls of what is told where its tokens stand in space, or how far apart the nodes of a graph are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from target_calls import axes, first
+from torch import Tensor, nn
+
+from regard.check import check
+from regard.check.target.documented_shapes import documented_letters
+
+# Points in space. -----------------------------------------------------------------------------------------------------
+
+
+class OfPoints(nn.Module):
+    """A weight for each channel, of what a query and a key have not in common and of where both stand."""
+
+    axis = 2
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
+        self.of_place = nn.Linear(3, d_model)
+        self.score = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU(), nn.Linear(d_model, d_model))
+
+    def forward(self, x: Tensor, pos: Tensor) -> Tensor:
+        place = self.of_place(pos[:, :, None] - pos[:, None])
+        weights = self.score(self.q(x)[:, :, None] - self.k(x)[:, None] + place).softmax(self.axis)
+        return (weights * (self.v(x)[:, None] + place)).sum(2)
+
+
+class NamedOtherwise(OfPoints):
+    def forward(self, xyz: Tensor, feats: Tensor) -> Tensor:
+        return super().forward(feats, xyz)
+
+
+class OfTheNearest(OfPoints):
+    """Of a few keys."""
+
+    def forward(self, where: Tensor, feats: Tensor) -> Tensor:
+        nearest = torch.cdist(where, where).topk(3, largest=False).indices
+        samples = torch.arange(len(where))[:, None, None]
+        k, v = (each(feats)[samples, nearest] for each in (self.k, self.v))
+        place = self.of_place(where[:, :, None] - where[samples, nearest])
+        weights = self.score(self.q(feats)[:, :, None] - k + place).softmax(self.axis)
+        return (weights * (v + place)).sum(2)
+
+
+class OverTheChannels(OfTheNearest):
+    axis = -1
+
+
+@pytest.mark.parametrize(("target", "name"), [(OfPoints, "pos"), (NamedOtherwise, "xyz"), (OfTheNearest, "where")])
+def test_each_token_has_a_place_in_space(target: type[nn.Module], name: str) -> None:
+    call = first(target, d_model=8)
+    assert call.arguments[name].shape == (2, 5, 3)
+    assert axes(call) == [("x", 0, (1,), None)]
+    assert not call.guessed
+    assert check(target, args={"d_model": 8}).verdict == "different by design"
+
+
+def test_weights_of_the_nearest_points_sum_to_one_over_these() -> None:
+    assert [each.id for each in check(OverTheChannels, args={"d_model": 8}).causes] == ["softmax-over-keys"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "found"), [("(B, N, 3)", "bt3"), ("(N, L, D)", "btd"), ("(N, B, D)", "tbd"), ("(B, N, H, D)", "btdd")]
+)
+def test_n_is_the_number_of_tokens_beside_a_number_of_samples(shape: str, found: str) -> None:
+    assert documented_letters(f'def f(x):\n    """x {shape}"""', "x") == found
