@@ -223,7 +223,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             continue
         try:
             local = None
-            is_mixed = are_tokens_mixed(instance, influence, streams)
+            is_mixed = are_tokens_mixed(instance, influence, streams, samples)
             if is_mixed and not are_tokens_summed(instance, influence, streams):
                 local = local_influence(invocation, instance, influence, frozen, samples)
             kind = kind_of_rows(instance, *local) if local is not None else None

@@ -21,23 +21,32 @@ MAX_RUNS = 120
 """Changed runs for one attention."""
 
 
-def are_tokens_mixed(instance: AttentionInstance, influence: Influence, streams: list[str]) -> bool:
+def are_tokens_mixed(instance: AttentionInstance, influence: Influence, streams: list[str], samples: Influence) -> bool:
     """Whether single numbers of queries or keys depend on several tokens of the input: patches, means, convolutions.
 
-    Or all of them on none, where what earlier attentions read is held, as in a decoder of learned queries.
+    Or all of them on none, where what earlier attentions read is held, as in a decoder of learned queries; or all keys,
+    or queries, where these are what earlier attentions read, as the induced points of a set that its tokens ask.
 
     Numbers that each depend on one token, in rows that hold several, are another matter: rows that were cut wrongly.
+
+    Args:
+        instance: an attention.
+        influence: of the tokens, with the weighted sums of all attentions held.
+        streams: the arguments that hold tokens.
+        samples: the influence of the samples where these are not held.
     """
     if not influence.sources("token"):
         return True
-    is_of_none = True
+    of_none: list[bool] = []
+    of_read: list[bool] = []
     for product in instance.scores:
         for place, terms in ((product.left_place, product.left_terms), (product.right_place, product.right_terms)):
             found = owners(influence.of(*place).flatten(1)[:, terms.flatten()], influence, streams)
             if bool((found.token == SEVERAL).any()) or _is_shifted(found.token.reshape(terms.shape)):
                 return True
-            is_of_none = is_of_none and bool((found.token == NONE).all())
-    return is_of_none
+            of_none.append(bool((found.token == NONE).all()))
+            of_read.append(of_none[-1] and bool(samples.of(*place).any()))
+    return all(of_none) or all(of_read[0::2]) or all(of_read[1::2])
 
 
 def are_tokens_summed(instance: AttentionInstance, influence: Influence, streams: list[str]) -> bool:
