@@ -64,3 +64,37 @@ def test_weights_of_the_nearest_points_sum_to_one_over_these() -> None:
 )
 def test_n_is_the_number_of_tokens_beside_a_number_of_samples(shape: str, found: str) -> None:
     assert documented_letters(f'def f(x):\n    """x {shape}"""', "x") == found
+
+
+# Nodes of a graph. ----------------------------------------------------------------------------------------------------
+
+
+class OfNodes(nn.Module):
+    """A bias for each distance of two nodes, and what each node has by the number of its edges.
+
+    x (n, d_model), adj (n, n), hops (n, n)
+    """
+
+    def __init__(self, d_model: int = 8, heads: int = 2, max_hops: int = 3, *, late: bool = False) -> None:
+        super().__init__()
+        self.heads, self.max_hops, self.late = heads, max_hops, late
+        self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+        self.of_degree, self.of_hops = nn.Embedding(20, d_model), nn.Embedding(max_hops + 1, heads)
+
+    def forward(self, x: Tensor, adj: Tensor, hops: Tensor) -> Tensor:
+        x = x + self.of_degree(adj.sum(1).long().clamp(max=19))
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(1, 2, 0, 3)
+        bias = self.of_hops(hops.clamp(max=self.max_hops)).movedim(-1, 0)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        weights = scores.softmax(-1) + bias if self.late else (scores + bias).softmax(-1)
+        return self.out((weights @ v).transpose(0, 1).flatten(1))
+
+
+def test_nodes_have_distances_and_edges_that_hide_nothing() -> None:
+    call = first(OfNodes)
+    assert call.arguments["hops"].shape == (5, 5)
+    assert call.arguments["hops"].dtype == torch.long
+    assert not call.guessed
+    assert not call.masks
+    assert check(OfNodes).verdict == "different by design"
+    assert [each.id for each in check(OfNodes, args={"late": True}).causes] == ["weights-not-negative"]

@@ -20,7 +20,7 @@ from regard.check.target.construction import Construction
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed, error_line
-from regard.check.target.graph_values import coordinate_candidates
+from regard.check.target.graph_values import coordinate_candidates, pair_candidates
 from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
@@ -134,6 +134,10 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return dict((*position_candidates(), *coordinate_candidates()))
     if role == "coordinates":
         return dict(coordinate_candidates())
+    if role == "edges":
+        return {f"all {shape}": _mask("allowed", shape) for shape in ("qk", "bqk")}
+    if role == "pairs":
+        return dict(pair_candidates())
     if role.startswith(ADDED):
         return {"beside each token": lambda draft: _beside(draft, role.removeprefix(ADDED))}
     if role.startswith("w_"):
