@@ -69,6 +69,8 @@ class CallPlan:
     """For each choice, the name of the candidate that is taken."""
     user_inputs: UserInputs = field(default_factory=UserInputs)
     settings: UserSettings = field(default_factory=UserSettings)
+    in_steps: bool = False
+    """Whether the tokens are handed over one at a time."""
     fixed: Mapping[str, str] = field(default_factory=dict)
     """The candidates of some choices that no other is tried beside."""
 
@@ -220,6 +222,8 @@ class CallPlan:
         invocation.sizes = draft.known()
         invocation.arrays = self.choices.get("numbers") == "arrays" or self.user_inputs.are_arrays
         invocation.gradients = self.choices.get("gradients") != "off"
+        if self.in_steps:
+            invocation.steps_from = next(each.name for each in self.arguments if each.role == "start")
         return invocation
 
     def _draft(self, target: Any, sizes: Sizes) -> Draft:
