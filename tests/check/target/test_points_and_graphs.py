@@ -98,3 +98,31 @@ def test_nodes_have_distances_and_edges_that_hide_nothing() -> None:
     assert not call.masks
     assert check(OfNodes).verdict == "different by design"
     assert [each.id for each in check(OfNodes, args={"late": True}).causes] == ["weights-not-negative"]
+
+
+class OfNeighbours(nn.Module):
+    """Each node reads its neighbours.
+
+    nodes: [n_batch, n_nodes, dim]
+    around: [n_batch, n_nodes, K, dim_around]
+    """
+
+    def __init__(self, dim: int, dim_around: int, heads: int = 2, axis: int = -1) -> None:
+        super().__init__()
+        self.heads, self.axis = heads, axis
+        self.q, self.kv, self.out = nn.Linear(dim, dim), nn.Linear(dim_around, 2 * dim), nn.Linear(dim, dim)
+
+    def forward(self, nodes: Tensor, around: Tensor) -> Tensor:
+        q = self.q(nodes).unflatten(-1, (self.heads, -1))
+        k, v = (each.unflatten(-1, (self.heads, -1)) for each in self.kv(around).chunk(2, -1))
+        weights = (torch.einsum("bnhd,bnkhd->bnhk", q, k) / q.shape[-1] ** 0.5).softmax(self.axis)
+        return self.out(torch.einsum("bnhk,bnkhd->bnhd", weights, v).flatten(2))
+
+
+def test_each_node_has_neighbours_of_its_own() -> None:
+    call = first(OfNeighbours, dim=8, dim_around=6)
+    assert call.arguments["around"].shape == (*call.arguments["nodes"].shape[:2], 4, 6)
+    report = check(OfNeighbours, args={"dim": 8, "dim_around": 6})
+    assert report.verdict == "different by design"
+    assert any("keys of its own" in each.text for each in report.steps)
+    assert check(OfNeighbours, args={"dim": 8, "dim_around": 6, "axis": 1}).verdict == "wrong"

@@ -12,7 +12,7 @@ __all__ = ["documented_letters", "documented_shape"]
 
 _BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
 _SIZE = r"[\w*]+(?:\s*[*+/-]\s*[\w*]+)*"
-_BATCH = re.compile(r"b|n|bs|bsz|batch(?:_?size)?|[\w*]*\*\s*(?:b|batch(?:_?size)?)", re.I)
+_BATCH = re.compile(r"b|n|bs|bsz|(?:n_?|num_?)?batch(?:_?size)?|[\w*]*\*\s*(?:b|batch(?:_?size)?)", re.I)
 _TOKENS = re.compile(r"[tls]|\w*(?:seq|len|time|tokens|nodes|keys|queries)\w*", re.I)
 _CALLS = ("forward", "__call__")
 _COMMENT = re.compile(r"#+(.*)")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.draft import Draft
+from regard.check.target.layouts import Layout
 from regard.check.target.position_values import Candidate
 
-__all__ = ["coordinate_candidates", "pair_candidates"]
+__all__ = ["are_of_each_token", "coordinate_candidates", "neighbours", "pair_candidates"]
 
+NEIGHBOURS = 4
+"""Of each token."""
 COORDINATES = (3, 2)
 """How many numbers say where a point is, the likeliest first."""
 
@@ -34,6 +40,25 @@ def _distances(draft: Draft) -> Tensor:
     places = torch.arange(draft.tokens)
     ahead = (places - places[:, None]) % draft.tokens
     return torch.minimum(ahead, ahead.mT)
+
+
+def are_of_each_token(target: Any, source: str, name: str) -> bool:
+    """Whether each token of another argument has several vectors of its own here, as its neighbours in a graph.
+
+    By the documentation, which writes (batch, nodes, neighbours, width) beside (batch, nodes, width).
+    """
+    shape = documented_shape(source, name)
+    if len(shape) != len("btkd"):
+        return False
+    call = target.forward if isinstance(target, nn.Module) else target
+    others = [documented_shape(source, each) for each in inspect.signature(call).parameters if each != name]
+    return any(len(each) == len("btd") and each[:2] == shape[:2] for each in others)
+
+
+def neighbours(draft: Draft, name: str) -> Tensor:
+    """(batch, tokens, neighbours, width)."""
+    draft.axes[name] = Layout("byxd")
+    return draft.draw(draft.sizes.batch, draft.tokens, NEIGHBOURS, draft.context_width)
 
 
 def _coordinates(draft: Draft, count: int) -> Tensor:

@@ -117,6 +117,8 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
     if bool(allowed.all()):
         return "full", ""
     rows, columns = torch.arange(queries)[:, None], torch.arange(keys)[None, :]
+    if keys > queries > 1 and keys % queries == 0 and torch.equal(allowed, columns // (keys // queries) == rows):
+        return f"each query sees {keys // queries} keys of its own, as the neighbours of a node", ""
     if queries == keys and not bool(allowed[0].any()) and bool(allowed.diagonal()[1:].all()):
         # The first token has only itself to attend to: its value may be copied, without a score.
         return built_in_pattern(allowed | (rows + columns == 0))
