@@ -126,3 +126,54 @@ def test_each_node_has_neighbours_of_its_own() -> None:
     assert report.verdict == "different by design"
     assert any("keys of its own" in each.text for each in report.steps)
     assert check(OfNeighbours, args={"dim": 8, "dim_around": 6, "axis": 1}).verdict == "wrong"
+
+
+class OfEdges(nn.Module):
+    """Of each edge one message, from its source to its target; the weights of those to one node sum to one."""
+
+    def __init__(self, in_channels: int, out_channels: int, heads: int = 2, *, by: int = 1) -> None:
+        super().__init__()
+        self.heads, self.by = heads, by
+        self.project = nn.Linear(in_channels, heads * out_channels, bias=False)
+        self.of_source, self.of_target = (nn.Parameter(torch.zeros(heads, out_channels)) for _ in range(2))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        itself = torch.arange(len(x)).expand(2, -1)
+        edges = torch.cat((edge_index, itself), 1)
+        made = self.project(x).unflatten(-1, (self.heads, -1))
+        weights = self.weights(self.scores(made, *edges), edges[self.by], len(x))
+        return self.summed(made[edges[0]] * weights[..., None], edges[1], torch.zeros_like(made)).flatten(1)
+
+    def scores(self, made: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        both = (made * self.of_source).sum(-1)[source] + (made * self.of_target).sum(-1)[target]
+        return nn.functional.leaky_relu(both, 0.2)
+
+    def weights(self, scores: Tensor, index: Tensor, count: int) -> Tensor:
+        exponentials = scores.exp()
+        total = torch.zeros(count, self.heads, dtype=scores.dtype).index_add(0, index, exponentials)
+        return exponentials / total[index]
+
+    def summed(self, messages: Tensor, target: Tensor, zeros: Tensor) -> Tensor:
+        return zeros.index_add(0, target, messages)
+
+
+class OfProducts(OfEdges):
+    """The same of queries and keys, and what is summed is written as a scatter."""
+
+    def scores(self, made: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        q, k = made * self.of_target.add(1), made * self.of_source.add(1)
+        return (q[target] * k[source]).sum(-1) / made.shape[-1] ** 0.5
+
+    def summed(self, messages: Tensor, target: Tensor, zeros: Tensor) -> Tensor:
+        return zeros.scatter_add_(0, target[:, None, None].expand_as(messages), messages)
+
+
+@pytest.mark.parametrize("target", [OfEdges, OfProducts])
+def test_messages_of_edges_are_weighted_sums(target: type[nn.Module]) -> None:
+    sizes = {"in_channels": 8, "out_channels": 4}
+    call = first(target, **sizes)
+    assert call.arguments["edge_index"].shape == (2, 10)
+    assert not call.guessed
+    assert check(target, args=sizes).verdict in ("right", "different by design")
+    report = check(target, args={**sizes, "by": 0})
+    assert [each.id for each in report.causes] == ["softmax-over-keys"]

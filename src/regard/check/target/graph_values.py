@@ -15,10 +15,12 @@ from regard.check.target.draft import Draft
 from regard.check.target.layouts import Layout
 from regard.check.target.position_values import Candidate
 
-__all__ = ["are_of_each_token", "coordinate_candidates", "neighbours", "pair_candidates"]
+__all__ = ["are_of_each_token", "coordinate_candidates", "edge_index", "neighbours", "pair_candidates"]
 
 NEIGHBOURS = 4
 """Of each token."""
+EDGES = 2
+"""That lead to each node, without one from itself."""
 COORDINATES = (3, 2)
 """How many numbers say where a point is, the likeliest first."""
 
@@ -40,6 +42,13 @@ def _distances(draft: Draft) -> Tensor:
     places = torch.arange(draft.tokens)
     ahead = (places - places[:, None]) % draft.tokens
     return torch.minimum(ahead, ahead.mT)
+
+
+def edge_index(draft: Draft) -> Tensor:
+    """(2, edges): sources and targets; each node is the target of as many edges, which lead in one direction."""
+    targets = torch.arange(draft.tokens).repeat_interleave(EDGES)
+    steps = torch.arange(1, EDGES + 1).repeat(draft.tokens)
+    return torch.stack([(targets + steps) % draft.tokens, targets])
 
 
 def are_of_each_token(target: Any, source: str, name: str) -> bool:

@@ -23,6 +23,7 @@ from regard.check.target.errors import Failed, error_line
 from regard.check.target.graph_values import (
     are_of_each_token,
     coordinate_candidates,
+    edge_index,
     neighbours,
     pair_candidates,
 )
@@ -141,6 +142,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return dict(coordinate_candidates())
     if role == "edges":
         return {f"all {shape}": _mask("allowed", shape) for shape in ("qk", "bqk")}
+    if role == "edge index":
+        return {"edges": edge_index}
     if role == "pairs":
         return dict(pair_candidates())
     if role.startswith(ADDED):
