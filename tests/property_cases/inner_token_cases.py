@@ -119,6 +119,28 @@ class ScaledByTheWidth(OfLearnedQueries):
         return scores / WIDTH**0.5
 
 
+class AsksWhatTheyRead(OfLearnedQueries):
+    """The tokens ask what the learned queries have read of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.second = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v, out = self.second
+        read = super().forward(x)
+        scores = split(q(x)) @ split(k(read)).mT / 2
+        return x + out(joined(self.weights(scores) @ split(v(read))))
+
+    def weights(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1)
+
+
+class AsksOverTheQueries(AsksWhatTheyRead):
+    def weights(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-2)  # here
+
+
 CASES = [
     Case("output-of-the-token", PutBackAsChannels, OfAMap, of_a_map),
     Case("output-of-the-token", CutByColumns, CutAndPutBackByColumns, of_a_map),
@@ -127,4 +149,5 @@ CASES = [
     Case("heads-in-output", SecondHeadLost, OfAMap, of_a_map),
     Case("output-of-the-token", MergedWithoutATranspose, OfLearnedQueries, of_module),
     Case("scale", ScaledByTheWidth, OfLearnedQueries, of_module, has_line=False),
+    Case("softmax-over-keys", AsksOverTheQueries, AsksWhatTheyRead, of_module, attentions=2),
 ]

@@ -55,6 +55,25 @@ def test_mistakes_of_a_step_are_found() -> None:
     assert found == {StepOverSamples: {"softmax-over-keys", "samples-apart"}, StepOfPadding: {"mask-as-documented"}}
 
 
+class StepOfOtherWidths(nn.Module):
+    """Tokens first; of several states, each would be added to a sample of its own as well, by broadcasting."""
+
+    def __init__(self, enc_dim: int, dec_dim: int) -> None:
+        super().__init__()
+        self.state, self.states, self.v = nn.Linear(dec_dim, 6), nn.Linear(enc_dim, 6), nn.Linear(6, 1)
+
+    def forward(self, dec_state: Tensor, enc_states: Tensor) -> tuple[Tensor, Tensor]:
+        scores = self.v((self.states(enc_states) + self.state(dec_state)[None]).tanh())
+        weights = scores.squeeze(2).softmax(0)
+        return (weights.unsqueeze(2) * enc_states).sum(0), weights
+
+
+def test_a_state_is_no_sequence_that_meets_samples_by_broadcasting() -> None:
+    call = first(StepOfOtherWidths, enc_dim=12, dec_dim=8)
+    assert axes(call) == [("x", 0, (), None), ("context", 1, (0,), None)]
+    assert check(StepOfOtherWidths, args={"enc_dim": 12, "dec_dim": 8}).verdict in RIGHT
+
+
 class OfTheLastLayer(nn.Module):
     """Without parameters: the width is known by its scale alone."""
 

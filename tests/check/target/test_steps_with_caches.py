@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from target_calls import attention, axes, first
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.check import check
 
@@ -53,3 +53,38 @@ def joined_crosswise(x: Tensor, past_k: Tensor, past_v: Tensor, wq: Tensor, wk: 
 def test_cached_values_belong_to_the_cached_keys() -> None:
     assert check(joined).verdict == "right"
     assert {each.id for each in check(joined_crosswise).causes} == {"value-of-the-key"}
+
+
+class OneAtATime(nn.Module):
+    """It keeps the keys and values of the tokens before, and takes a single new one."""
+
+    def __init__(self, d_model: int, heads: int, *, of_first: bool = False) -> None:
+        super().__init__()
+        self.heads, self.of_first = heads, of_first
+        self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+        self.cache_k, self.cache_v = torch.zeros(2, 16, d_model), torch.zeros(2, 16, d_model)
+
+    def forward(self, x: Tensor, start_pos: int) -> Tensor:
+        batch, tokens, _ = x.shape
+        assert tokens == 1
+        q, k, v = self.qkv(x).chunk(3, -1)
+        self.cache_k[:batch, start_pos : start_pos + 1] = k
+        self.cache_v[:batch, 0 if self.of_first else start_pos] = v[:, 0]
+        keys, values = (each[:batch, : start_pos + 1] for each in (self.cache_k, self.cache_v))
+        q, keys, values = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (q, keys, values))
+        return self.out(attention(q, keys, values).transpose(1, 2).flatten(2))
+
+
+def test_what_takes_one_token_in_each_call_is_called_once_for_each() -> None:
+    call = first(OneAtATime)
+    assert (axes(call), call.steps_from) == ([("x", 0, (1,), None)], "start_pos")
+    assert any("one token at a time" in each for each in call.assumptions)
+    (output,) = call.outputs(call.run())
+    assert output.shape == call.arguments["x"].shape
+    report = check(OneAtATime)
+    assert report.verdict == "right"
+    assert any("causal" in each.text for each in report.steps)
+
+
+def test_values_that_are_written_over_one_another_are_found() -> None:
+    assert check(OneAtATime, args={"of_first": True}).verdict == "wrong"

@@ -12,7 +12,6 @@ from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches.places import cache_place_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.designs import channel_gate, learned_memory, summarized_keys, through_summaries
-from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
@@ -32,27 +31,19 @@ from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.masks.unread_arguments import documented_unread_findings
 from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import window_findings
+from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
-from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
-from regard.check.properties.modules.layer_residuals import layer_residual_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
-from regard.check.properties.modules.normed_alone import (
-    forgotten_findings,
-    norm_of_sum_findings,
-    normed_alone_findings,
-    passed_over_findings,
-)
 from regard.check.properties.modules.norms import norm_findings
-from regard.check.properties.modules.norms_passed import passed_norm_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
-from regard.check.properties.modules.residuals import ACTIVATIONS, residual_findings
+from regard.check.properties.modules.residuals import ACTIVATIONS
 from regard.check.properties.modules.surroundings import surrounding_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
@@ -194,14 +185,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.modules = list(dict.fromkeys(each.module for each in instances))
         _judge_attentions(analysis, base, instances, first)
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
-        analysis.findings += residual_findings(run, instances, name_and_documentation(invocation.target))
-        analysis.findings += layer_residual_findings(run, instances)
-        analysis.findings += normed_alone_findings(invocation.target, run, instances)
-        analysis.findings += passed_over_findings(run, instances)
-        analysis.findings += forgotten_findings(run, instances)
-        analysis.findings += passed_norm_findings(run, instances)
-        analysis.findings += norm_of_sum_findings(invocation.target, run, instances)
-        analysis.findings += feed_forward_findings(run)
+        analysis.findings += block_findings(invocation.target, run, instances)
         analysis.findings += divided_output_findings(run, instances)
         _judge_once(analysis, instances)
         if any(each.property == "samples-attend" for each in analysis.findings):
@@ -238,7 +222,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             continue
         try:
             local = None
-            is_mixed = are_tokens_mixed(instance, influence, streams)
+            is_mixed = are_tokens_mixed(instance, influence, streams, samples)
             if is_mixed and not are_tokens_summed(instance, influence, streams):
                 local = local_influence(invocation, instance, influence, frozen, samples)
             kind = kind_of_rows(instance, *local) if local is not None else None

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.agents import learned_agents
+from regard.check.properties.branches import mixed_branches
 from regard.check.properties.chunkwise import chunkwise
 from regard.check.properties.finding import Finding
 from regard.check.properties.outputs.rows import row_findings
@@ -41,7 +42,7 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
     influence = influence_of(invocation, base, keep=lambda source: source.kind == "token")
     if not influence.runs or not instances:
         return None
-    agents = learned_agents(instances) or _delta_rule(instances, influence, invocation)
+    agents = mixed_branches(instances) or learned_agents(instances) or _delta_rule(instances, influence, invocation)
     if agents is not None:
         return agents
     streams = [each.argument for each in invocation.streams]

@@ -207,7 +207,7 @@ def concatenated_scores(
 def _are_taken(made: Operation, trace: Trace, tags: TaggedTrace, first: Mapping[int, int]) -> bool:
     """Whether a softmax takes the numbers of an operation, or what was made of them one by one."""
     start, end = first[made.index], first[made.index] + made.outputs[0].data.numel()
-    taken = [tags.inputs[each.index][0] for each in trace if each.name in ("_softmax", "_safe_softmax")]
+    taken = [tags.inputs[each.index][0] for each in trace if each.name in ("_softmax", "_safe_softmax", "exp")]
     return any(bool(((found >= start) & (found < end)).any()) for found in taken)
 
 

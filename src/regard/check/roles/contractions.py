@@ -51,8 +51,14 @@ def contractions(trace: Trace) -> Iterator[Contraction]:
             found = _sum_of_products(products[operation.inputs[0].storage], operation)
             if found is not None:
                 yield found
+        elif operation.name.rstrip("_") in SCATTERS and operation.inputs[2].storage in products:
+            found = _scattered_products(products[operation.inputs[2].storage], operation)
+            if found is not None:
+                yield found
 
 
+SCATTERS = frozenset({"index_add", "scatter_add"})
+"""Sums of what stands at several places, such as the messages of edges, at those that an index says."""
 MATRICES = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "mv": 0, "addmv": 1, "dot": 0}
 """Products of matrices, and the number of the first factor among their tensors."""
 
@@ -87,6 +93,30 @@ def _sum_of_products(product: Operation, total: Operation) -> Contraction | None
     for each in (left, right):
         spread = _numbered(each).broadcast_to(shape).movedim(axes[0], -1)
         terms.append(spread.reshape(-1, spread.shape[-1]))
+    return Contraction(total, left, right, (product.index, 0), (product.index, 1), *terms)
+
+
+def _scattered_products(product: Operation, total: Operation) -> Contraction | None:
+    """Of products that are added to zeros, as many at each place; None of others."""
+    into, index, source = (each.data for each in total.inputs[:3])
+    axis, shape = int(total.args[1]), product.outputs[0].data.shape
+    if source.shape != shape or not source.ndim or bool(into.any()) or source.numel() > MAX_TERMS:
+        return None
+    axis %= source.ndim
+    places = index if index.ndim == 1 else index.movedim(axis, -1).reshape(-1, index.shape[axis])
+    if places.ndim > 1:
+        if bool((places != places[:1]).any()):
+            return None
+        places = places[0]
+    counts = places.bincount(minlength=into.shape[axis])
+    count = int(counts[0])
+    if count < 2 or len(places) != shape[axis] or bool((counts != count).any()):
+        return None
+    order, terms = places.argsort(stable=True).view(-1, count), []
+    for each in product.inputs:
+        spread = _numbered(each).broadcast_to(shape).movedim(axis, 0)[order]  # (places, terms, others)
+        terms.append(spread.movedim(1, -1).movedim(0, axis).reshape(-1, count))
+    left, right = product.inputs
     return Contraction(total, left, right, (product.index, 0), (product.index, 1), *terms)
 
 

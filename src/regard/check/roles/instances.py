@@ -22,7 +22,7 @@ from regard.check.roles.contractions import Contraction, contractions
 from regard.check.roles.head_mixing import mixed_heads, mixing_products
 from regard.check.roles.influence import Influence
 from regard.check.roles.separate_calls import Reads, connected, repetitions, sources_of
-from regard.check.roles.tags import SOFTMAXES, TaggedTrace, behind_others, tagged
+from regard.check.roles.tags import SOFTMAXES, TaggedTrace, behind_others, moves_numbers, tagged
 from regard.check.trace.operation import CHOICES, Operation, Trace
 
 __all__ = ["SOFTMAXES", "AttentionInstance", "TaggedRun", "attentions_of", "completed", "tagged_run"]
@@ -94,7 +94,7 @@ def tagged_run(
     sums = list(pairwise_products(influence)) if unsummed else list(pairwise_sums(influence)) if additive else []
     indices = {each.operation.index for each in products} | {each.index for each in sums}
     for operation in trace:
-        if operation.index in indices or operation.name in PROJECTIONS:
+        if operation.index in indices or (operation.name in PROJECTIONS and not moves_numbers(operation)):
             count = operation.outputs[0].data.numel()
             sources[operation.index] = torch.arange(next_tag, next_tag + count)
             first[operation.index] = next_tag

@@ -17,27 +17,38 @@ __all__ = ["are_rows_alike", "are_tokens_mixed", "are_tokens_summed", "local_inf
 
 SAME = 1e-9
 """Of the largest number of a tensor; a smaller difference is rounding."""
+NORMS_OF_MAPS = frozenset({"native_group_norm", "native_batch_norm"})
+"""Of groups of channels, or of instances: of all places, as is usual with pictures."""
 MAX_RUNS = 120
 """Changed runs for one attention."""
 
 
-def are_tokens_mixed(instance: AttentionInstance, influence: Influence, streams: list[str]) -> bool:
+def are_tokens_mixed(instance: AttentionInstance, influence: Influence, streams: list[str], samples: Influence) -> bool:
     """Whether single numbers of queries or keys depend on several tokens of the input: patches, means, convolutions.
 
-    Or all of them on none, where what earlier attentions read is held, as in a decoder of learned queries.
+    Or all of them on none, where what earlier attentions read is held, as in a decoder of learned queries; or all keys,
+    or queries, where these are what earlier attentions read, as the induced points of a set that its tokens ask.
 
     Numbers that each depend on one token, in rows that hold several, are another matter: rows that were cut wrongly.
+
+    Args:
+        instance: an attention.
+        influence: of the tokens, with the weighted sums of all attentions held.
+        streams: the arguments that hold tokens.
+        samples: the influence of the samples where these are not held.
     """
     if not influence.sources("token"):
         return True
-    is_of_none = True
+    of_none: list[bool] = []
+    of_read: list[bool] = []
     for product in instance.scores:
         for place, terms in ((product.left_place, product.left_terms), (product.right_place, product.right_terms)):
             found = owners(influence.of(*place).flatten(1)[:, terms.flatten()], influence, streams)
             if bool((found.token == SEVERAL).any()) or _is_shifted(found.token.reshape(terms.shape)):
                 return True
-            is_of_none = is_of_none and bool((found.token == NONE).all())
-    return is_of_none
+            of_none.append(bool((found.token == NONE).all()))
+            of_read.append(of_none[-1] and bool(samples.of(*place).any()))
+    return all(of_none) or all(of_read[0::2]) or all(of_read[1::2])
 
 
 def are_tokens_summed(instance: AttentionInstance, influence: Influence, streams: list[str]) -> bool:
@@ -87,7 +98,8 @@ def local_influence(
     if not projections:
         return None
     # What a projection makes of another one's rows is of its own: keys that a convolution makes of projected tokens.
-    held = {**frozen, **{each.index: each.outputs[0].data for each in projections}}
+    normed = [_normed(each, instance) for each in projections]
+    held = {**frozen, **{each.index: each.outputs[0].data for each in (*projections, *normed)}}
     several = [_rows(each, influence, samples) for each in projections]
     known = {order for orders in several if len(orders) == 1 for order in orders}
     if not all(several):
@@ -98,21 +110,37 @@ def local_influence(
     ids = {each.argument for each in invocation.streams if each.role == "ids"} & _given(instance, influence)
     found = influence_of(invocation, base, frozen=held, keep=lambda source: source.stream in ids)
     names = []
-    for operation, (tokens, of_samples) in zip(projections, rows, strict=True):
+    for operation, norm, (tokens, of_samples) in zip(projections, normed, rows, strict=True):
         name = f"projection {operation.index}"
         names.append(name)
-        output = operation.outputs[0].data
+        output = norm.outputs[0].data
         generator = torch.Generator().manual_seed(operation.index)
         fresh = output + torch.randn(output.shape, generator=generator, dtype=torch.float64).to(output.dtype)
         for kind, labels in (("sample", of_samples), ("token", tokens)):
             for index in range(int(labels.max()) + 1):
                 if len(found.runs) >= MAX_RUNS:
                     return None
-                moved = torch.where(labels == index, fresh, output)
-                run = record_invocation(invocation, frozen={**held, operation.index: moved})
+                moved = torch.where((labels == index).reshape(output.shape), fresh, output)
+                run = record_invocation(invocation, frozen={**held, norm.index: moved})
                 if run.same_operations(base):
                     found.runs.append((Source(name, kind, index), run))
     return found, [*names, *sorted(ids)]
+
+
+def _normed(projection: Operation, instance: AttentionInstance) -> Operation:
+    """The last norm of all places of a map that takes what a convolution made, number by number; or the convolution.
+
+    Its rows are of several places each, and of one in all else: what it divides by is held.
+    """
+    run, found = instance.run, projection
+    if projection.name != "convolution":
+        return found
+    first = run.first_tag[projection.index]
+    made = torch.arange(first, first + projection.outputs[0].data.numel())
+    for each in run.trace.operations[projection.index + 1 : min(each.operation.index for each in instance.scores)]:
+        if each.name in NORMS_OF_MAPS and torch.equal(run.tags.inputs[each.index][0].flatten(), made):
+            found = each
+    return found
 
 
 def _given(instance: AttentionInstance, influence: Influence) -> set[str]:

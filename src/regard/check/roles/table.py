@@ -208,6 +208,7 @@ def table_of(instance: AttentionInstance, influence: Influence, streams: Sequenc
     layout = ScoreLayout(instance, row_of, used, queries_left)
     heads = _heads(query, key) if all_heads is None else all_heads[used]
     numbers = _numbers(layout, run.trace, values)
+    heads = _of_one_row_each(heads, numbers["group"], query, key)
     return AttentionTable(layout, tuple(streams), query, key, heads, of_no_token=of_no_token, **numbers)
 
 
@@ -404,7 +405,34 @@ def _hidden_copies(layout: ScoreLayout, query: Owners, key: Owners) -> Tensor:
 def _heads(query: Owners, key: Owners) -> Tensor:
     """How many scores of the same query and key come before each."""
     both = torch.stack([query.sample, query.token, key.sample, key.token], -1)
-    _, inverse = torch.unique(both, dim=0, return_inverse=True)
+    return _ranks(torch.unique(both, dim=0, return_inverse=True)[1])
+
+
+def _of_one_row_each(heads: Tensor, group: Tensor, query: Owners, key: Owners) -> Tensor:
+    """The heads; those of a query's rows of the softmax, in their order, where one row would be of several.
+
+    Two tokens that meet in some windows that overlap have more scores than two that meet in one.
+    """
+    if not len(group) or bool((group < 0).any()):
+        return heads
+    rows, row = torch.unique(group, return_inverse=True)
+    asks = torch.unique(torch.stack([query.sample, query.token], -1), dim=0, return_inverse=True)[1]
+    bounds = [
+        torch.zeros_like(rows).scatter_reduce(0, row, numbers, end, include_self=False)
+        for numbers in (heads, asks)
+        for end in ("amin", "amax")
+    ]
+    if torch.equal(bounds[0], bounds[1]) or not torch.equal(bounds[2], bounds[3]):
+        return heads
+    if len(set(bounds[2].bincount().tolist())) == 1:
+        return heads  # as many of each query: none stands in more windows than another
+    found = _ranks(bounds[2])[row]
+    scores = torch.stack([asks, key.sample, key.token, found], -1)
+    return found if len(torch.unique(scores, dim=0)) == len(scores) else heads
+
+
+def _ranks(inverse: Tensor) -> Tensor:
+    """How many of the same number come before each."""
     order = inverse.argsort(stable=True)
     ordered = inverse[order]
     starts = torch.cat([torch.tensor([True]), ordered[1:] != ordered[:-1]]) if len(ordered) else ordered.bool()

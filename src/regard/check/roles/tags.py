@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 
 from regard.check.trace.operation import CHOICES, Operation, TensorRecord, Trace, axis_of
 
-__all__ = ["SOFTMAXES", "TaggedTrace", "behind_others", "tagged"]
+__all__ = ["SOFTMAXES", "TaggedTrace", "behind_others", "moves_numbers", "tagged"]
 
 SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_log_softmax"})
 
@@ -246,11 +246,23 @@ def _computed(operation: Operation, given: list[Tensor], output: TensorRecord, n
         axis = axis_of(operation.function, operation.args, operation.kwargs)
         assert axis is not None  # topk and sort have one
         return given[0].gather(axis, operation.outputs[1].data)
+    if moves_numbers(operation):
+        _, weights, _, *settings = operation.args
+        made: Tensor = operation.function(given[0].double(), weights.data.double(), None, *settings)
+        return made.round().long()
     if operation.name == "sum" and (stacked := _of_stacked(operation, given[0], output.shape, sums)) is not None:
         return stacked
     if operation.name in REDUCTIONS or number > 0:
         return nothing
     return _elementwise(operation, given, output.shape, sums)
+
+
+def moves_numbers(operation: Operation) -> bool:
+    """Whether it is a convolution whose filters take a single number each, as it is, as one that cuts out windows."""
+    if operation.name != "convolution" or operation.args[2] is not None:
+        return False
+    weights = operation.inputs[1].data.flatten(1)
+    return bool(((weights != 0).sum(1) == 1).all() & (weights.sum(1) == 1).all())
 
 
 def _of_stacked(operation: Operation, given: Tensor, shape: tuple[int, ...], sums: _Sums) -> Tensor | None:

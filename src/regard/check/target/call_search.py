@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -69,6 +69,8 @@ class CallPlan:
     """For each choice, the name of the candidate that is taken."""
     user_inputs: UserInputs = field(default_factory=UserInputs)
     settings: UserSettings = field(default_factory=UserSettings)
+    in_steps: bool = False
+    """Whether the tokens are handed over one at a time."""
     fixed: Mapping[str, str] = field(default_factory=dict)
     """The candidates of some choices that no other is tried beside."""
 
@@ -156,6 +158,18 @@ class CallPlan:
             form in MASK_FORMS and len(shape) > 2 for form, _, shape in (each.rpartition(" ") for each in chosen)
         )
 
+    def _is_spread_out(
+        self, shape: tuple[int, ...], options: Mapping[str, Sequence[str]], target: Any, sizes: Sizes
+    ) -> bool:
+        """Whether vectors as wide as a sequence are returned with an axis more, where one asking vector may be meant.
+
+        A state with an axis in front, beside which a sequence of states is broadcast, meets every key by accident.
+        """
+        draft = self._draft(target, sizes)
+        may_be_a_state = any(STATE in names for names in options.values())
+        is_wide = shape[-1] in (draft.width, draft.context_width) and shape[-1] != draft.d_head
+        return may_be_a_state and is_wide and len(shape) == len(self.layout.letters) + 1
+
     def invocation(self, target: Any, sizes: Sizes) -> Invocation:
         """The call, which may not run.
 
@@ -208,6 +222,8 @@ class CallPlan:
         invocation.sizes = draft.known()
         invocation.arrays = self.choices.get("numbers") == "arrays" or self.user_inputs.are_arrays
         invocation.gradients = self.choices.get("gradients") != "off"
+        if self.in_steps:
+            invocation.steps_from = next(each.name for each in self.arguments if each.role == "start")
         return invocation
 
     def _draft(self, target: Any, sizes: Sizes) -> Draft:
@@ -287,6 +303,9 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
             broken.append(tried)
             raise Failed("it returned a tensor with the axes of the mask")
         letters, shape = plan.layout.letters, outputs[0].shape
+        if tried._is_spread_out(shape, options, target, sizes):
+            broken.append(tried)
+            raise Failed("it returned an axis more than its sequences have, before the width: it runs by broadcasting")
         is_one = choices["lengths"] == ONE_QUERY and len(shape) == len(letters) and 1 not in shape
         tokens = tried._draft(target, sizes).tokens
         if "p" in letters and not (len(shape) == len(letters) and shape[letters.index("t")] == tokens):

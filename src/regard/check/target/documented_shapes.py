@@ -12,7 +12,7 @@ __all__ = ["documented_letters", "documented_shape"]
 
 _BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
 _SIZE = r"[\w*]+(?:\s*[*+/-]\s*[\w*]+)*"
-_BATCH = re.compile(r"b|n|bs|bsz|batch(?:_?size)?|[\w*]*\*\s*(?:b|batch(?:_?size)?)", re.I)
+_BATCH = re.compile(r"b|n|bs|bsz|(?:n_?|num_?)?batch(?:_?size)?|[\w*]*\*\s*(?:b|batch(?:_?size)?)", re.I)
 _TOKENS = re.compile(r"[tls]|\w*(?:seq|len|time|tokens|nodes|keys|queries)\w*", re.I)
 _CALLS = ("forward", "__call__")
 _COMMENT = re.compile(r"#+(.*)")
@@ -36,11 +36,21 @@ def documented_shape(source: str, name: str) -> tuple[str, ...]:
 
 
 def documented_letters(source: str, name: str) -> str:
-    """The same with one letter an axis: b for samples, t for tokens, a digit for itself, d for any other."""
-    return "".join(
-        each if each in ("1", "2", "3") else "b" if _BATCH.fullmatch(each) else "t" if _TOKENS.fullmatch(each) else "d"
-        for each in documented_shape(source, name)
-    )
+    """The same with one letter an axis: b for samples, t for tokens, a digit for itself, d for any other.
+
+    N is the number of samples where no other axis is, as in (N, L, D), and else of tokens, as in (B, N, D).
+    """
+    shape = documented_shape(source, name)
+    has_samples = any(_BATCH.fullmatch(each) and each.lower() != "n" for each in shape)
+
+    def letter(axis: str) -> str:
+        if axis in ("1", "2", "3"):
+            return axis
+        if axis.lower() == "n" and has_samples:
+            return "t"
+        return "b" if _BATCH.fullmatch(axis) else "t" if _TOKENS.fullmatch(axis) else "d"
+
+    return "".join(map(letter, shape))
 
 
 def _told(source: str) -> Iterator[str]:

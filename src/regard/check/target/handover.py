@@ -29,6 +29,7 @@ OF_ROLES: Mapping[str | None, str] = {
     "cos": "cos(T,d)",
     "sin": "sin(T,d)",
     "positions": "arange(T)",
+    "coordinates": "(B,T,3)",
     "w_q": "(D,D)",
     "w_k": "(D,D)",
     "w_v": "(D,D)",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,21 +10,22 @@ from functools import partial
 from typing import Any
 
 from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
 from regard.check.target.construction import unknown_arguments
-from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.errors import AlwaysFails, Failed, NotCallable, fixed_tokens, summed_tokens
 from regard.check.target.factories import from_factory
 from regard.check.target.handover import refusal
 from regard.check.target.influence import settled_streams
-from regard.check.target.layouts import Layout, layouts
+from regard.check.target.layouts import Layout, is_documented, layouts
 from regard.check.target.parse import InputFactory
 from regard.check.target.position_values import ROPE_FORMS
 from regard.check.target.preparation import keeps_a_table, modules_in
 from regard.check.target.running import Invocation, Stream
-from regard.check.target.signature import STREAMS, Argument, readings, source_of
+from regard.check.target.signature import STREAMS, readings, source_of
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, SQUARE_SIZES, WINDOWED_SIZES, Sizes
+from regard.check.target.steps import may_take_steps, told_how_many
 from regard.check.target.targets import MAX_CONSTRUCTIONS, Target, targets_of
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import STATE
@@ -41,6 +41,7 @@ MAX_CALLS = 1200
 MAX_LAYOUTS = 2
 """That are tried long."""
 SQUARE = "it is called with as many tokens as channels: it runs with no other number that was tried"
+STEPS = "it is called with one token at a time: it runs with no other number that was tried"
 GROUPED_SIZES = DISTINCT_SIZES[1:2]
 """For targets of which several heads may share keys and values."""
 ENOUGH = 2
@@ -58,7 +59,7 @@ class _Found:
     def documented(self) -> bool:
         """Whether its axes are those that the documentation writes, samples and tokens among them."""
         letters = self.plan.layout.letters
-        return {"b", "t"} <= set(letters) and _is_documented(self.plan.layout, self.plan.arguments, self.plan.source)
+        return {"b", "t"} <= set(letters) and is_documented(self.plan.layout, self.plan.arguments, self.plan.source)
 
 
 def invocations(
@@ -162,7 +163,19 @@ def _search(
         if found:
             return found
     found = [] if given.names else _calls_of_fixed_tokens(targets[:1], given, settings, errors)
+    found = found or _calls_in_steps(targets[:1], given, settings, errors)
     return found or _square_calls(targets[:1], args, given, settings, errors)
+
+
+def _calls_in_steps(
+    targets: list[Target], given: UserInputs, settings: UserSettings, errors: list[Failed]
+) -> list[_Found]:
+    """Calls with one token after the other, of what is told how many came before, and keeps a cache of these."""
+    if given.names or not targets or not may_take_steps(readings(targets[0].call)[0]):
+        return []
+    target = replace(targets[0], in_steps=True, said=[*targets[0].said, STEPS])
+    found = _calls_of(target, given, settings, errors, FEW_TRIES, MAX_LAYOUTS, Budget(2 * FEW_TRIES))
+    return [each for each in found[:1] if cache_names(each.invocation).is_certain]
 
 
 def _calls_of_fixed_tokens(
@@ -371,15 +384,16 @@ def _calls(
     """Of every layout that runs, the first call."""
     source = source_of(target.call)
     for arguments in readings(target.call, given.of(target.sizes)):
+        arguments = told_how_many(arguments) if target.in_steps else arguments
         possible = layouts(target.call, arguments)
-        documented = [each for each in possible if _is_documented(each, arguments, source)]
+        documented = [each for each in possible if is_documented(each, arguments, source)]
         if most is None:  # one sequence alone may be meant beside a batch of them
             documented = [each for each in documented if each.batch_axis is not None]
         possible = [*documented, *(each for each in possible if each not in documented)][:most]
         if {each.name for each in arguments if each.required and each.role in STREAMS} <= given.names:
             possible = possible[:1]  # nothing is left to be laid out
         for layout in possible:
-            plan = CallPlan(arguments, layout, source, user_inputs=given, settings=settings)
+            plan = CallPlan(arguments, layout, source, user_inputs=given, settings=settings, in_steps=target.in_steps)
             try:
                 plan = next(search_calls(plan, target.call, target.sizes, tries, budget))
             except Failed as failed:
@@ -393,12 +407,6 @@ def _calls(
                 except Failed:
                     continue
             yield _laid_out(_found(target, plan), settings, given, tries, budget)
-
-
-def _is_documented(layout: Layout, arguments: Sequence[Argument], source: str) -> bool:
-    """Whether the documentation writes the axes of a sequence in the order of a layout."""
-    letters = re.sub(r"[^bt123]", "d", layout.letters)
-    return any(documented_letters(source, each.name) == letters for each in arguments if each.role in STREAMS)
 
 
 def _found(target: Target, plan: CallPlan) -> _Found:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.preparation import modules_in
-from regard.check.target.signature import MATRICES, Argument, source_of
+from regard.check.target.signature import MATRICES, STREAMS, Argument, source_of
 from regard.check.target.usage import squared
 
-__all__ = ["Layout", "layouts"]
+__all__ = ["Layout", "is_documented", "layouts"]
 
 GRID = (4, 6)
 """Height and width of a map of features: even, for those that halve it."""
@@ -96,6 +98,12 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
     else:
         letters = FUNCTIONS
     return [Layout(each) for each in letters]
+
+
+def is_documented(layout: Layout, arguments: Sequence[Argument], source: str) -> bool:
+    """Whether the documentation writes the axes of a sequence in the order of a layout."""
+    letters = re.sub(r"[^bt123]", "d", layout.letters)
+    return any(documented_letters(source, each.name) == letters for each in arguments if each.role in STREAMS)
 
 
 def _grid_behind_which_samples_stand(source: str, arguments: list[Argument]) -> str:

@@ -25,6 +25,8 @@ _CALL = {
     "cos": "cos freqs_cos cosine rope_cos cos_q",
     "sin": "sin freqs_sin sine rope_sin sin_q",
     "positions": "position_ids positions pos input_pos pos_ids cache_position token_positions position",
+    "coordinates": "coords coord coordinates coors xyz coords_xyz pos_xyz xyz_pos",
+    "edge index": "edge_index edge_indices edge_idx",
     "start": "start_pos offset start past_len past_length position_offset cache_len seq_offset step start_position "
     "past_key_values_length",
     "absent": "past_key_value past_key_values layer_past past kv_cache cache past_kv head_mask layer_head_mask mems "

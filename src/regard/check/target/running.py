@@ -21,6 +21,7 @@ from regard.check.target.errors import Failed, failed
 from regard.check.target.numpy_by_torch import as_array, as_tensor, numpy_by_torch, with_its_arrays
 from regard.check.target.preparation import copied
 from regard.check.target.sizes import Sizes
+from regard.check.target.steps import in_steps
 
 __all__ = ["APPENDED", "Invocation", "Stream"]
 
@@ -81,6 +82,8 @@ class Invocation:
     """Whether it runs with gradients; without, where PyTorch refuses what it writes in place."""
     completion: Callable[[Any, Any], Any] | None = None
     """What is done with the result and with the argument `APPENDED`, of which the target knows nothing."""
+    steps_from: str = ""
+    """The argument that says how many tokens came before, of what takes one at a time; empty of all others."""
     settings: UserSettings = field(default_factory=UserSettings)
     """PyTorch's settings during its calls."""
     square: bool = False
@@ -131,6 +134,9 @@ class Invocation:
                 positional = [given.pop(name) for name in self.positional if name in given]
                 appended = given.pop(APPENDED, None)
                 mode.calls = 0
+                if self.steps_from:
+                    (stream,) = self.streams
+                    target = in_steps(target, stream.argument, stream.token_axes[0], self.steps_from)
                 with around:
                     result = target(*positional, **given)
                     return result if self.completion is None else self.completion(result, appended)

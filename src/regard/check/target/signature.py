@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.check.names import role as weight_role
 from regard.check.target.classes import parameters_of
 from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.graphs import are_counted, are_of_pairs
 from regard.check.target.names import call_meaning, constructor_meaning, first_word
 from regard.check.target.preparation import embeds
 from regard.check.target.usage import (
@@ -24,6 +25,7 @@ from regard.check.target.usage import (
     is_bound_of_places,
     is_demanded,
     is_looked_up,
+    is_measured,
     is_spread,
     is_two_sides,
     parts_of,
@@ -92,6 +94,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     if named is None:
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
     named = [_by_use(each, source_of(target)) for each in named]
+    named = [_of_a_graph(target, each) for each in named]
     named = [_added(each, named, source_of(target)) for each in named]
     named = _with_ids_of_padding(target, [_in_the_place_of_another(target, each, named) for each in named])
     if not any(each.role in STREAMS for each in named) or any(each.required and each.role is None for each in named):
@@ -101,6 +104,15 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         others = [each for each in named if _may_be_a_sequence(each) and _is_applied(each, source)]
         named = [replace(each, role="context", guessed=True) if [each] == others else each for each in named]
     return [*_read(named), *(_settled(each) for each in (*_of_a_context(named), *_of_an_image(target, named)))]
+
+
+def _of_a_graph(target: Any, argument: Argument) -> Argument:
+    """The argument, where it tells of the nodes of a graph what hides nothing."""
+    source = source_of(target)
+    if argument.role == "mask" and are_counted(source, argument.name):
+        return replace(argument, role="edges")
+    is_open = argument.required and argument.role is None
+    return replace(argument, role="pairs") if is_open and are_of_pairs(target, source, argument.name) else argument
 
 
 def _by_use(argument: Argument, source: str) -> Argument:
@@ -118,6 +130,8 @@ def _by_use(argument: Argument, source: str) -> Argument:
         return replace(argument, role="context")  # a cache that is filled
     if argument.required and argument.role in ("positions", "start", None) and is_bound(source, argument.name):
         return replace(argument, role="place")
+    if argument.required and argument.role in ("positions", None) and is_measured(source, argument.name):
+        return replace(argument, role="coordinates")
     return replace(argument, role="grid") if argument.role is None and is_two_sides(source, argument.name) else argument
 
 

@@ -36,6 +36,9 @@ class Target:
     is_set_up: bool = False
     """Whether its method that puts caches into it was called, without which it does not run."""
 
+    in_steps: bool = False
+    """Whether it is called with one token at a time."""
+
     def with_caches(self) -> Target:
         """The same after its method that puts caches into it.
 
@@ -62,7 +65,8 @@ class Target:
         built, said = self.construction.build(sizes)
         call = method_of(built)
         prepare(call, seed)
-        made = Target(call, _told(sizes, call, self.construction.args, said), said, self.construction)
+        sizes = _told(sizes, call, self.construction.args, said)
+        made = Target(call, sizes, said, self.construction, in_steps=self.in_steps)
         return made.with_caches() if self.is_set_up else made
 
 

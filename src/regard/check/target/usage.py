@@ -25,6 +25,7 @@ __all__ = [
     "is_demanded",
     "is_large_part",
     "is_looked_up",
+    "is_measured",
     "is_part",
     "is_spread",
     "is_step",
@@ -174,6 +175,11 @@ def is_looked_up(source: str, name: str) -> bool:
     named = re.escape(name)
     tables = rf"\b\w*(?:emb|embed|embedding|embeddings|lookup)\w*\(\s*{named}\s*\)"
     return re.search(rf"\bLongTensor\(\s*{named}\s*\)|{tables}", source, re.I) is not None
+
+
+def is_measured(source: str, name: str) -> bool:
+    """Whether the distances between its vectors are taken: each says where a point is."""
+    return re.search(rf"\bcdist\(\s*(?:[\w.]+\s*,\s*)?{re.escape(name)}\b", source) is not None
 
 
 def is_bound(source: str, name: str) -> bool:

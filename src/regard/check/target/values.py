@@ -20,6 +20,13 @@ from regard.check.target.construction import Construction
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed, error_line
+from regard.check.target.graph_values import (
+    are_of_each_token,
+    coordinate_candidates,
+    edge_index,
+    neighbours,
+    pair_candidates,
+)
 from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
@@ -130,7 +137,15 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role in ROPE_FORMS:
         return dict(rope_candidates(role, name, source))
     if role == "positions":
-        return dict(position_candidates())
+        return dict((*position_candidates(), *coordinate_candidates()))
+    if role == "coordinates":
+        return dict(coordinate_candidates())
+    if role == "edges":
+        return {f"all {shape}": _mask("allowed", shape) for shape in ("qk", "bqk")}
+    if role == "edge index":
+        return {"edges": edge_index}
+    if role == "pairs":
+        return dict(pair_candidates())
     if role.startswith(ADDED):
         return {"beside each token": lambda draft: _beside(draft, role.removeprefix(ADDED))}
     if role.startswith("w_"):
@@ -216,7 +231,11 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "context":
         letters = _written_layout(documented_letters(source, name))
         written = {"as documented": lambda draft: _sequence(draft, name, role, Layout(letters))} if letters else {}
+        own = (
+            {"of each query": lambda draft: neighbours(draft, name)} if are_of_each_token(target, source, name) else {}
+        )
         return {
+            **own,
             **written,
             **sequence,
             **_of_pairs(name),

@@ -52,8 +52,8 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
         instances: the attentions in it.
     """
     names = cache_names(invocation)
-    if not names or invocation.arrays:
-        return
+    if not names or invocation.arrays or invocation.steps_from:
+        return  # in steps, it is judged with its cache as it is
     call = _of_one_sequence(invocation)
     if call is None:
         if names.is_certain:

@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.halos import are_windows_with_a_halo
+from regard.check.properties.masks.overlapping_windows import overlapping_windows
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT, is_saturated
 from regard.check.properties.sums import query_numbers
 from regard.check.roles.influence import is_chosen, selections
@@ -116,6 +117,8 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
     if bool(allowed.all()):
         return "full", ""
     rows, columns = torch.arange(queries)[:, None], torch.arange(keys)[None, :]
+    if keys > queries > 1 and keys % queries == 0 and torch.equal(allowed, columns // (keys // queries) == rows):
+        return f"each query sees {keys // queries} keys of its own, as the neighbours of a node", ""
     if queries == keys and not bool(allowed[0].any()) and bool(allowed.diagonal()[1:].all()):
         # The first token has only itself to attend to: its value may be copied, without a score.
         return built_in_pattern(allowed | (rows + columns == 0))
@@ -343,6 +346,12 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
     if not bool((allowed == allowed[:, :1]).all()) and len(set(evidence.base.query.stream.tolist())) > 1:
         message = "which keys are blocked is not told: tokens of several sequences ask together, and their heads mix"
         yield Finding("open", "mask-unknown", "mask", message, line)
+        return
+    if not bool((allowed == allowed[:, :1]).all()) and (many := overlapping_windows(evidence.base)):
+        message = (
+            f"windows of {many} tokens that overlap: a token asks once in each that it stands in, and sees all of it"
+        )
+        yield Finding("design", "mask-pattern", "mask", f"its own mask: {message}", line)
         return
     if not bool((allowed == allowed[:, :1]).all()) and not _is_a_head_open(evidence, allowed):
         yield Finding("open", "mask-unknown", "mask", "which keys are blocked differs among heads", line)

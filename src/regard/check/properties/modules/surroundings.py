@@ -133,6 +133,8 @@ def _patches(invocation: Invocation, run: TaggedRun) -> Iterator[Finding]:
     for operation in run.trace:
         if operation.name != "convolution" or operation.outputs[0].data.ndim != 4:
             continue
+        if operation.index not in run.first_tag:
+            continue  # it moves numbers and makes none
         if run.owner_of(run.tags.inputs[operation.index][0]) & scores:
             continue  # it mixes the heads of scores or weights
         shape = operation.outputs[0].shape

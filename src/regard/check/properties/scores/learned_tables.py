@@ -108,6 +108,8 @@ def table_entry_findings(invocation: Invocation, evidence: Evidence) -> Iterator
         evidence: of an attention to whose scores a bias by positions is added.
     """
     tokens = evidence.num_tokens
+    if _are_places_handed_over(invocation, tokens):
+        return
     for entries, index, line in lookups(evidence.base.instance.run.trace, tokens):
         unread = entries - len(torch.unique(index))
         grids = [(1, tokens)] if _is_by_distance(index) else _grids(tokens)
@@ -131,6 +133,13 @@ def table_entry_findings(invocation: Invocation, evidence: Evidence) -> Iterator
             )
             yield Finding("violation", "entry-of-each-offset", "bias", message, line)
             return
+
+
+def _are_places_handed_over(invocation: Invocation, tokens: int) -> bool:
+    """Whether whole numbers for each two tokens are an argument, as distances in a graph."""
+    streams = {each.argument for each in invocation.streams}
+    others = [each for name, each in invocation.arguments.items() if isinstance(each, Tensor) and name not in streams]
+    return any(each.dtype == torch.long and each.shape[-2:] == (tokens, tokens) for each in others)
 
 
 def lookups(trace: Trace, tokens: int) -> Iterator[tuple[int, Tensor, CodeLocation | None]]:

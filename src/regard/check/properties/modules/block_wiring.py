@@ -1,0 +1,40 @@
+"""How a block is wired: what its norms take, what is added to what, and what stands between its matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from regard.check.properties.documentation import name_and_documentation
+from regard.check.properties.finding import Finding
+from regard.check.properties.modules.feed_forward import feed_forward_findings
+from regard.check.properties.modules.layer_residuals import layer_residual_findings
+from regard.check.properties.modules.normed_alone import (
+    forgotten_findings,
+    norm_of_sum_findings,
+    normed_alone_findings,
+    passed_over_findings,
+)
+from regard.check.properties.modules.norms_passed import passed_norm_findings
+from regard.check.properties.modules.residuals import residual_findings
+from regard.check.roles.instances import AttentionInstance, TaggedRun
+
+__all__ = ["block_findings"]
+
+
+def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """All that is found of the residuals, norms and feed-forward networks around some attentions.
+
+    Args:
+        target: what was called.
+        run: the run.
+        instances: its attentions.
+    """
+    yield from residual_findings(run, instances, name_and_documentation(target))
+    yield from layer_residual_findings(run, instances)
+    yield from normed_alone_findings(target, run, instances)
+    yield from passed_over_findings(run, instances)
+    yield from forgotten_findings(run, instances)
+    yield from passed_norm_findings(run, instances)
+    yield from norm_of_sum_findings(target, run, instances)
+    yield from feed_forward_findings(run)

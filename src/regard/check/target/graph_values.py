@@ -1,0 +1,77 @@
+"""What is told of tokens that are points in space, or nodes of a graph."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.target.documented_shapes import documented_shape
+from regard.check.target.draft import Draft
+from regard.check.target.layouts import Layout
+from regard.check.target.position_values import Candidate
+
+__all__ = ["are_of_each_token", "coordinate_candidates", "edge_index", "neighbours", "pair_candidates"]
+
+NEIGHBOURS = 4
+"""Of each token."""
+EDGES = 2
+"""That lead to each node, without one from itself."""
+COORDINATES = (3, 2)
+"""How many numbers say where a point is, the likeliest first."""
+
+
+def coordinate_candidates() -> Iterator[tuple[str, Candidate]]:
+    """Where each token stands in space."""
+    for count in COORDINATES:
+        yield f"{count} numbers of each token", partial(_coordinates, count=count)
+
+
+def pair_candidates() -> Iterator[tuple[str, Candidate]]:
+    """A whole number for each two tokens, the distance of both in a ring."""
+    yield "of each two", _distances
+    yield "of each two of each sample", lambda draft: _distances(draft).repeat(draft.sizes.batch, 1, 1)
+
+
+def _distances(draft: Draft) -> Tensor:
+    """(tokens, tokens)."""
+    places = torch.arange(draft.tokens)
+    ahead = (places - places[:, None]) % draft.tokens
+    return torch.minimum(ahead, ahead.mT)
+
+
+def edge_index(draft: Draft) -> Tensor:
+    """(2, edges): sources and targets; each node is the target of as many edges, which lead in one direction."""
+    targets = torch.arange(draft.tokens).repeat_interleave(EDGES)
+    steps = torch.arange(1, EDGES + 1).repeat(draft.tokens)
+    return torch.stack([(targets + steps) % draft.tokens, targets])
+
+
+def are_of_each_token(target: Any, source: str, name: str) -> bool:
+    """Whether each token of another argument has several vectors of its own here, as its neighbours in a graph.
+
+    By the documentation, which writes (batch, nodes, neighbours, width) beside (batch, nodes, width).
+    """
+    shape = documented_shape(source, name)
+    if len(shape) != len("btkd"):
+        return False
+    call = target.forward if isinstance(target, nn.Module) else target
+    others = [documented_shape(source, each) for each in inspect.signature(call).parameters if each != name]
+    return any(len(each) == len("btd") and each[:2] == shape[:2] for each in others)
+
+
+def neighbours(draft: Draft, name: str) -> Tensor:
+    """(batch, tokens, neighbours, width)."""
+    draft.axes[name] = Layout("byxd")
+    return draft.draw(draft.sizes.batch, draft.tokens, NEIGHBOURS, draft.context_width)
+
+
+def _coordinates(draft: Draft, count: int) -> Tensor:
+    """(batch, tokens, count), with these axes in the order of the sequences."""
+    sizes = {"b": draft.sizes.batch, "t": draft.tokens, "d": count}
+    letters = draft.layout.letters if set(draft.layout.letters) <= set(sizes) else "btd"
+    return draft.draw(*(sizes[letter] for letter in letters))

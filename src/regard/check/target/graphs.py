@@ -1,0 +1,64 @@
+"""What two tokens have in common, and hides nothing: distances in a graph, kinds of edges, edges that are counted."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from typing import Any
+
+from torch import nn
+
+from regard.check.target.documented_shapes import documented_shape
+
+__all__ = ["are_counted", "are_of_pairs"]
+
+OF_PAIRS = re.compile(r"(?:^|_)(?:spd|sp|shortest_paths?|dist(?:ances?)?|hops?|rel(?:ative)?|edges?|spatial)(?:_|$)")
+"""In names of what two tokens have in common."""
+
+
+def are_counted(source: str, name: str) -> bool:
+    """Whether a matrix of the edges of a graph is summed and nothing else: as degrees of nodes, it hides no key."""
+    if not name.lower().startswith("adj"):
+        return False
+    summed = rf"(?<![\w.])(?:{re.escape(name)}\.sum\(|torch\.sum\(\s*{re.escape(name)}\b)"
+    told = [each for each in ast.walk(_tree(source)) if isinstance(each, ast.Name) and each.id == name]
+    return bool(told) and len(told) == len(re.findall(summed, ast.unparse(_tree(source))))
+
+
+def are_of_pairs(target: Any, source: str, name: str) -> bool:
+    """Whether an embedding of a module is looked up by an argument that has a number for each two tokens.
+
+    By its documentation, whose last two axes are the same, or by its name where nothing is written.
+    """
+    if not isinstance(target, nn.Module) or not _is_an_index(target, source, name):
+        return False
+    shape = documented_shape(source, name)
+    return shape[-1] == shape[-2] if len(shape) > 1 else OF_PAIRS.search(name.lower()) is not None
+
+
+def _is_an_index(target: nn.Module, source: str, name: str) -> bool:
+    for each in ast.walk(_tree(source)):
+        if isinstance(each, ast.Call) and len(each.args) == 1 and _is_it(each.args[0], name):
+            table = each.func
+            of_self = (
+                isinstance(table, ast.Attribute) and isinstance(table.value, ast.Name) and table.value.id == "self"
+            )
+            if of_self and isinstance(getattr(target, table.attr, None), nn.Embedding):  # type: ignore[attr-defined]
+                return True
+    return False
+
+
+def _is_it(value: ast.expr, name: str) -> bool:
+    """Whether an expression is a name, or what methods make of it, as name.clamp(max=6).long()."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        is_torch = isinstance(value.func.value, ast.Name) and value.func.value.id == "torch"
+        value = value.args[0] if is_torch and value.args else value.func.value
+    return isinstance(value, ast.Name) and value.id == name
+
+
+def _tree(source: str) -> ast.AST:
+    try:
+        return ast.parse(textwrap.dedent(source))
+    except SyntaxError:
+        return ast.Module([], [])

@@ -1,0 +1,60 @@
+"""A decoder that takes one new token in each call, and keeps those before: all of them as one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.check.target.names import call_meaning
+from regard.check.target.signature import Argument
+
+__all__ = ["in_steps", "may_take_steps", "told_how_many"]
+
+
+def told_how_many(arguments: Sequence[Argument]) -> list[Argument]:
+    """The arguments, where each call is told how many tokens came before: at first none."""
+    return [
+        replace(each, role="start") if each.role == "place" and call_meaning(each.name) == "start" else each
+        for each in arguments
+    ]
+
+
+def may_take_steps(arguments: Sequence[Argument]) -> bool:
+    """Whether the arguments that have to be given are the tokens, and how many came before."""
+    roles = sorted(str(each.role) for each in told_how_many(arguments) if each.required)
+    return roles in (["ids", "start"], ["start", "x"])
+
+
+def in_steps(target: Callable[..., Any], argument: str, axis: int, start: str) -> Callable[..., Any]:
+    """What calls a target once for each token, in order, and joins what it returns.
+
+    Args:
+        target: takes its arguments by name.
+        argument: of the tokens.
+        axis: of the tokens, along which they are handed over one by one.
+        start: the argument that says how many came before.
+    """
+
+    def call(**given: Any) -> Any:
+        tokens, first = given[argument], given[start]
+        results = []
+        for place in range(tokens.shape[axis]):
+            one = {argument: tokens.narrow(axis, place, 1), start: first + place}
+            results.append(target(**{**given, **one}))
+        return _joined(results, axis)
+
+    return call
+
+
+def _joined(results: Sequence[Any], axis: int) -> Any:
+    """The outputs of all tokens; of several in a result, of the first one."""
+    if isinstance(results[0], list | tuple):
+        return _joined([each[0] for each in results], axis)
+    if not all(isinstance(each, Tensor) for each in results):
+        return results[-1]
+    is_axis = results[0].ndim > axis and results[0].shape[axis] == 1
+    return torch.cat([*results], axis) if is_axis else torch.stack([*results], axis)
