@@ -15,6 +15,7 @@ from regard.check.properties.analyze import analyze
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target import NotCallable, invocations
 from regard.check.target.factories import from_factory
+from regard.check.target.feed_forward_arguments import feed_forward_roles
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -475,3 +476,24 @@ def test_a_mask_of_one_of_two_sequences_is_open_as_a_number_that_is_added() -> N
     mask = first(ReadsGlobalTokensToo).arguments["attention_mask"]
     assert mask.is_floating_point()
     assert not mask.any()
+
+
+def test_the_matrices_of_a_feed_forward_network_are_known_beside_those_of_an_attention():
+    def block(x, w_q, w_k, w_v, w_o, w_1, b_1, w_2, b_2):
+        q, k, v = x @ w_q, x @ w_k, x @ w_v
+        x = x + (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v @ w_o
+        return x + (x @ w_1 + b_1).relu() @ w_2 + b_2
+
+    call = next(invocations(block, args={}))
+    width = call.arguments["x"].shape[-1]
+    assert [tuple(call.arguments[name].shape) for name in ("w_1", "b_1", "w_2", "b_2")] == [
+        (width, 4 * width),
+        (4 * width,),
+        (4 * width, width),
+        (width,),
+    ]
+    assert not call.square
+
+
+def test_two_numbered_matrices_alone_may_be_those_of_additive_attention():
+    assert feed_forward_roles({"query": "q", "keys": "k", "w_1": None, "w_2": None}) == {}

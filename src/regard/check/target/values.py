@@ -20,6 +20,7 @@ from regard.check.target.construction import Construction
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed, error_line
+from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
 from regard.check.target.graph_values import (
     are_of_each_token,
     coordinate_candidates,
@@ -156,10 +157,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         sides = {"x": "of the queries", "k": "of the keys"}
         sides = sides if name.lower().startswith(OF_QUERIES) else dict(reversed(sides.items()))
         return {said: partial(_added, side=side) for side, said in sides.items()} | {"none": _none}
-    if role == "vector":
-        return {"vector": lambda draft: draft.draw(draft.width) * 0.3, "none": _none}
-    if role == "packed vector":
-        return {"vector": lambda draft: draft.draw(3 * draft.width) * 0.3, "none": _none}
+    if role in ("vector", "packed vector"):
+        return {"vector": lambda draft: draft.draw((3 if role != "vector" else 1) * draft.width) * 0.3, "none": _none}
     if role.startswith("size "):
         roots = rf"sqrt\(\s*{re.escape(name)}\s*\)|\b{re.escape(name)}\s*\*\*\s*\(?-?\s*(?:0?\.5|1\s*/\s*2)"
         is_root_taken = re.search(roots, source) is not None
@@ -338,6 +337,8 @@ def _mask(form: str, shape: str) -> Candidate:
 
 
 def _matrix(draft: Draft, role: str) -> Any:
+    if role in OF_FEED_FORWARD:
+        return feed_forward_tensor(draft, role)
     inner, outer = draft.width, draft.matrix_columns
     heads, d_head = draft.sizes.heads, draft.sizes.d_head
     shape: tuple[int, ...] = (inner, outer)
