@@ -50,5 +50,5 @@ def feed_forward_tensor(draft: Any, role: str) -> Tensor:
     shapes: dict[str, Sequence[int]] = {"w_1": (draft.width, WIDER * draft.width)}
     shapes |= {"w_2": shapes["w_1"][::-1], "w_1 bias": shapes["w_1"][1:], "w_2 bias": shapes["w_1"][:1]}
     shape = shapes[role][::-1] if draft.weights.endswith("out-in") and "bias" not in role else shapes[role]
-    made: Tensor = draft.draw(*shape)
-    return made * draft.width**-0.5
+    made: Tensor = draft.draw(*shape) * draft.width**-0.5
+    return made

@@ -128,8 +128,10 @@ def forgotten_findings(run: TaggedRun, instances: Sequence[AttentionInstance]) -
         attended = trace.made_of({each.operation.outputs[0].storage for each in first.sums})
         total = next((each for each in trace if is_joined(each, attended)), None)
         places = [place for each in second.scores for place in (each.left_place, each.right_place)]
-        sides = [trace.operations[index].inputs[number].storage in attended for index, number in places]
-        if total is None or total.index > second.scores[0].operation.index or all(sides) or not any(sides):
+        of_first = [trace.operations[index].inputs[number].storage in attended for index, number in places]
+        values = [second.values_place(each) for each in second.sums]
+        reads_first = any(trace.operations[index].inputs[number].storage in attended for index, number in values)
+        if total is None or total.index > second.scores[0].operation.index or reads_first or not any(of_first):
             continue
         read = trace.made_of({each.operation.outputs[0].storage for each in second.sums})
         after = (each for each in trace.operations[second.sums[-1].operation.index + 1 :] if is_joined(each, read))
