@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -108,6 +109,9 @@ _CONSECUTIVE = re.compile(
     re.I,
 )
 """In words, or by the numbers of the heads: h // group, or [g * r, (g + 1) * r)."""
+_OF_CONSECUTIVE_HEADS = re.compile(
+    r"(?:grouped|gqa|\bheads?\b)[^.;]*\b(?:Llama|Mistral|Qwen|Gemma)(?:[-\s]?\d\S*)?\b", re.I
+)
 _POSITIONS = re.compile(r"\w*pos(?:\b|_|ition)", re.I)
 _NOT_TO_VALUES = re.compile(
     r"\b(?:not|never)\s+(?:\w+\s+){0,2}(?:to|in|into|on)\s+(?:the\s+)?(?:values?|v)\b"
@@ -201,10 +205,12 @@ def mask_meaning(text: str, name: str, *, is_only: bool, of_one: bool = False) -
             negative numbers is 0 at allowed keys as well.
     """
     about = re.compile(rf"\b{re.escape(name)}\b" + (r"|\bmask\b" if is_only else ""), re.I)
+    sentences = ["", *_SENTENCES.split(text)]
     told = {
         meaning
-        for sentence in _SENTENCES.split(text)
-        if about.search(sentence)
+        for before, sentence in itertools.pairwise(sentences)
+        # After "mask: bool, of any shape;" what begins with a value is of the mask as well.
+        if about.search(sentence) or (about.search(before) and _VALUE.match(sentence))
         for value, meaning in _meanings(sentence)
         if value == 1 or not of_one
     }
@@ -333,8 +339,13 @@ def rotates_values(text: str) -> bool:
 
 
 def groups_are_consecutive(text: str) -> bool:
-    """Whether it says that the queries that share a head of keys are those of consecutive heads."""
-    return any(_HEADS.search(each) and _CONSECUTIVE.search(each) for each in _SENTENCES.split(text))
+    """Whether it says that the queries that share a head of keys are those of consecutive heads.
+
+    Or that it is the attention of a published model of which they are.
+    """
+    return any(_HEADS.search(each) and _CONSECUTIVE.search(each) for each in _SENTENCES.split(text)) or bool(
+        _OF_CONSECUTIVE_HEADS.search(text)
+    )
 
 
 def keeps_positions_from_values(text: str) -> bool:

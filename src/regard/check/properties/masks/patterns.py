@@ -22,6 +22,8 @@ __all__ = ["Pattern", "are_of_others", "built_in_pattern", "mask_findings", "own
 
 NOTICEABLE = 1e-3
 """Of the largest weight of a query: a smaller one was meant to be none."""
+_ENCODED = re.compile(r"^(?:enc|src|source|mem(?:ory)?(?:_|$))", re.I)
+"""The name of what an encoder returned."""
 FROM_FIRST_KEY = "causal, from the first key on"
 """With more keys than queries, the first query stands at the first key, as in PyTorch, not the last at the last."""
 AFTER_PREFIX = "causal after a prefix that all see"
@@ -147,6 +149,9 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
         return "every key but the query's own", ""
     if queries == keys > 2 and torch.equal(allowed, (rows > columns) | (rows + columns == 0)):
         return ITSELF_LAST, ""
+    if queries == keys > 2 and torch.equal(allowed, (rows > columns) | (rows == 0)):
+        # Where all scores of a query are less the same number, as 1e9, they are as if none were.
+        return "strict", "a query does not see itself, but what is before it; the first has nothing there, and sees all"
     if queries == keys and not bool(allowed.diagonal().any()):
         return "gap", "no query sees itself: the mask is the wrong way round"
     if queries == keys and not bool(allowed.diagonal().all()) and not bool(allowed.triu(1).any()):
@@ -179,6 +184,16 @@ def _band(low: int, high: int, keys: int) -> tuple[str, str]:
     if high < 0 or low > 0:
         return "gap", "a query does not see itself"
     return "window", ""
+
+
+def _encoded_sequence(evidence: Evidence) -> str:
+    """The name of the sequence that its keys are of, where that is what an encoder returned, and queries are not."""
+    base = evidence.base
+    queries, keys = ({*each.stream.tolist()} for each in (base.query, base.key))
+    if len(keys) != 1 or queries & keys or not (0 <= min(keys) < len(base.streams)):
+        return ""
+    name = base.streams[min(keys)]
+    return name if _ENCODED.search(name) else ""
 
 
 def _depends_on_content(evidence: Evidence) -> bool:
@@ -406,6 +421,12 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
             else "every query sees every key:"
         )
         message = f"its {who} says that it is causal; {mask} query {query} sees key {key}, a later one"
+        yield Finding("violation", "mask-pattern", "mask", message, line)
+    elif pattern in ("causal", FROM_FIRST_KEY) and (source := _encoded_sequence(evidence)):
+        message = (
+            f"a query sees no key of {source} that comes later than its own place: {source} is another sequence, and "
+            "is there as a whole"
+        )
         yield Finding("violation", "mask-pattern", "mask", message, line)
     elif pattern == "causal":
         message = "causal: a query sees keys up to its own position"

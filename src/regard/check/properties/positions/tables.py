@@ -75,23 +75,33 @@ def _added_twice(applied: Sequence[tuple[Operation, TensorRecord, TensorRecord]]
 def _one_row(base: Trace, count: int) -> Iterator[Finding]:
     """A table, by its name of positions, that is looked up at the same place for all tokens, or by what they are."""
     of_positions: dict[str, list[Operation]] = {}
-    ids = set[int]()
+    ids = list[TensorRecord]()
     for operation in base:
         if operation.name == "embedding" and _POSITIONS.search(operation.module):
             of_positions.setdefault(operation.module, []).append(operation)
         elif operation.name == "embedding":
-            ids.add(operation.inputs[1].storage)
+            ids.append(operation.inputs[1])
     for several in of_positions.values():
         first, rows = several[0], several[0].inputs[0].shape[0]
         places = torch.cat([each.inputs[1].data.flatten() for each in several])
         if len(torch.unique(places)) == 1 < min(count, rows):
             message = f"the table of positions is looked up at {int(places[0])} for all tokens"
-        elif any(each.inputs[1].storage in ids for each in several):
+        elif any(_are_ids(each.inputs[1], ids) for each in several):
             message = "the table of positions is looked up at the ids of the tokens, not at their places"
         else:
             continue
         yield Finding("violation", "positions-without-effect", "positions", message, first.location)
         return
+
+
+def _are_ids(places: TensorRecord, ids: Sequence[TensorRecord]) -> bool:
+    """Whether places are the ids of tokens, of which one has a higher number than all that come after it."""
+    return any(
+        each.shape == places.shape
+        and torch.equal(each.data, places.data)
+        and (each.storage == places.storage or bool((places.data.diff(dim=-1) < 0).any()))
+        for each in ids
+    )
 
 
 def _multiplied(base: Trace, applied: Sequence[tuple[Operation, TensorRecord, TensorRecord]]) -> Iterator[Finding]:
