@@ -36,6 +36,13 @@ class Contraction:
         """The sums."""
         return self.operation.outputs[0]
 
+    @property
+    def is_squared_length(self) -> bool:
+        """Whether each sum is of the squares of some numbers: q . q and k . k of |q - k|^2, and no q . k."""
+        one, two = (each.data.flatten() for each in (self.left, self.right))
+        is_same = self.left_terms.shape == self.right_terms.shape and one.shape == two.shape
+        return is_same and torch.equal(one[self.left_terms], two[self.right_terms])
+
 
 def contractions(trace: Trace) -> Iterator[Contraction]:
     """Every product of a run that is summed over an axis."""

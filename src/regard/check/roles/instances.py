@@ -21,6 +21,7 @@ from regard.check.roles.additive import (
 from regard.check.roles.contractions import Contraction, contractions
 from regard.check.roles.head_mixing import mixed_heads, mixing_products
 from regard.check.roles.influence import Influence
+from regard.check.roles.recurrences import recurrent_outputs
 from regard.check.roles.separate_calls import Reads, connected, repetitions, sources_of
 from regard.check.roles.tags import SOFTMAXES, TaggedTrace, behind_others, moves_numbers, tagged
 from regard.check.trace.operation import CHOICES, Operation, Trace
@@ -92,7 +93,7 @@ def tagged_run(
     depends = {place for place in factors if bool(influence.of(*place).any())}
     sources, first, next_tag = {}, {}, 1
     sums = list(pairwise_products(influence)) if unsummed else list(pairwise_sums(influence)) if additive else []
-    indices = {each.operation.index for each in products} | {each.index for each in sums}
+    indices = {each.operation.index for each in products} | {each.index for each in sums} | recurrent_outputs(trace)
     for operation in trace:
         if operation.index in indices or (operation.name in PROJECTIONS and not moves_numbers(operation)):
             count = operation.outputs[0].data.numel()
@@ -105,7 +106,11 @@ def tagged_run(
             record = trace.arguments[name]
             given[name] = torch.arange(next_tag, next_tag + record.data.numel()).reshape(record.shape)
             next_tag += record.data.numel()
-    bilinear = [each for each in products if each.left_place in depends and each.right_place in depends]
+    bilinear = [
+        each
+        for each in products
+        if each.left_place in depends and each.right_place in depends and not each.is_squared_length
+    ]
     passing = _mixing(trace, products, bilinear, depends, first)
     tags = tagged(trace, sources, given, passing)
     if behind := behind_others(trace, tags, {each.operation.index for each in bilinear}, first):

@@ -202,8 +202,8 @@ def _is_unreadable(tensor: Tensor) -> bool:
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
-    """The arguments that an operation writes into."""
-    if not func._schema.is_mutable:
+    """The arguments into whose memory an operation writes: transpose_ and its like write into none."""
+    if not func._schema.is_mutable or torch.Tag.inplace_view in func.tags:
         return []
     found = []
     for number, argument in enumerate(func._schema.arguments):

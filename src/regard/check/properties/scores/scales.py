@@ -17,6 +17,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.scores.formula import SAME_NUMBER, ScoreFit
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import AttentionInstance, TaggedRun
+from regard.check.roles.recurrences import recurrent_outputs
 from regard.check.target import Invocation
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in, numbers_of
@@ -235,17 +236,23 @@ def _file_of(value: Any) -> str:
 
 
 def _is_of_states(evidence: Evidence) -> bool:
-    """Whether one head reads another sequence's vectors as they are, by scores with at most one matrix."""
+    """Whether one head reads another sequence's vectors as they are, by scores with at most one matrix.
+
+    Of one that is handed over, or that a recurrent layer returned.
+    """
     table, instance = evidence.base, evidence.base.instance
     given = instance.run.given.values()
     first = min((int(each.min()) for each in given if each.numel()), default=instance.run.num_tags)
 
+    states = recurrent_outputs(instance.run.trace)
+
     def is_given(place: tuple[int, int]) -> bool:
-        return bool((instance.run.tags.inputs[place[0]][place[1]] >= first).all())
+        tags = instance.run.tags.inputs[place[0]][place[1]]
+        return bool((tags >= first).all()) or bool((made := instance.run.owner_of(tags)) and made <= states)
 
     return (
         table.num_heads == 1
-        and set(evidence.roles.values()) == {"x", "context"}
+        and (set(evidence.roles.values()) == {"x", "context"} or bool(states))
         and bool((table.query.stream != table.key.stream).all())
         and all(is_given(instance.values_place(each)) for each in instance.sums)
         and all(is_given(each.left_place) or is_given(each.right_place) for each in instance.scores)

@@ -1,0 +1,70 @@
+"""States of a recurrent layer ask, or are read, as rows of their own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from property_cases import WIDTH, of_x_and_context
+from regard.check.properties.analyze import analyze
+from regard.check.target.preparation import prepare
+
+
+class StatesAsk(nn.Module):
+    """The states of a decoder attend to those of an encoder (Luong et al. 2015, the dot score)."""
+
+    layer: type[nn.RNNBase] = nn.GRU
+    axis = -1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = (self.layer(WIDTH, WIDTH, batch_first=True) for _ in range(2))
+        self.out = nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        states, _ = self.encoder(context)
+        asking, _ = self.decoder(x)
+        weights = (asking @ states.mT).softmax(self.axis)
+        return self.out(torch.cat([weights @ states, asking], -1)).tanh()
+
+
+class OfLSTM(StatesAsk):
+    layer = nn.LSTM
+
+
+class OfCells(StatesAsk):
+    """The same with a loop of one's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.decoder
+        self.cell = nn.GRUCell(WIDTH, WIDTH)
+
+    def decoder(self, x: Tensor) -> tuple[Tensor, None]:
+        state, states = torch.zeros_like(x[:, 0]), list[Tensor]()
+        for token in x.unbind(1):
+            state = self.cell(token, state)
+            states.append(state)
+        return torch.stack(states, 1), None
+
+
+class OverTheQueries(StatesAsk):
+    axis = -2
+
+
+def violated(kind: type[nn.Module]) -> set[str]:
+    module = kind()
+    prepare(module, 1)
+    analysis = analyze(of_x_and_context(module))
+    assert analysis.num_attentions == 1
+    return {each.property for each in analysis.violations}
+
+
+@pytest.mark.parametrize("kind", [StatesAsk, OfLSTM, OfCells])
+def test_states_of_recurrent_layers_are_rows_of_their_own(kind: type[nn.Module]) -> None:
+    assert violated(kind) == set()
+
+
+def test_a_mistake_beside_them_is_found() -> None:
+    assert "softmax-over-keys" in violated(OverTheQueries)
