@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from attention_styles import heads_call
-from property_cases import WIDTH, Case, drawn, of_module, of_q_k_v, of_x
-from regard.check.target import Invocation, invocations
+from property_cases import WIDTH, Case, drawn, joined, of_module, of_q_k_v, of_x, of_x_and_context, split
+from regard.check.target import Invocation, Stream, invocations
 from regard.check.target.sizes import COINCIDENT_SIZES
 
 EARLIER = torch.ones(3, 3, dtype=torch.bool).tril()
@@ -447,7 +447,44 @@ def with_texts(function: Any) -> Invocation:
     return call
 
 
+def causal_mask_added(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT / 2 + torch.ones(3, 3).tril()).softmax(-1) @ v  # here
+
+
+def bias_of_equal_places_added(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT / 2 + 0.5 * torch.eye(3)).softmax(-1) @ v
+
+
+def without_itself_by_a_large_number(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT / 2 + torch.full((3, 3), -1e9).triu(0)).softmax(-1) @ v  # here
+
+
+def with_itself_by_a_large_number(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return (q @ k.mT / 2 + torch.full((3, 3), -1e9).triu(1)).softmax(-1) @ v
+
+
+def causal_to_an_encoder(x: Tensor, encoded: Tensor, *, is_causal: bool = True) -> Tensor:
+    q, k, v = split(x), split(encoded), split(encoded)
+    scores = q @ k.mT / 2  # here
+    later = torch.ones(x.shape[1], encoded.shape[1]).triu(1) == 1
+    return joined(scores.masked_fill(later & is_causal, -torch.inf).softmax(-1) @ v)
+
+
+def open_to_an_encoder(x: Tensor, encoded: Tensor) -> Tensor:
+    return causal_to_an_encoder(x, encoded, is_causal=False)
+
+
+def of_encoded(function: Any) -> Invocation:
+    call = of_x_and_context(function)
+    call.arguments = {"x": call.arguments["x"], "encoded": drawn(2, 4, 8, seed=1)}
+    call.positional, call.streams = ["x", "encoded"], [call.streams[0], Stream("encoded", "context", 0, (1,))]
+    return call
+
+
 CASES = [
+    Case("blocked-scores", causal_mask_added, bias_of_equal_places_added),
+    Case("mask-pattern", without_itself_by_a_large_number, with_itself_by_a_large_number),
+    Case("mask-pattern", causal_to_an_encoder, open_to_an_encoder, of_encoded, has_line=False),
     Case("mask-pattern", pairs_that_see_both, pairs_that_see_one, of_x),
     Case("mask-argument", later_texts_see_earlier, texts_see_themselves, with_texts),
     Case("mask-pattern", hides_what_came_before, hides_what_comes_later),

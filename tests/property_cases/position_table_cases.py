@@ -96,6 +96,11 @@ class PlacedByTheirIds(OfIds):
         return ids
 
 
+class PlacedByTheirSmallIds(OfIds):
+    def places(self, ids: Tensor) -> Tensor:
+        return ids.clamp(max=15)
+
+
 class PlacedAtTheStart(OfIds):
     def places(self, ids: Tensor) -> Tensor:
         return torch.zeros_like(ids)
@@ -170,7 +175,7 @@ CASES = [
     Case("positions-without-effect", WithoutItsPart, OfAnotherPart, of_a_part, has_line=False),
     *(
         Case("positions-without-effect", wrong, OfIds, of_ids, has_line=False)
-        for wrong in (PlacedByTheirIds, PlacedAtTheStart, PlacedAtTheEnd)
+        for wrong in (PlacedByTheirIds, PlacedByTheirSmallIds, PlacedAtTheStart, PlacedAtTheEnd)
     ),
     Case("value-of-the-key", OverwrittenByTheirPlaces, OfIds, of_ids, has_line=False),
     Case("positions-added", Multiplied, MultipliedAndAdded, of_ids, has_line=False),

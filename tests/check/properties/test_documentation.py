@@ -33,6 +33,8 @@ MEANINGS = {
     "mask: (batch, 1, 1, keys)": None,
     "heads: 1 for hidden": None,
     "mask: True means not masked": None,
+    "mask: bool, of the shape of the scores; True where the query may attend": "allowed",
+    "mask: bool. False where a key is hidden": "allowed",
 }
 
 

@@ -53,6 +53,12 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
         yield scaled
         return
     line = table.instance.softmaxes[0].location if table.instance.softmaxes else table.instance.sums_location
+    at_once = (each.operation for each in table.instance.scores if each.operation.name == "baddbmm")
+    added = [*(record for _, record, _ in added_to_scores(evidence)), *(each.inputs[0] for each in at_once)]
+    if any(map(_is_causal_mask, added)):
+        message = "a causal mask of 0 and 1 is added to the scores as it is: it hides no key, but adds 1 to some scores"
+        yield Finding("violation", "blocked-scores", "mask", message, line)
+        return
     steps = dense[..., 1:] - dense[..., :-1]  # from key j to key j + 1
     queries, keys = steps.shape[-2], steps.shape[-1]
     before = torch.arange(keys)[None, :] + 1 <= torch.arange(queries)[:, None] + keys + 1 - queries
@@ -168,6 +174,16 @@ def _is_geometric(slopes: Sequence[float]) -> bool:
         if all(len(each) < 2 or float(each.max() - each.min()) < 1e-5 for each in steps):
             return True
     return False
+
+
+def _is_causal_mask(record: TensorRecord) -> bool:
+    """Whether a tensor that no parameter made is 1 on one side of a diagonal of queries and keys, and else 0."""
+    numbers = record.data
+    if not numbers.is_floating_point() or numbers.ndim < 2 or min(numbers.shape[-2:]) < 2 or record.learned:
+        return False
+    ones = torch.ones_like(numbers)
+    patterns = [side(ones, diagonal) for side in (torch.tril, torch.triu) for diagonal in (-1, 0, 1)]
+    return any(torch.equal(numbers, each) for each in patterns)
 
 
 def _is_learned(evidence: Evidence) -> bool:
