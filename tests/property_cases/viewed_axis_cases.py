@@ -101,7 +101,7 @@ class OneOfTheHeads(NeverSplit):
 
     def __init__(self, num_heads: int) -> None:
         super().__init__(num_heads)
-        self.projections = nn.ModuleList(nn.Linear(12, 6) for _ in range(4))
+        self.projections = nn.ModuleList(nn.Linear(12, 6) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (each(x) for each in self.projections[:3])

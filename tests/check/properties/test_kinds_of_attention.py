@@ -446,3 +446,15 @@ def of_routed_tokens(x: Tensor) -> Tensor:
 def test_tokens_that_a_router_chooses_are_a_design() -> None:
     assert ("design", "sparse-by-content") in names(of_x(of_routed_tokens))
     assert not any(kind == "violation" for kind, _ in names(of_x(of_routed_tokens)))
+
+
+def by_distance(x: Tensor, *, slope: float = -0.5) -> Tensor:
+    """Lipschitz self-attention: |q - k|^2 is q . q + k . k - 2 q . k."""
+    q, k, v = (x @ drawn(8, 8, seed=seed) / 3 for seed in range(3))
+    squares = q.square().sum(-1)[..., None] + torch.einsum("bkd,bkd->bk", k, k)[:, None]
+    return (slope * (squares - 2 * q @ k.mT)).softmax(-1) @ v
+
+
+def test_scores_that_fall_with_the_distance_are_a_design() -> None:
+    assert names(of_x(by_distance)) == [("design", "distance-scores")]
+    assert not analyze(of_x(partial(by_distance, slope=0.5))).complete

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["Contraction", "contractions"]
+__all__ = ["Contraction", "contractions", "without_lengths"]
 
 MAX_TERMS = 1 << 21
 """Of one product."""
@@ -36,12 +36,33 @@ class Contraction:
         """The sums."""
         return self.operation.outputs[0]
 
-    @property
-    def is_squared_length(self) -> bool:
-        """Whether each sum is of the squares of some numbers: q . q and k . k of |q - k|^2, and no q . k."""
-        one, two = (each.data.flatten() for each in (self.left, self.right))
-        is_same = self.left_terms.shape == self.right_terms.shape and one.shape == two.shape
-        return is_same and torch.equal(one[self.left_terms], two[self.right_terms])
+
+def without_lengths(products: Sequence[Contraction]) -> list[Contraction]:
+    """The products but those of vectors with themselves, where others multiply all of these vectors by one another.
+
+    In the squared distance |q - k|^2 = q . q + k . k - 2 q . k only the last one is a score.
+
+    Args:
+        products: of a run.
+    """
+    lengths = [each for each in products if _is_squared_length(each)]
+    if not lengths:
+        return [*products]
+    others = [each for each in products if each not in lengths]
+    taken = {numbers for each in others for numbers in _numbers(each)}
+    return [each for each in products if each not in lengths or _numbers(each)[0] not in taken]
+
+
+def _is_squared_length(product: Contraction) -> bool:
+    one, two = (each.data.flatten() for each in (product.left, product.right))
+    is_same = product.left_terms.shape == product.right_terms.shape and one.shape == two.shape
+    return is_same and torch.equal(one[product.left_terms], two[product.right_terms])
+
+
+def _numbers(product: Contraction) -> list[bytes]:
+    """The numbers of each factor that are multiplied, in the order of their size."""
+    sides = ((product.left, product.left_terms), (product.right, product.right_terms))
+    return [torch.unique(record.data.flatten()[terms]).numpy().tobytes() for record, terms in sides]
 
 
 def contractions(trace: Trace) -> Iterator[Contraction]:

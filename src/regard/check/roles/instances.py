@@ -18,7 +18,7 @@ from regard.check.roles.additive import (
     pairwise_sums,
     scores_of_parts,
 )
-from regard.check.roles.contractions import Contraction, contractions
+from regard.check.roles.contractions import Contraction, contractions, without_lengths
 from regard.check.roles.head_mixing import mixed_heads, mixing_products
 from regard.check.roles.influence import Influence
 from regard.check.roles.recurrences import recurrent_outputs
@@ -106,11 +106,9 @@ def tagged_run(
             record = trace.arguments[name]
             given[name] = torch.arange(next_tag, next_tag + record.data.numel()).reshape(record.shape)
             next_tag += record.data.numel()
-    bilinear = [
-        each
-        for each in products
-        if each.left_place in depends and each.right_place in depends and not each.is_squared_length
-    ]
+    bilinear = without_lengths(
+        [each for each in products if each.left_place in depends and each.right_place in depends]
+    )
     passing = _mixing(trace, products, bilinear, depends, first)
     tags = tagged(trace, sources, given, passing)
     if behind := behind_others(trace, tags, {each.operation.index for each in bilinear}, first):
