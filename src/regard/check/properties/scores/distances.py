@@ -11,11 +11,13 @@ from regard.check.properties.sums import query_numbers, sums_by
 __all__ = ["distance_scores"]
 
 SAME = 1e-8
-"""Of the largest score: how far one may be from a number times the squared distance."""
+"""Of the largest score: how far one may be from these two parts."""
 
 
 def distance_scores(evidence: Evidence) -> Finding | None:
-    """Scores that are -|q - k|^2 times one number, and what is the same for all keys of a query; None of others.
+    """Scores that are -|q - k|^2 times one number, but for what is the same for all keys of a query; None of others.
+
+    Of |q - k|^2 = q . q + k . k - 2 q . k the first part is such; queries may be multiplied by 2 before they are here.
 
     Kim, Papamakarios and Mnih 2021, "The Lipschitz Constant of Self-Attention", section 4.
 
@@ -27,13 +29,17 @@ def distance_scores(evidence: Evidence) -> Finding | None:
     if not bool(live.any()) or table.q.shape != table.k.shape:
         return None
     numbers = query_numbers(evidence)[live]
-    scores = _less_their_mean(table.masked[live].double(), numbers)
-    distances = _less_their_mean((table.q - table.k).square().sum(-1)[live].double(), numbers)
-    slope = float((scores * distances).sum() / (distances * distances).sum().clamp(min=1e-30))
+    scores, products, lengths = (
+        _less_their_mean(each[live].double(), numbers)
+        for each in (table.masked, (table.q * table.k).sum(-1), table.k.square().sum(-1))
+    )
+    parts = torch.stack([products, lengths], -1)
+    by_product, by_length = torch.linalg.lstsq(parts, scores[:, None]).solution.flatten().tolist()
     largest = float(scores.abs().max())
-    if slope >= 0 or largest == 0 or float((scores - slope * distances).abs().max()) > SAME * largest:
+    error = float((scores - by_product * products - by_length * lengths).abs().max())
+    if not (by_length < 0 < by_product and error <= SAME * largest):
         return None
-    message = f"scores are -{-slope:.4g} times the squared distance of query and key (L2 attention)"
+    message = "scores fall with the squared distance of query and key (L2 attention)"
     return Finding("design", "distance-scores", "scores", message, table.instance.scores_location)
 
 
