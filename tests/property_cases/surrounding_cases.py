@@ -181,6 +181,28 @@ class PreNormInPlace(PreNormBlock):
         return x.mul_(torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6))  # here
 
 
+class PreNormBesidePlaces(nn.Module):
+    """A pre-norm block: x + attention(norm(x) + places)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.places = nn.LayerNorm(WIDTH), nn.Parameter(drawn(4, WIDTH, seed=9))
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = self.norm(x)
+        return self.stays(x, normed) + attention(normed + self.places)  # here
+
+    def stays(self, x: Tensor, normed: Tensor) -> Tensor:
+        return x
+
+
+class PreNormThatStays(PreNormBesidePlaces):
+    """A pre-norm block."""
+
+    def stays(self, x: Tensor, normed: Tensor) -> Tensor:
+        return normed
+
+
 class GeluBlock(Block):
     """Its activation is written by hand."""
 
@@ -460,6 +482,7 @@ CASES = [
     Case("later-tokens-hidden", causal_after_a_norm_over_tokens, causal_after_a_norm, of_x, has_line=False),
     Case("residual-of-the-input", attended_twice, added_once, of_x),
     Case("residual-before-norm", PreNormInPlace, PreNormBlock, of_module),
+    Case("residual-before-norm", PreNormThatStays, PreNormBesidePlaces, of_module),
     Case("residual-of-the-sum", BlockOfItsInput, Block, of_module),
     Case("residual-of-the-sum", GeluBlockOfItsInput, GeluBlock, of_module),
     Case("output-at-its-place", windows_left_as_cut, windows_put_back, of_map, has_line=False),

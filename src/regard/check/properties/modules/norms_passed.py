@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from regard.check.properties.finding import Finding
+from regard.check.properties.modules.residuals import LAYER_NORMS
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.roles.local import projections_of
 from regard.check.trace.operation import Operation
 
 __all__ = ["passed_norm_findings"]
 
-NORMS = frozenset({"native_layer_norm", "_fused_rms_norm"})
 COPIES = frozenset({"clone", "_unsafe_view"})
 """Operations whose output has the numbers of what they take."""
 
@@ -24,7 +24,7 @@ def passed_norm_findings(run: TaggedRun, instances: Sequence[AttentionInstance])
         instances: its attentions.
     """
     trace = run.trace
-    norms, copied = [each for each in trace if each.name in NORMS], dict[int, int]()
+    norms, copied = [each for each in trace if each.name in LAYER_NORMS], dict[int, int]()
     for each in trace:
         if each.name in COPIES:
             copied[each.outputs[0].storage] = copied.get(each.inputs[0].storage, each.inputs[0].storage)

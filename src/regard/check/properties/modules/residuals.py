@@ -11,11 +11,12 @@ from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["ACTIVATIONS", "is_joined", "reached", "residual_findings"]
+__all__ = ["ACTIVATIONS", "LAYER_NORMS", "is_joined", "reached", "residual_findings"]
 
 PRE_NORM = re.compile(r"pre[-_ ]?(?:layer[-_ ]?|rms[-_ ]?)?norm|\bpre[-_ ]?ln\b", re.I)
 """In a name or a documentation: norms stand before the attention, and the residual goes past them."""
 ACTIVATIONS = frozenset({"gelu", "relu", "silu", "leaky_relu", "elu", "mish", "hardswish", "celu", "selu"})
+LAYER_NORMS = frozenset({"native_layer_norm", "_fused_rms_norm"})
 IN_GELU = frozenset({"tanh", "erf"})
 """What an activation that is written by hand computes."""
 
@@ -36,6 +37,7 @@ def residual_findings(run: TaggedRun, instances: Sequence[AttentionInstance], te
         yield Finding("violation", "residual-once", "block", message, again.location)
     if PRE_NORM.search(text):
         yield from _normalized_in_place(run, instances)
+        yield from _added_behind_the_norm(run, instances)
     for instance in instances:
         lost = _lost(run, instance)
         if lost is not None:
@@ -132,6 +134,30 @@ def _normalized_in_place(run: TaggedRun, instances: Sequence[AttentionInstance])
                 location = written[before[0].storage].location
                 yield Finding("violation", "residual-before-norm", "block", message, location)
                 return
+
+
+def _added_behind_the_norm(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """A sum of an attention's output with what a norm returned, where no other norm stands before the attention."""
+    trace = run.trace
+    normed = {each.outputs[0].storage: each for each in trace if each.name in LAYER_NORMS}
+    for instance in instances:
+        attended = trace.made_of({each.operation.outputs[0].storage for each in instance.sums})
+        total = next((each for each in trace if is_joined(each, attended)), None)
+        if total is None:
+            continue
+        (other,) = (each for each in total.inputs if each.storage not in attended)
+        norm = normed.get(other.storage)
+        if norm is None or norm.index > instance.scores[0].operation.index:
+            continue
+        made = trace.made_of([other.storage])
+        between = trace.operations[norm.index + 1 : instance.scores[0].operation.index]
+        if not any(each.name in LAYER_NORMS and each.inputs[0].storage in made for each in between):
+            message = (
+                "the attention's output is added to what the norm returned, and not to what it was given, in what is "
+                "said to be a pre-norm block"
+            )
+            yield Finding("violation", "residual-before-norm", "block", message, total.location)
+            return
 
 
 def _lost(run: TaggedRun, instance: AttentionInstance) -> Operation | None:
