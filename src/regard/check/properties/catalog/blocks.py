@@ -8,6 +8,13 @@ __all__ = ["BLOCKS"]
 
 BLOCKS = (
     Property(
+        "class-token-read",
+        "block",
+        "where a class token stands beside the tokens, it is what is read in the end",
+        "What was trained to gather the others is thrown away.",
+        "return self.head(self.norm(x)[:, 0])",
+    ),
+    Property(
         "residual-once",
         "block",
         "the input of a block is added to its output once",
