@@ -107,6 +107,10 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
     if len(dead) < table.num_heads or not _keeps_its_axes(trace.outputs[0].shape, axes, sizes):
         # Heads may be for some tokens alone, as for global ones, and one token alone may be returned.
         dead = [head for head in dead if not shown.reaches(shown.given(shown.of_head(head, tokens)))]
+    if len(dead) == table.num_heads:
+        # Of all that was read, what a query of no token did may be the rest, as that of a class token.
+        count = sum(each.output.data.numel() for each in table.instance.sums)
+        dead = dead if not shown.reaches(shown.given(torch.ones(count, dtype=torch.bool))) else []
     if dead:
         listed = ", ".join(str(each) for each in dead)
         which = "nothing that is attended to" if len(dead) == table.num_heads else f"head {listed}"
