@@ -107,7 +107,7 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
     if len(dead) < table.num_heads or not _keeps_its_axes(trace.outputs[0].shape, axes, sizes):
         # Heads may be for some tokens alone, as for global ones, and one token alone may be returned.
         dead = [head for head in dead if not shown.reaches(shown.given(shown.of_head(head, tokens)))]
-    if len(dead) == table.num_heads:
+    if len(dead) == table.num_heads and not bool(table.layout.used.all()):
         # Of all that was read, what a query of no token did may be the rest, as that of a class token.
         count = sum(each.output.data.numel() for each in table.instance.sums)
         dead = dead if not shown.reaches(shown.given(torch.ones(count, dtype=torch.bool))) else []
