@@ -169,7 +169,7 @@ def _sides(instances: list[AttentionInstance], influence: Influence, streams: li
 
 
 def _is_over_tokens(left: Tensor, right: Tensor) -> bool:
-    """Whether both factors of each term of one token, and the terms of each score of several.
+    """Whether both factors of each term are of one token, and the terms of each score of several.
 
     Beside them may stand learned keys with learned values. A softmax over all keys makes such a key depend on tokens,
     but its value depends on none. So may a feature of keys that is the same number for all, as the 1 of an expansion
