@@ -16,6 +16,7 @@ from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
 from regard.check.target.configs import is_config
+from regard.check.target.decoder_steps import LAST_TOKEN
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import (
     FRAMES,
@@ -128,6 +129,8 @@ class CallPlan:
                 if STATE in several:
                     written = self._written_state(each.name)
                     several.sort(key=lambda one: one != written)
+                if STATE in several and any(one.role == LAST_TOKEN for one in self.arguments):
+                    several, left_out = [one for one in several if one in (STATE, LAYER_STATE)], set()
                 found[f"argument {each.name}"] = [one for one in several if one not in left_out]
                 if STATE in several and self._may_have_a_state and call_meaning(each.name) is None:
                     # A sequence of as many tokens as there are keys runs by accident where a state is meant.

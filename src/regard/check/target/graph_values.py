@@ -15,8 +15,10 @@ from regard.check.target.draft import Draft
 from regard.check.target.layouts import Layout
 from regard.check.target.position_values import Candidate
 
-__all__ = ["are_of_each_token", "coordinate_candidates", "edge_index", "neighbours", "pair_candidates"]
+__all__ = ["OF_GRAPHS", "are_of_each_token", "graph_candidates", "neighbours"]
 
+OF_GRAPHS = ("coordinates", "pairs", "edge index")
+"""Roles: where a point is, a whole number for each two tokens, and the edges of a graph."""
 NEIGHBOURS = 4
 """Of each token."""
 EDGES = 2
@@ -25,16 +27,20 @@ COORDINATES = (3, 2)
 """How many numbers say where a point is, the likeliest first."""
 
 
-def coordinate_candidates() -> Iterator[tuple[str, Candidate]]:
-    """Where each token stands in space."""
-    for count in COORDINATES:
-        yield f"{count} numbers of each token", partial(_coordinates, count=count)
+def graph_candidates(role: str) -> Iterator[tuple[str, Candidate]]:
+    """What may be given for an argument of such a role.
 
-
-def pair_candidates() -> Iterator[tuple[str, Candidate]]:
-    """A whole number for each two tokens, the distance of both in a ring."""
-    yield "of each two", _distances
-    yield "of each two of each sample", lambda draft: _distances(draft).repeat(draft.sizes.batch, 1, 1)
+    Args:
+        role: one of `OF_GRAPHS`.
+    """
+    if role == "coordinates":
+        for count in COORDINATES:
+            yield f"{count} numbers of each token", partial(_coordinates, count=count)
+    elif role == "pairs":
+        yield "of each two", _distances
+        yield "of each two of each sample", lambda draft: _distances(draft).repeat(draft.sizes.batch, 1, 1)
+    else:
+        yield "edges", _edge_index
 
 
 def _distances(draft: Draft) -> Tensor:
@@ -44,7 +50,7 @@ def _distances(draft: Draft) -> Tensor:
     return torch.minimum(ahead, ahead.mT)
 
 
-def edge_index(draft: Draft) -> Tensor:
+def _edge_index(draft: Draft) -> Tensor:
     """(2, edges): sources and targets; each node is the target of as many edges, which lead in one direction."""
     targets = torch.arange(draft.tokens).repeat_interleave(EDGES)
     steps = torch.arange(1, EDGES + 1).repeat(draft.tokens)

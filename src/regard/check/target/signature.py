@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from regard.check.names import role as weight_role
 from regard.check.target.classes import parameters_of
+from regard.check.target.decoder_steps import step_roles
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.graphs import are_counted, are_of_pairs
@@ -98,6 +99,8 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     named = [_of_a_graph(target, each) for each in named]
     named = [_added(each, named, source_of(target)) for each in named]
     roles = feed_forward_roles({each.name: each.role for each in named})
+    looked_up = {each.name: is_looked_up(source_of(target), each.name) for each in named if each.required}
+    roles |= step_roles(looked_up, source_of(target))
     named = [replace(each, role=roles.get(each.name, each.role)) for each in named]
     named = _with_ids_of_padding(target, [_in_the_place_of_another(target, each, named) for each in named])
     if not any(each.role in STREAMS for each in named) or any(each.required and each.role is None for each in named):

@@ -17,17 +17,12 @@ from regard.check.target.classes import are_alike, classes_beside, takes
 from regard.check.target.config_objects import config_object
 from regard.check.target.configs import call_configs
 from regard.check.target.construction import Construction
+from regard.check.target.decoder_steps import LAST_TOKEN, asks_in_steps, has_cell, last_token_candidates
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed, error_line
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
-from regard.check.target.graph_values import (
-    are_of_each_token,
-    coordinate_candidates,
-    edge_index,
-    neighbours,
-    pair_candidates,
-)
+from regard.check.target.graph_values import OF_GRAPHS, are_of_each_token, graph_candidates, neighbours
 from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
@@ -44,8 +39,8 @@ ABSENT = object()
 STATE = "state"
 """The candidate for a query that is one vector of each sample; of all others no axis is lacking."""
 LAYER_STATE = "state of a layer"
-ONE_HEAD = "one head for all"
 """The same with an axis of layers in front."""
+ONE_HEAD = "one head for all"
 VECTOR = "vector"
 """The candidate for a query that is one vector of all samples."""
 TEXT = "text"
@@ -138,15 +133,13 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role in ROPE_FORMS:
         return dict(rope_candidates(role, name, source))
     if role == "positions":
-        return dict((*position_candidates(), *coordinate_candidates()))
-    if role == "coordinates":
-        return dict(coordinate_candidates())
+        return dict((*position_candidates(), *graph_candidates("coordinates")))
     if role == "edges":
         return {f"all {shape}": _mask("allowed", shape) for shape in ("qk", "bqk")}
-    if role == "edge index":
-        return {"edges": edge_index}
-    if role == "pairs":
-        return dict(pair_candidates())
+    if role in OF_GRAPHS:
+        return dict(graph_candidates(role))
+    if role == LAST_TOKEN:
+        return dict(last_token_candidates(source))
     if role.startswith(ADDED):
         return {"beside each token": lambda draft: _beside(draft, role.removeprefix(ADDED))}
     if role.startswith("w_"):
@@ -225,6 +218,9 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {**ids, **sequence}
     if role in ("x", "context") and documented_letters(source, name) == "bt":
         return {**ids, **sequence}
+    states = {STATE: lambda draft: _state(draft, name), LAYER_STATE: lambda draft: _layer_state(draft, name)}
+    if role == "x" and asks_in_steps(source, name):
+        return {**(states if has_cell(source) else dict(reversed(states.items()))), **sequence}
     if role in ("x", "context") and (embeds(target) or is_looked_up(source, name)):
         return {**sequence, **ids}
     if role == "context":
@@ -241,7 +237,6 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
             **_packed(name, role),
             TEXT: lambda draft: _sequence(draft, name, role, Layout("btd")),
         }
-    states = {STATE: lambda draft: _state(draft, name), LAYER_STATE: lambda draft: _layer_state(draft, name)}
     alone = {VECTOR: lambda draft: draft.draw(draft.width)} if role == "q" else {}
     if role in ("k", "v"):
         return {**sequence, ONE_HEAD: lambda draft: _one_head(draft, name)}

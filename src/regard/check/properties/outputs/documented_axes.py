@@ -33,8 +33,11 @@ _ACROSS_THE_BATCH = re.compile(
 def documented_axes_findings(invocation: Invocation) -> list[Finding]:
     """A violation where attention runs over the axis that the documentation calls the batch."""
     stream = invocation.streams[0]
-    axes = invocation.arguments[stream.argument].ndim
+    shape = invocation.arguments[stream.argument].shape
+    axes = len(shape)
     if len(stream.token_axes) != 1 or {stream.batch_axis, stream.token_axes[0]} != {0, 1}:
+        return []
+    if shape[stream.token_axes[0]] == 1:  # the one vector of a state, in front of which an axis of layers may stand
         return []
     orders = {}
     for names in _documented(invocation.target):

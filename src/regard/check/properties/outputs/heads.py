@@ -128,7 +128,7 @@ def _exchanged(trace: Trace, stream: Stream, shape: torch.Size) -> tuple[Stream,
     if batch is None or len(stream.token_axes) != 1 or len(trace.outputs[0].shape) != len(shape):
         return None
     (token,) = stream.token_axes
-    if shape[batch] == shape[token]:
+    if shape[batch] == shape[token] or shape[token] == 1:
         return None
     sizes = list(shape)
     sizes[batch], sizes[token] = sizes[token], sizes[batch]

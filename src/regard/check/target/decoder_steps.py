@@ -1,0 +1,71 @@
+"""Steps of a recurrent decoder: the id of the last token, a state that asks, and what an encoder returned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+__all__ = ["LAST_TOKEN", "asks_in_steps", "has_cell", "last_token_candidates", "step_roles"]
+
+LAST_TOKEN = "last token"
+"""The role of the ids of one token of each sample."""
+_STATE = re.compile(
+    r"(?:(?:dec(?:oder)?|prev(?:ious)?|last|current|query)_)*(?:h|s|hidden|(?:hidden_|cell_)?states?)(?:_(?:prev|t))?",
+    re.I,
+)
+"""The name of a recurrent state."""
+_ENCODED = re.compile(r"enc|mem|source|src|annotations|keys", re.I)
+"""In the name of what is attended to."""
+_CELL = re.compile(r"\b(?:GRU|LSTM|RNN)Cell\b")
+_SAMPLES_FIRST = re.compile(r"\bbatch_first\s*=\s*True\b")
+_RECURRENT = re.compile(r"\b(?:nn\.)?(?:GRU|LSTM|RNN)(?:Cell)?\b")
+
+
+def step_roles(named: Mapping[str, bool], source: str) -> dict[str, str]:
+    """The roles of the arguments of such a step, by name; none where the three are not all there.
+
+    Args:
+        named: the arguments that have to be given, and whether an embedding looks them up.
+        source: the text of the class.
+    """
+    ids = [name for name, is_looked_up in named.items() if is_looked_up]
+    states = [name for name in named if _STATE.fullmatch(name)]
+    encoded = [name for name in named if name not in (*ids, *states) and _ENCODED.search(name)]
+    if not _RECURRENT.search(source) or (len(ids), len(states), len(encoded)) != (1, 1, 1):
+        return {}
+    return {ids[0]: LAST_TOKEN, states[0]: "x", encoded[0]: "context"}
+
+
+def asks_in_steps(source: str, name: str) -> bool:
+    """Whether an argument is a state by its name, of code that has a recurrent layer.
+
+    Args:
+        source: the text of the class.
+        name: of the argument.
+    """
+    return _STATE.fullmatch(name) is not None and _RECURRENT.search(source) is not None
+
+
+def has_cell(source: str) -> bool:
+    """Whether the code has a recurrent cell: its states have no axis of layers, and its tokens none of steps."""
+    return _CELL.search(source) is not None
+
+
+def last_token_candidates(source: str) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """One id for each sample, with an axis of one token behind it, without, or in front; the likeliest first.
+
+    Args:
+        source: the text of the class, which tells what its recurrent layer takes.
+    """
+    shapes = {"(samples, 1)": (-1, 1), "(samples,)": (-1,), "(1, samples)": (1, -1)}
+    first = "(samples,)" if has_cell(source) else "(samples, 1)" if _SAMPLES_FIRST.search(source) else "(1, samples)"
+    for name in sorted(shapes, key=lambda each: each != first):
+        yield name, partial(_ids, shape=shapes[name])
+
+
+def _ids(draft: Any, shape: tuple[int, ...]) -> Any:
+    return (torch.arange(draft.sizes.batch) + 1).reshape(shape)

@@ -1,0 +1,91 @@
+"""Steps of a recurrent decoder are called with one id and one state of each sample, beside encoder states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.check.conclusion import conclude
+from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target import invocations
+from regard.check.target.decoder_steps import LAST_TOKEN, step_roles
+
+
+class OfCells(nn.Module):
+    """A cell goes on from what the state read of the encoder."""
+
+    def __init__(self, vocab: int = 20, hidden: int = 12) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocab, hidden)
+        self.w_q, self.w_k, self.energy = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, 1)
+        self.cell, self.out = nn.GRUCell(2 * hidden, hidden), nn.Linear(hidden, vocab)
+
+    def forward(self, word: Tensor, state: Tensor, encoded: Tensor) -> tuple[Tensor, Tensor]:
+        read = self.read(state, encoded)
+        state = self.cell(torch.cat([self.embed(word), read], -1), state)
+        return self.out(state), state
+
+    def read(self, state: Tensor, encoded: Tensor) -> Tensor:
+        energies = self.energy(torch.tanh(self.w_q(state)[:, None] + self.w_k(encoded)))[..., 0]
+        return (energies.softmax(-1)[..., None] * encoded).sum(1)
+
+
+class OfLayers(OfCells):
+    """The state has an axis of layers in front, and the word one of a step behind it."""
+
+    def __init__(self, vocab: int = 20, hidden: int = 12) -> None:
+        super().__init__(vocab, hidden)
+        del self.cell
+        self.layer = nn.GRU(2 * hidden, hidden, batch_first=True)
+
+    def forward(self, word: Tensor, state: Tensor, encoded: Tensor) -> tuple[Tensor, Tensor]:
+        read = self.read(state[-1], encoded)
+        made, state = self.layer(torch.cat([self.embed(word), read[:, None]], -1), state)
+        return self.out(made), state
+
+
+class TokensFirst(nn.Module):
+    """Luong et al. 2015: the new state asks, by the dot score; samples are the second axis of all."""
+
+    def __init__(self, vocab: int = 20, hidden: int = 12, axis: int = 0) -> None:
+        super().__init__()
+        self.axis = axis
+        self.embed, self.layer = nn.Embedding(vocab, hidden), nn.GRU(hidden, hidden)
+        self.mixed, self.out = nn.Linear(2 * hidden, hidden), nn.Linear(hidden, vocab)
+
+    def forward(self, word: Tensor, last_hidden: Tensor, encoder_outputs: Tensor) -> tuple[Tensor, Tensor]:
+        made, state = self.layer(self.embed(word), last_hidden)
+        weights = (made * encoder_outputs).sum(-1).softmax(self.axis)  # (steps, samples)
+        read = (weights[..., None] * encoder_outputs).sum(0)
+        return self.out(self.mixed(torch.cat([read, made[0]], -1)).tanh()), state
+
+
+def verdict(kind: type[nn.Module], **args: Any) -> str:
+    return conclude(kind, args, UserSettings()).report().verdict
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "state"),
+    [(OfCells, (2,), (2, 12)), (OfLayers, (2, 1), (1, 2, 12)), (TokensFirst, (1, 2), (1, 2, 12))],
+)
+def test_a_step_is_called_with_one_word_and_one_state(
+    kind: type[nn.Module], word: tuple[int, ...], state: tuple[int, ...]
+) -> None:
+    given, asked, _ = next(invocations(kind(), args={})).arguments.values()
+    assert (given.shape, asked.shape) == (word, state)
+    assert not given.is_floating_point()
+    assert verdict(kind) in ("right", "different by design")
+
+
+def test_a_mistake_in_a_step_is_found() -> None:
+    assert verdict(TokensFirst, axis=1) == "wrong"
+
+
+def test_three_arguments_are_needed_and_a_recurrent_layer() -> None:
+    named = {"word": True, "state": False, "encoded": False}
+    assert step_roles(named, "self.cell = nn.GRUCell(4, 4)") == {"word": LAST_TOKEN, "state": "x", "encoded": "context"}
+    assert step_roles(named, "self.layer = nn.Linear(4, 4)") == {}
+    assert step_roles({"word": True, "state": False}, "nn.LSTM(4, 4)") == {}
