@@ -124,8 +124,10 @@ class Weighing(nn.Module):
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
-        self.of_keys, self.of_both = nn.Linear(hidden_size, hidden_size), nn.Linear(2 * hidden_size, hidden_size)
-        self.vector = nn.Parameter(torch.zeros(hidden_size))
+        self.make(hidden_size)
+
+    def make(self, hidden_size: int) -> None:
+        """What the scores are made with."""
 
     def score(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
         return (hidden * encoder_outputs).sum(2)
@@ -135,11 +137,18 @@ class Weighing(nn.Module):
 
 
 class WeighingProjected(Weighing):
+    def make(self, hidden_size: int) -> None:
+        self.of_keys = nn.Linear(hidden_size, hidden_size)
+
     def score(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
         return (hidden * self.of_keys(encoder_outputs)).sum(2)
 
 
 class WeighingBoth(Weighing):
+    def make(self, hidden_size: int) -> None:
+        self.of_both = nn.Linear(2 * hidden_size, hidden_size)
+        self.vector = nn.Parameter(torch.zeros(hidden_size))
+
     def score(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
         both = torch.cat((hidden.expand(len(encoder_outputs), -1, -1), encoder_outputs), 2)
         return (self.vector * self.of_both(both).tanh()).sum(2)
