@@ -259,10 +259,42 @@ class FirstOfTheLayers(AttentionLayers):
         return 0
 
 
+class GatedBlock(Block):
+    """Its feed-forward network is SwiGLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w_3 = nn.Linear(WIDTH, self.w_1.out_features)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + Attention.forward(self, self.before(x))
+        hidden = self.before(x)
+        return x + self.w_2(self.gated(self.w_1(hidden), self.w_3(hidden)))
+
+    def gated(self, one: Tensor, other: Tensor) -> Tensor:
+        return nn.functional.silu(one) * other
+
+
+class BentAsAWhole(GatedBlock):
+    """Its feed-forward network is SwiGLU."""
+
+    def gated(self, one: Tensor, other: Tensor) -> Tensor:
+        return nn.functional.silu(one * other)
+
+
+class GatedByHand(GatedBlock):
+    """Its feed-forward network is SwiGLU, written by hand."""
+
+    def gated(self, one: Tensor, other: Tensor) -> Tensor:
+        return one * one.sigmoid() * other
+
+
 CASES = [
     Case("norm-normalizes", BlockOfTheSum, BlockOfMeanAdded, of_module, has_line=False),
     Case("norm-normalizes", BlockOverTheVariance, Block, of_module, has_line=False),
     Case("norm-normalizes", BlockOfTheSum, BlockOfRMSNorm, of_module, has_line=False),
+    Case("gate-as-documented", BentAsAWhole, GatedBlock, of_module, has_line=False),
+    Case("gate-as-documented", BentAsAWhole, GatedByHand, of_module, has_line=False),
     Case("feed-forward-bends", BlockWithoutAnActivation, Block, of_module),
     Case("feed-forward-bends", BlockWithoutAnActivation, BlockOfLowRank, of_module),
     Case("norm-of-one-token", BlockOverTheTokens, Block, of_module, has_line=False),

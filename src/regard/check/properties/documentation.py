@@ -110,7 +110,9 @@ _CONSECUTIVE = re.compile(
 )
 """In words, or by the numbers of the heads: h // group, or [g * r, (g + 1) * r)."""
 _OF_CONSECUTIVE_HEADS = re.compile(
-    r"(?:grouped|gqa|\bheads?\b)[^.;]*\b(?:Llama|Mistral|Qwen|Gemma)(?:[-\s]?\d\S*)?\b", re.I
+    r"(?:grouped|\bgqa)[^.;]*\b(?:Llama|Mistral|Qwen|Gemma)(?:[-\s]?\d\S*)?\b"
+    r"|\b(?:Llama|Mistral|Qwen|Gemma)(?:[-\s]?\d\S*)?\b[^.;]*(?:grouped|\bgqa)",
+    re.I,
 )
 _POSITIONS = re.compile(r"\w*pos(?:\b|_|ition)", re.I)
 _NOT_TO_VALUES = re.compile(

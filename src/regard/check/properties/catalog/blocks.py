@@ -8,6 +8,13 @@ __all__ = ["BLOCKS"]
 
 BLOCKS = (
     Property(
+        "gate-as-documented",
+        "block",
+        "a network that is said to be SwiGLU multiplies swish of one matrix by another one",
+        "It is another network than was meant: trained weights of that one do not fit.",
+        "return self.w2(F.silu(self.w1(x)) * self.w3(x))",
+    ),
+    Property(
         "class-token-read",
         "block",
         "where a class token stands beside the tokens, it is what is read in the end",

@@ -8,6 +8,7 @@ from typing import Any
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.feed_forward import feed_forward_findings
+from regard.check.properties.modules.gated_activations import gated_activation_findings
 from regard.check.properties.modules.layer_residuals import layer_residual_findings
 from regard.check.properties.modules.normed_alone import (
     forgotten_findings,
@@ -38,3 +39,4 @@ def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionIns
     yield from passed_norm_findings(run, instances)
     yield from norm_of_sum_findings(target, run, instances)
     yield from feed_forward_findings(run)
+    yield from gated_activation_findings(target, run)

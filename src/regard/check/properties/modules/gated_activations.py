@@ -1,0 +1,62 @@
+"""Gated feed-forward networks: one matrix behind an activation, times another one beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.check.properties.documentation import name_and_documentation
+from regard.check.properties.finding import Finding
+from regard.check.roles.instances import TaggedRun
+from regard.check.trace.operation import Operation
+
+__all__ = ["gated_activation_findings"]
+
+_SWIGLU = re.compile(r"swi-?glu|silu[- ]gated", re.I)
+SWISH = frozenset({"silu", "sigmoid"})
+"""Operations that swish is computed with: x sigmoid(x), where it is written by hand."""
+
+
+def gated_activation_findings(target: Any, run: TaggedRun) -> Iterator[Finding]:
+    """A network that is said to be SwiGLU, in which no product of swish(x W) and x V is.
+
+    Shazeer 2020, "GLU Variants Improve Transformer", equation 6.
+
+    Args:
+        target: what was called.
+        run: its run.
+    """
+    several = list(target.modules()) if isinstance(target, nn.Module) else [target]
+    if not any(_SWIGLU.search(name_and_documentation(each)) for each in several):
+        return
+    if any(_is_gate(each, run) for each in run.trace):
+        return
+    bent = next((each for each in run.trace if each.name.rstrip("_") in SWISH), None)
+    message = (
+        "it is said to be SwiGLU, and nothing multiplies swish(x W) by x V: one matrix behind swish, one beside it"
+    )
+    yield Finding("violation", "gate-as-documented", "block", message, None if bent is None else bent.location)
+
+
+def _is_gate(operation: Operation, run: TaggedRun) -> bool:
+    """Whether it multiplies what swish made of some numbers by others, which no swish has bent."""
+    if operation.name.rstrip("_") != "mul" or len(operation.inputs) != 2:
+        return False
+    bent = _bent(run, operation.index)
+    sides = [each.storage in bent for each in operation.inputs]
+    return sides.count(True) == 1 and not torch.equal(*run.tags.inputs[operation.index])
+
+
+def _bent(run: TaggedRun, end: int) -> set[int]:
+    """The memory of what swish made, up to an operation: of its last step, and of what that is multiplied by."""
+    found = set[int]()
+    for operation in run.trace.operations[:end]:
+        is_swish = operation.name.rstrip("_") in SWISH
+        is_by_hand = operation.name == "mul" and {each.storage for each in operation.inputs} & found
+        if is_swish or is_by_hand:
+            found.update(each.storage for each in operation.outputs)
+    return found
