@@ -278,6 +278,11 @@ def frequencies_that_grow(x: Tensor) -> Tensor:
     return with_sinusoids(x, torch.arange(0, WIDTH, 2).double() / WIDTH)
 
 
+def frequencies_in_steps(x: Tensor) -> Tensor:
+    """0, 0.4, 0.8, ...: the exponential is missing."""
+    return with_sinusoids(x, (0.4 * torch.arange(WIDTH // 2).double()).log() / torch.tensor(10000.0).log())
+
+
 def frequencies_that_fall(x: Tensor) -> Tensor:
     return with_sinusoids(x, -torch.arange(0, WIDTH, 2).double() / WIDTH)
 
@@ -292,6 +297,7 @@ CASES = [
     Case("positions-without-effect", places_of_queries_alone, places_of_queries_and_keys, of_x),
     Case("value-heads-paired", projected_and_summed_over_heads, projected, of_x),
     Case("sinusoid-frequencies", frequencies_that_grow, frequencies_that_fall, of_x),
+    Case("sinusoid-frequencies", frequencies_in_steps, frequencies_that_fall, of_x),
     Case("query-of-one-token", queries_less_their_mean_over_tokens, queries_less_their_mean),
     Case("key-of-one-token", keys_of_two_tokens, keys_of_two_channels),
     Case("value-of-one-token", values_of_all_tokens_before, values_of_all_channels_before),

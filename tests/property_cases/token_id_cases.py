@@ -98,6 +98,27 @@ def attended_of(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return joined((q @ k.mT / 2).softmax(-1) @ v)
 
 
+PLACES = drawn(9, WIDTH, seed=40)
+
+
+def translated_with_places(source: Tensor, target: Tensor, *, asks: str = "target") -> Tensor:
+    """An encoder and a decoder; the memory is read by the target."""
+    open_to_all, past = torch.ones(1, dtype=torch.bool), torch.ones(target.shape[1], target.shape[1]).tril() == 1
+    x, y = TABLE[source] + PLACES[: source.shape[1]], TABLE[target] + PLACES[: target.shape[1]]
+    x, y = attended(x, x, open_to_all), attended(y, y, past)
+    return attended(y, x, open_to_all, 1) if asks == "target" else y + attended(x, y, open_to_all, 1) - x
+
+
+def places_of_the_target_alone(source: Tensor, target: Tensor) -> Tensor:
+    open_to_all, past = torch.ones(1, dtype=torch.bool), torch.ones(target.shape[1], target.shape[1]).tril() == 1
+    x, y = TABLE[source], TABLE[target] + PLACES[: target.shape[1]]
+    return attended(attended(y, y, past), attended(x, x, open_to_all), open_to_all, 1)
+
+
+def asked_by_the_source(source: Tensor, target: Tensor) -> Tensor:
+    return translated_with_places(source, target, asks="source")
+
+
 def values_of_another_text(source: Tensor, target: Tensor) -> Tensor:
     return attended_of(TABLE[target], TABLE[target], TABLE[source])
 
@@ -129,6 +150,15 @@ def of_one_length(function: Any) -> Invocation:
     names = [*inspect.signature(function).parameters]
     ids = dict(zip(names, (each.roll(number, 1) for number, each in enumerate(call.arguments.values())), strict=True))
     return replace(call, arguments=ids, positional=names, streams=[Stream(name, "ids", 0, (1,)) for name in names])
+
+
+def of_one_length_of_texts(function: Any) -> Invocation:
+    """The same of a source and a target of as many ids."""
+    call = ids_call(function, 5, 5)
+    first = next(iter(call.arguments.values()))
+    given = {"source": first, "target": first.roll(2, 1)}
+    streams = [Stream(name, "ids", 0, (1,)) for name in given]
+    return replace(call, arguments=given, positional=[*given], streams=streams)
 
 
 def of_two_texts(function: Any) -> Invocation:
@@ -186,6 +216,8 @@ def all_by_the_number_of_the_kept(ids: Tensor) -> Tensor:
 
 
 CASES = [
+    Case("positions-without-effect", places_of_the_target_alone, translated_with_places, of_two_texts, False, 3),
+    Case("queries-from-x", asked_by_the_source, translated_with_places, of_one_length_of_texts, False, 3),
     Case("padding-by-ids", queries_of_padding_blocked, keys_of_padding_blocked, of_tokens_and_ids, has_line=False),
     Case("padding-by-ids", padding_alone_seen, padding_hidden_at_once, of_ids, has_line=False),
     Case("padding-by-ids", padding_hidden_in_the_first_layer, padding_hidden_in_both, of_ids, False, attentions=2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ from regard.check.trace.operation import Trace
 
 __all__ = ["target_findings", "token_padding_findings", "with_padding"]
 
+_SOURCE = re.compile(r"^(?:src|source|enc(?:oder)?|inputs?)(?:_|$)", re.I)
+_TARGET = re.compile(r"^(?:tgt|trg|target|dec(?:oder)?|outputs?)(?:_|$)", re.I)
+"""The names of the sequence that is translated, and of its translation."""
 PADDED = 2
 """Tokens of the first sample that become padding, the last ones."""
 
@@ -174,6 +178,27 @@ def _of_padding(table: AttentionTable, stream: int, tokens: int) -> Tensor:
     return (table.query.stream == stream) & (table.query.token >= tokens - PADDED)
 
 
+def _asked_by_the_source(several: Sequence[Evidence]) -> Finding | None:
+    """A violation where, of a source and a target by their names, the source asks the target and is never asked."""
+    tables = [each.base for each in several if len(each.base.weight)]
+    for table in tables:
+        names = table.streams
+        sources = {at for at, name in enumerate(names) if _SOURCE.search(name)}
+        targets = {at for at, name in enumerate(names) if _TARGET.search(name)}
+        pairs = {(int(each.query.stream[0]), int(each.key.stream[0])) for each in tables}
+        if len(sources) != 1 or len(targets) != 1 or (*sources, *targets) not in pairs or (*targets, *sources) in pairs:
+            continue
+        asking = next(
+            each for each in tables if (int(each.query.stream[0]), int(each.key.stream[0])) == (*sources, *targets)
+        )
+        message = (
+            f"queries are made of {names[min(sources)]}, keys of {names[min(targets)]}: the source asks the target"
+        )
+        instance = asking.instance
+        return Finding("violation", "queries-from-x", "q", message, instance.scores_location, instance.module)
+    return None
+
+
 def target_findings(invocation: Invocation, several: Sequence[Evidence], base: Trace) -> Iterator[Finding]:
     """Whether a model of two sequences of ids lets a token of the one that it predicts see later ones.
 
@@ -187,6 +212,10 @@ def target_findings(invocation: Invocation, several: Sequence[Evidence], base: T
         return
     if invocation.masks or invocation.causal_flags:
         return  # it is for who calls it to say
+    asked = _asked_by_the_source(several)
+    if asked is not None:
+        yield asked
+        return
     output = base.outputs[0]
     targets = [number for number, each in enumerate(ids.values()) if output.shape[:2] == tuple(each.shape)]
     if len(targets) != 1 or len(output.shape) != 3:

@@ -93,6 +93,9 @@ def _said(table: _Sinusoids, numbers: Collection[float]) -> str:
         listed, right = (", ".join(f"{first * each**at:.3g}" for at in range(3)) for each in (ratio, wanted))
         return f"are {listed}, ...: with {BASE:g} and {table.channels} channels they are {right}, ..."
     ratio = _growth(table.frequencies)
+    multiples = [abs(math.remainder(first * each, 2 * math.pi)) for each in range(1, len(table.frequencies) + 1)]
+    if all(abs(one - other) < CLOSE for one, other in zip(table.frequencies, multiples, strict=True)):
+        return f"are multiples of {first:.3g}: with {BASE:g} and the exponential they fall from 1"
     if not ratio:
         return ""
     listed = ", ".join(f"{first * ratio**each:.3g}" for each in range(3))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.roles.contractions import Contraction
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
 __all__ = ["position_table_findings"]
@@ -30,6 +31,7 @@ def position_table_findings(base: Trace, several: Sequence[Evidence], found: Seq
     of_tokens = base.made_of(base.arguments[each].storage for each in first.base.streams if each in base.arguments)
     applied = list(_applied(base, of_tokens, first.num_tokens))
     yield from _added_twice(applied)
+    yield from _of_one_text(base, several)
     yield from _one_row(base, first.num_tokens)
     yield from _multiplied(base, applied)
     is_absent = any((each.kind, each.property) == ("absent", "positions") for each in found)
@@ -70,6 +72,32 @@ def _added_twice(applied: Sequence[tuple[Operation, TensorRecord, TensorRecord]]
             yield Finding("violation", "positions-once", "positions", message, operation.location)
             return
         sums[operation.outputs[0].storage] = table.data, operation.location
+
+
+def _of_one_text(base: Trace, several: Sequence[Evidence]) -> Iterator[Finding]:
+    """Of two sequences of ids, as a source and a target, one alone that gets positions from a table."""
+    first = several[0]
+    ids = {name: base.arguments[name] for name in first.base.streams if name in base.arguments}
+    if len(ids) != 2 or any(each.data.is_floating_point() or each.data.ndim != 2 for each in ids.values()):
+        return
+    scores = {name: min((one.operation.index for one in _scores_of(name, several)), default=-1) for name in ids}
+    placed = {}
+    for name, record in ids.items():
+        made = base.made_of([record.storage])
+        before = (each for each in _applied(base, made, record.shape[1]) if each[0].index < scores[name])
+        placed[name] = any(each[0].name.rstrip("_") == "add" for each in before)
+    if min(scores.values()) >= 0 and sum(placed.values()) == 1:
+        with_one, without = sorted(ids, key=placed.__getitem__, reverse=True)
+        message = f"a table of positions is added to the tokens of {with_one}, and none to those of {without}"
+        yield Finding("violation", "positions-without-effect", "positions", message)
+
+
+def _scores_of(name: str, several: Sequence[Evidence]) -> Iterator[Contraction]:
+    """The scores of the attentions of a sequence to itself."""
+    for each in several:
+        streams = {*each.base.query.stream.tolist(), *each.base.key.stream.tolist()}
+        if streams == {each.base.streams.index(name)}:
+            yield from each.base.instance.scores
 
 
 def _one_row(base: Trace, count: int) -> Iterator[Finding]:
