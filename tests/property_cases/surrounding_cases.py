@@ -203,25 +203,6 @@ class PreNormThatStays(PreNormBesidePlaces):
         return normed
 
 
-class ReadsItsClassToken(nn.Module):
-    """A learned token stands in front of the others, and is read in the end."""
-
-    read = 0
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cls_token, self.head = nn.Parameter(drawn(1, 1, WIDTH, seed=9)), nn.Linear(WIDTH, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1)
-        x = x + attention(x)
-        return self.head(x[:, self.read])  # here
-
-
-class ReadsItsLastToken(ReadsItsClassToken):
-    read = -1
-
-
 class GeluBlock(Block):
     """Its activation is written by hand."""
 
@@ -501,7 +482,6 @@ CASES = [
     Case("later-tokens-hidden", causal_after_a_norm_over_tokens, causal_after_a_norm, of_x, has_line=False),
     Case("residual-of-the-input", attended_twice, added_once, of_x),
     Case("residual-before-norm", PreNormInPlace, PreNormBlock, of_module),
-    Case("class-token-read", ReadsItsLastToken, ReadsItsClassToken, of_module),
     Case("residual-before-norm", PreNormThatStays, PreNormBesidePlaces, of_module),
     Case("residual-of-the-sum", BlockOfItsInput, Block, of_module),
     Case("residual-of-the-sum", GeluBlockOfItsInput, GeluBlock, of_module),

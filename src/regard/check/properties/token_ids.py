@@ -15,14 +15,15 @@ from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation, Stream
+from regard.check.target.names import is_encoded
 from regard.check.target.token_ids import PADDING_ID
 from regard.check.trace.operation import Trace
 
 __all__ = ["target_findings", "token_padding_findings", "with_padding"]
 
-_SOURCE = re.compile(r"^(?:src|source|enc(?:oder)?|inputs?)(?:_|$)", re.I)
+_INPUTS = re.compile(r"^inputs?(?:_|$)", re.I)
 _TARGET = re.compile(r"^(?:tgt|trg|target|dec(?:oder)?|outputs?)(?:_|$)", re.I)
-"""The names of the sequence that is translated, and of its translation."""
+"""Names of what is translated, beside those of an encoder's sequence, and of its translation."""
 PADDED = 2
 """Tokens of the first sample that become padding, the last ones."""
 
@@ -183,7 +184,7 @@ def _asked_by_the_source(several: Sequence[Evidence]) -> Finding | None:
     tables = [each.base for each in several if len(each.base.weight)]
     for table in tables:
         names = table.streams
-        sources = {at for at, name in enumerate(names) if _SOURCE.search(name)}
+        sources = {at for at, name in enumerate(names) if is_encoded(name) or _INPUTS.search(name)}
         targets = {at for at, name in enumerate(names) if _TARGET.search(name)}
         pairs = {(int(each.query.stream[0]), int(each.key.stream[0])) for each in tables}
         if len(sources) != 1 or len(targets) != 1 or (*sources, *targets) not in pairs or (*targets, *sources) in pairs:

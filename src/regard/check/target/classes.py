@@ -12,7 +12,7 @@ from torch import nn
 
 from regard.errors import InputError
 
-__all__ = ["are_alike", "classes_beside", "handed_on", "method_of", "parameters_of", "takes"]
+__all__ = ["are_alike", "classes_beside", "handed_on", "method_of", "own_classes", "parameters_of", "takes"]
 
 METHODS = ("forward", "attention", "attend", "call", "compute_attention", "apply", "run", "compute")
 """Of a plain class, what is called."""
@@ -52,6 +52,11 @@ def takes(function: Callable[..., Any], count: int) -> bool:
     except (ValueError, TypeError):
         return False
     return True
+
+
+def own_classes(kind: type) -> list[type]:
+    """A class and those above it that are neither PyTorch's nor Python's."""
+    return [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in ("torch", "builtins")]
 
 
 def parameters_of(kind: type) -> Mapping[str, inspect.Parameter]:

@@ -9,17 +9,14 @@ from typing import Any
 
 import torch
 
+from regard.check.target.names import is_encoded, is_state
+
 __all__ = ["LAST_TOKEN", "asks_in_steps", "has_cell", "last_token_candidates", "step_roles"]
 
 LAST_TOKEN = "last token"
 """The role of the ids of one token of each sample."""
-_STATE = re.compile(
-    r"(?:(?:dec(?:oder)?|prev(?:ious)?|last|current|query)_)*(?:h|s|hidden|(?:hidden_|cell_)?states?)(?:_(?:prev|t))?",
-    re.I,
-)
-"""The name of a recurrent state."""
-_ENCODED = re.compile(r"enc|mem|source|src|annotations|keys", re.I)
-"""In the name of what is attended to."""
+_ANNOTATIONS = re.compile(r"annotations|keys", re.I)
+"""In other names of what is attended to (Bahdanau et al. 2015)."""
 _CELL = re.compile(r"\b(?:GRU|LSTM|RNN)Cell\b")
 _SAMPLES_FIRST = re.compile(r"\bbatch_first\s*=\s*True\b")
 _RECURRENT = re.compile(r"\b(?:nn\.)?(?:GRU|LSTM|RNN)(?:Cell)?\b")
@@ -33,8 +30,10 @@ def step_roles(named: Mapping[str, bool], source: str) -> dict[str, str]:
         source: the text of the class.
     """
     ids = [name for name, is_looked_up in named.items() if is_looked_up]
-    states = [name for name in named if _STATE.fullmatch(name)]
-    encoded = [name for name in named if name not in (*ids, *states) and _ENCODED.search(name)]
+    states = [name for name in named if name not in ids and is_state(name)]
+    encoded = [
+        name for name in named if name not in (*ids, *states) and (is_encoded(name) or _ANNOTATIONS.search(name))
+    ]
     if not _RECURRENT.search(source) or (len(ids), len(states), len(encoded)) != (1, 1, 1):
         return {}
     return {ids[0]: LAST_TOKEN, states[0]: "x", encoded[0]: "context"}
@@ -47,7 +46,7 @@ def asks_in_steps(source: str, name: str) -> bool:
         source: the text of the class.
         name: of the argument.
     """
-    return _STATE.fullmatch(name) is not None and _RECURRENT.search(source) is not None
+    return is_state(name) and _RECURRENT.search(source) is not None
 
 
 def has_cell(source: str) -> bool:

@@ -9,7 +9,7 @@ from functools import cache
 
 from regard.check.names import INPUTS, SIZES, inverted, meaning
 
-__all__ = ["call_meaning", "constructor_meaning", "first_word", "last_words", "side_names"]
+__all__ = ["call_meaning", "constructor_meaning", "first_word", "is_encoded", "is_state", "last_words", "side_names"]
 
 _CALL = {
     "x": "latents queries_input features trg target_sequence queries_in sequences xs_in "
@@ -127,6 +127,8 @@ _STATE = re.compile(
     r"|outputs?|inputs?|vectors?)|s_(?:prev|t_?(?:minus_?1|m1|1)?)|[hx]_t|x_new"
 )
 """What a decoder asks with, as decoder_hidden or prev_state."""
+_BARE_STATE = re.compile(r"(?:h|s|hidden|(?:hidden_|cell_)?states?)(?:_(?:prev|t))?")
+_ENCODED = re.compile(r"(?:^|_)(?:enc|src|source|mem(?:ory)?(?:_|$))")
 _LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")
 """How many tokens each sample of some sequence has, as in mem_lengths; a number of tokens is none of these."""
 _CONDITION = re.compile(
@@ -187,6 +189,16 @@ def call_meaning(name: str) -> str | None:
     if (suffixed := _SHAPE_SUFFIX.fullmatch(name)) is not None:
         return call_meaning(suffixed["name"])
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
+
+
+def is_encoded(name: str) -> bool:
+    """Whether it names what an encoder reads or returns, as src, memory or encoder_outputs."""
+    return _ENCODED.search(name.lower()) is not None
+
+
+def is_state(name: str) -> bool:
+    """Whether it names a recurrent state, as hidden or prev_state."""
+    return any(pattern.fullmatch(name.lower()) for pattern in (_STATE, _BARE_STATE))
 
 
 @cache

@@ -17,13 +17,12 @@ from regard.check.properties.sums import query_numbers
 from regard.check.roles.influence import is_chosen, selections
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.table import AttentionTable
+from regard.check.target.names import is_encoded
 
 __all__ = ["Pattern", "are_of_others", "built_in_pattern", "mask_findings", "own_keys", "square"]
 
 NOTICEABLE = 1e-3
 """Of the largest weight of a query: a smaller one was meant to be none."""
-_ENCODED = re.compile(r"^(?:enc|src|source|mem(?:ory)?(?:_|$))", re.I)
-"""The name of what an encoder returned."""
 FROM_FIRST_KEY = "causal, from the first key on"
 """With more keys than queries, the first query stands at the first key, as in PyTorch, not the last at the last."""
 AFTER_PREFIX = "causal after a prefix that all see"
@@ -193,7 +192,7 @@ def _encoded_sequence(evidence: Evidence) -> str:
     if len(keys) != 1 or queries & keys or not (0 <= min(keys) < len(base.streams)):
         return ""
     name = base.streams[min(keys)]
-    return name if _ENCODED.search(name) else ""
+    return name if is_encoded(name) else ""
 
 
 def _depends_on_content(evidence: Evidence) -> bool:

@@ -14,6 +14,7 @@ from regard.check.properties.documentation import says_causal
 from regard.check.properties.evidence import HIDING, SET_CAUSAL
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.classes import own_classes
 from regard.check.target.preparation import copied
 from regard.check.target.signature import source_of
 
@@ -74,8 +75,9 @@ def _switches(target: nn.Module) -> Iterator[str]:
 def _reads(target: nn.Module, name: str) -> bool:
     """Whether a method besides the constructor reads an attribute."""
     read = re.compile(rf"\bself\.{re.escape(name)}\b(?!\s*=[^=])")
-    own = [each for each in type(target).__mro__ if each.__module__.partition(".")[0] not in ("torch", "builtins")]
-    methods = [part for each in own for called, part in vars(each).items() if called != "__init__"]
+    methods = [
+        part for each in own_classes(type(target)) for called, part in vars(each).items() if called != "__init__"
+    ]
     return any(read.search(source_of(each)) for each in methods if inspect.isroutine(each))
 
 

@@ -11,13 +11,12 @@ from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.gated_activations import gated_activation_findings
 from regard.check.properties.modules.layer_residuals import layer_residual_findings
 from regard.check.properties.modules.normed_alone import (
-    forgotten_findings,
     norm_of_sum_findings,
     normed_alone_findings,
     passed_over_findings,
 )
 from regard.check.properties.modules.norms_passed import passed_norm_findings
-from regard.check.properties.modules.residuals import residual_findings
+from regard.check.properties.modules.residuals import forgotten_findings, residual_findings
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 
 __all__ = ["block_findings"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator, Sequence
 
@@ -11,7 +12,7 @@ from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["ACTIVATIONS", "LAYER_NORMS", "is_joined", "reached", "residual_findings"]
+__all__ = ["ACTIVATIONS", "LAYER_NORMS", "forgotten_findings", "is_joined", "reached", "residual_findings"]
 
 PRE_NORM = re.compile(r"pre[-_ ]?(?:layer[-_ ]?|rms[-_ ]?)?norm|\bpre[-_ ]?ln\b", re.I)
 """In a name or a documentation: norms stand before the attention, and the residual goes past them."""
@@ -44,6 +45,42 @@ def residual_findings(run: TaggedRun, instances: Sequence[AttentionInstance], te
             message = "the feed-forward network's output is added to what the attention's was added to before, and not"
             message += " to the sum: what the attention added is lost"
             yield Finding("violation", "residual-of-the-sum", "block", message, lost.location)
+            return
+
+
+def forgotten_findings(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """An attention to another sequence, whose output is added to something that holds nothing of the one before.
+
+    The attention before was added to what it read, and the queries are made of that sum: then its output and all that
+    stood there go no further than these queries. As in a decoder that adds to the memory, or to its first norm.
+
+    Args:
+        run: the run.
+        instances: its attentions.
+    """
+    trace = run.trace
+    given = trace.made_of(each.storage for each in trace.arguments.values())
+    for first, second in itertools.pairwise(instances):
+        attended = trace.made_of({each.operation.outputs[0].storage for each in first.sums})
+        total = next((each for each in trace if is_joined(each, attended)), None)
+        places = [place for each in second.scores for place in (each.left_place, each.right_place)]
+        of_first = [trace.operations[index].inputs[number].storage in attended for index, number in places]
+        values = [second.values_place(each) for each in second.sums]
+        reads_first = any(trace.operations[index].inputs[number].storage in attended for index, number in values)
+        if total is None or total.index > second.scores[0].operation.index or reads_first or not any(of_first):
+            continue
+        read = trace.made_of({each.operation.outputs[0].storage for each in second.sums})
+        after = (each for each in trace.operations[second.sums[-1].operation.index + 1 :] if is_joined(each, read))
+        added = next(after, None)
+        if added is None:
+            continue
+        (other,) = (each for each in added.inputs if each.storage not in read)
+        if other.storage in given - attended:
+            message = (
+                "what this attention read is added to something that holds nothing of the attention before, of which "
+                "its queries are made: what that one added is lost but for them"
+            )
+            yield Finding("violation", "residual-of-the-sum", "block", message, added.location)
             return
 
 

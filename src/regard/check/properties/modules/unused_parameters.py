@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
 
@@ -220,7 +221,7 @@ def _is_used_by_itself(invocation: Invocation, parameters: list[nn.Parameter]) -
 
 def _is_unread(kind: type, name: str) -> bool:
     """Whether the class writes an attribute by its name, and no line of its file, or of its bases', reads it."""
-    kinds = [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in ("torch", "builtins")]
+    kinds = own_classes(kind)
     files = {each.__module__: sys.modules.get(each.__module__) for each in kinds}
     is_written = False
     for file in files.values():

@@ -12,6 +12,7 @@ from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
+from regard.check.target.classes import own_classes
 from regard.check.target.signature import source_of
 
 __all__ = ["channel_weight_findings"]
@@ -68,8 +69,8 @@ def _says_channels(target: object) -> bool:
     """Whether the code of a function, or of a module and those in it, names them, or its documentation does."""
     several = list(target.modules()) if isinstance(target, nn.Module) else [target]
     texts = [name_and_documentation(each) for each in several] + [source_of(target)]
-    kinds = {kind for each in several if isinstance(each, nn.Module) for kind in type(each).__mro__}
-    texts += [source_of(each) for each in kinds if each.__module__.partition(".")[0] not in ("torch", "builtins")]
+    kinds = {kind for each in several if isinstance(each, nn.Module) for kind in own_classes(type(each))}
+    texts += map(source_of, kinds)
     return any(map(_OF_CHANNELS.search, texts))
 
 

@@ -1,0 +1,31 @@
+"""A learned token beside the others, and what is read in the end."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from property_cases import WIDTH, Case, drawn, of_module
+from property_cases.output_cases import attention
+
+
+class ReadsItsClassToken(nn.Module):
+    """A learned token stands in front of the others, and is read in the end."""
+
+    read = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cls_token, self.head = nn.Parameter(drawn(1, 1, WIDTH, seed=9)), nn.Linear(WIDTH, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1)
+        x = x + attention(x)
+        return self.head(x[:, self.read])  # here
+
+
+class ReadsItsLastToken(ReadsItsClassToken):
+    read = -1
+
+
+CASES = [Case("class-token-read", ReadsItsLastToken, ReadsItsClassToken, of_module)]
