@@ -44,6 +44,10 @@ def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) 
         if run.error:
             continue
         is_left = not _returns_a_mask(invocation, given)
+        crossed = _of_another_text(several, run, number)
+        if crossed is not None:
+            yield crossed
+            return
         if number in read:
             yield from _of_stream(several, run, number, stream.argument, ids.shape[1], invocation.masks, is_left)
             continue
@@ -121,6 +125,34 @@ def _of_stream(
     else:
         message = f"padding ({name} is {PADDING_ID}) is hidden"
         yield Finding("holds", "padding-by-ids", "mask", message, first.scores_location)
+
+
+def _of_another_text(several: Sequence[Evidence], run: Trace, padded: int) -> Finding | None:
+    """Keys of the source that padding of the target hides, or the other way round, by their names.
+
+    Args:
+        several: of each attention.
+        run: with padding in one of the two.
+        padded: which of the sequences has it.
+    """
+    for evidence in several:
+        base, names = evidence.base, evidence.base.streams
+        sides = [bool(is_encoded(each) or _INPUTS.search(each)) - bool(_TARGET.search(each)) for each in names]
+        if sorted(sides) != [-1, 1] or not run.same_operations(base.instance.run.trace):
+            continue
+        other = 1 - padded
+        of_other = (base.key.stream == other) & (base.key.sample == 0) & (base.weight > ZERO_WEIGHT)
+        hidden = of_other & (base.of_run(run).weight <= ZERO_WEIGHT)
+        if (base.query.stream == padded).any():
+            hidden &= base.query.token < int(base.query.token.max()) + 1 - PADDED  # of padding itself nothing is asked
+        if bool(hidden.any()) and not bool(hidden[of_other].all()):
+            message = (
+                f"where {names[padded]} is {PADDING_ID}, tokens of {names[other]} are hidden: the mask is made of the "
+                "other sequence"
+            )
+            instance = base.instance
+            return Finding("violation", "padding-by-ids", "mask", message, instance.scores_location, instance.module)
+    return None
 
 
 def _is_of_queries(evidence: Evidence, run: Trace, stream: int, tokens: int) -> bool:

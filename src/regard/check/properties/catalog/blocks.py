@@ -64,6 +64,20 @@ BLOCKS = (
         "x = self.norm(x + self.attention(x))  # not x + self.norm(self.attention(x))",
     ),
     Property(
+        "norms-apart",
+        "block",
+        "between two norms of a block something is computed: none takes what the other returned",
+        "The second norm does next to nothing, and what was to go into it is passed over.",
+        "x = x + self.mlp(self.norm2(x))  # x is the sum with the attention's output, not self.norm1(x)",
+    ),
+    Property(
+        "norms-alike",
+        "block",
+        "the norms of a block stand at the same place of each of its sublayers: before, behind the sum, or behind it",
+        "The stream is normalized at one sum and grows at the other; weights of either kind do not fit.",
+        "x = x + self.attention(self.norm1(x)); x = x + self.mlp(self.norm2(x))",
+    ),
+    Property(
         "norm-of-one-token",
         "block",
         "a norm of layers normalizes each token by itself",

@@ -93,6 +93,13 @@ POSITIONS = (
         "x = x + self.positions[: x.size(1)]  # here, or in what calls it",
     ),
     Property(
+        "embeddings-scaled",
+        "positions",
+        "embeddings are multiplied by sqrt(d_model) where they are scaled, those of both texts",
+        "Beside positions, what a token says is the less, the wider the model.",
+        "x = self.embedding(ids) * math.sqrt(self.d_model) + self.positions[: ids.size(1)]",
+    ),
+    Property(
         "positions-added",
         "positions",
         "a learned table of positions is added to the tokens",

@@ -15,7 +15,9 @@ from regard.check.properties.modules.normed_alone import (
     normed_alone_findings,
     passed_over_findings,
 )
+from regard.check.properties.modules.norm_places import norm_place_findings
 from regard.check.properties.modules.norms_passed import passed_norm_findings
+from regard.check.properties.modules.repeated_residuals import repeated_residual_findings
 from regard.check.properties.modules.residuals import forgotten_findings, residual_findings
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 
@@ -31,11 +33,13 @@ def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionIns
         instances: its attentions.
     """
     yield from residual_findings(run, instances, name_and_documentation(target))
+    yield from repeated_residual_findings(run, instances)
     yield from layer_residual_findings(run, instances)
     yield from normed_alone_findings(target, run, instances)
     yield from passed_over_findings(run, instances)
     yield from forgotten_findings(run, instances)
     yield from passed_norm_findings(run, instances)
     yield from norm_of_sum_findings(target, run, instances)
+    yield from norm_place_findings(target, run, instances)
     yield from feed_forward_findings(run)
     yield from gated_activation_findings(target, run)

@@ -36,18 +36,29 @@ def later_token_findings(invocation: Invocation, base: Trace, several: Sequence[
         base: its run.
         several: all of its attentions.
     """
-    stream = invocation.streams[0]
-    if len(invocation.streams) != 1 or len(stream.token_axes) != 1 or not base.outputs or not several:
+    number = _asking(invocation, several)
+    if number is None or not base.outputs:
+        return
+    stream = invocation.streams[number]
+    if len(stream.token_axes) != 1:
         return
     (axis,), value = stream.token_axes, invocation.arguments[stream.argument]
     count, output = value.shape[axis], base.outputs[0]
-    if len(output.shape) <= axis or output.shape[axis] != count or count < MIN_TOKENS or value.shape[-1] == count:
+    if len(output.shape) <= axis or output.shape[axis] != count or count < MIN_TOKENS:
         return
-    if any(not each.base.whole or each.is_masked or each.num_tokens not in (0, count) for each in several):
+    if value.is_floating_point() and value.shape[-1] == count:
+        return  # its tokens may lie along either axis
+    if len(invocation.streams) > 1:  # what asks the other text sees all of it
+        several = [each for each in several if bool((each.base.key.stream == number).all())]
+    if not several or any(not each.base.whole or each.is_masked for each in several):
+        return
+    if any(each.num_tokens not in (0, count) for each in several):
         return
     if any(built_in_pattern(allowed_of(each)[0, 0])[0] not in CAUSAL for each in several):
         return
-    influence = influence_of(invocation, base, keep=lambda source: source.kind == "token")
+    influence = influence_of(
+        invocation, base, keep=lambda source: source.kind == "token" and source.stream == stream.argument
+    )
     if len(influence.runs) != count:
         return
     gaps = torch.stack([(run.outputs[0].data - output.data).abs() for _, run in influence.runs])
@@ -60,6 +71,20 @@ def later_token_findings(invocation: Invocation, base: Trace, several: Sequence[
         yield Finding("violation", "later-tokens-hidden", "mask", message)
     elif not bool(later.any()) and not is_random(invocation):
         yield from _by_later_tokens(invocation, base, several, axis)
+
+
+def _asking(invocation: Invocation, several: Sequence[Evidence]) -> int | None:
+    """Which sequence is looked at: the only one, or of two texts the one that asks the other; None of all others."""
+    if len(invocation.streams) == 1 and several:
+        return 0
+    ids = [invocation.arguments[each.argument] for each in invocation.streams]
+    if len(ids) != 2 or any(each.is_floating_point() or each.ndim != 2 for each in ids):
+        return None
+    tables = [each.base for each in several if len(each.base.weight)]
+    pairs = {(each.streams[int(each.query.stream[0])], each.streams[int(each.key.stream[0])]) for each in tables}
+    names = [each.argument for each in invocation.streams]
+    asking = [at for at, name in enumerate(names) if (name, names[1 - at]) in pairs]
+    return asking[0] if len(asking) == 1 else None
 
 
 def _by_later_tokens(invocation: Invocation, base: Trace, several: Sequence[Evidence], axis: int) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["ACTIVATIONS", "LAYER_NORMS", "forgotten_findings", "is_joined", "reached", "residual_findings"]
+__all__ = ["ACTIVATIONS", "LAYER_NORMS", "forgotten_findings", "is_joined", "is_sum", "reached", "residual_findings"]
 
 PRE_NORM = re.compile(r"pre[-_ ]?(?:layer[-_ ]?|rms[-_ ]?)?norm|\bpre[-_ ]?ln\b", re.I)
 """In a name or a documentation: norms stand before the attention, and the residual goes past them."""
@@ -89,10 +89,10 @@ def _added_to_itself(run: TaggedRun, instances: Sequence[AttentionInstance]) -> 
     first = min((int(each.min()) for each in run.given.values() if each.numel()), default=run.num_tags)
     attended = min((product.operation.index for each in instances for product in each.sums), default=len(run.trace))
     for operation in run.trace:
-        if not _is_sum(operation):
+        if not is_sum(operation):
             continue
         one, two = run.tags.inputs[operation.index]
-        if not one.numel() or one.shape != two.shape or not bool((one > 0).all()) or not torch.equal(one, two):
+        if not one.numel() or not bool((one > 0).all()) or not torch.equal(one, two):
             continue
         if not torch.equal(operation.inputs[0].data, operation.inputs[1].data):
             continue
@@ -134,7 +134,7 @@ def _added_again(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Oper
     attended = reached(trace, sums, trace.operations)
     made: dict[int, Operation] = {}
     for operation in trace:
-        if _is_sum(operation):
+        if is_sum(operation):
             for x, total in (operation.inputs, reversed(operation.inputs)):
                 before = made.get(total.storage)
                 if before is None or x.storage in attended or x.shape != total.shape:
@@ -146,7 +146,7 @@ def _added_again(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Oper
         for record in (*operation.outputs, *operation.written):
             if not operation.is_view:
                 made.pop(record.storage, None)
-                if _is_sum(operation):
+                if is_sum(operation):
                     made[record.storage] = operation
     return None
 
@@ -161,7 +161,7 @@ def _normalized_in_place(run: TaggedRun, instances: Sequence[AttentionInstance])
             is_by_token = factor.data.ndim == into.data.ndim and factor.shape[-1] == 1 < into.shape[-1]
             if is_by_token and factor.storage in trace.made_of([into.storage]):
                 written[into.storage] = operation
-        elif _is_sum(operation) and operation.inputs[0].shape == operation.inputs[1].shape:
+        elif is_sum(operation):
             before = [each for each in operation.inputs if each.storage not in attended]
             if len(before) == 1 and before[0].storage in written:
                 message = (
@@ -205,7 +205,7 @@ def _lost(run: TaggedRun, instance: AttentionInstance) -> Operation | None:
     trace = run.trace
     attended = reached(trace, {each.operation.outputs[0].storage for each in instance.sums}, trace.operations)
     for operation in trace.operations[instance.sums[-1].operation.index + 1 :]:
-        if not _is_sum(operation) or operation.inputs[0].shape != operation.inputs[1].shape:
+        if not is_sum(operation):
             continue
         before = [each for each in operation.inputs if each.storage not in attended]
         if len(before) == 1 and operation.outputs[0].storage != before[0].storage:
@@ -226,7 +226,7 @@ def _sum_without(run: TaggedRun, total: Operation, x: TensorRecord) -> Operation
     for operation in later:
         if operation.name.rstrip("_") in ACTIVATIONS | IN_GELU:
             is_activated |= operation.inputs[0].storage in network - carried
-        if not _is_sum(operation) or operation.inputs[0].shape != x.shape or operation.inputs[1].shape != x.shape:
+        if not is_sum(operation) or operation.inputs[0].shape != x.shape:
             continue
         if any(each.storage in carried for each in operation.inputs):
             return None
@@ -249,12 +249,14 @@ def _is_same(one: TensorRecord, other: TensorRecord) -> bool:
     return one.storage == other.storage and one.offset == other.offset and torch.equal(one.data, other.data)
 
 
-def _is_sum(operation: Operation) -> bool:
-    return operation.name.rstrip("_") == "add" and len(operation.inputs) == 2
+def is_sum(operation: Operation) -> bool:
+    """Whether it adds two tensors of the same shape."""
+    is_of_two = operation.name.rstrip("_") == "add" and len(operation.inputs) == 2
+    return is_of_two and operation.inputs[0].shape == operation.inputs[1].shape
 
 
 def is_joined(operation: Operation, some: Collection[int]) -> bool:
     """Whether it is a sum of something of some memory and of something else."""
-    if not _is_sum(operation) or operation.inputs[0].shape != operation.inputs[1].shape:
+    if not is_sum(operation):
         return False
     return (operation.inputs[0].storage in some) != (operation.inputs[1].storage in some)

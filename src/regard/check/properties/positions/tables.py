@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.positions.embedding_scales import embedding_scale_findings
 from regard.check.roles.contractions import Contraction
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
@@ -34,6 +35,7 @@ def position_table_findings(base: Trace, several: Sequence[Evidence], found: Seq
     yield from _of_one_text(base, several)
     yield from _one_row(base, first.num_tokens)
     yield from _multiplied(base, applied)
+    yield from embedding_scale_findings(base)
     is_absent = any((each.kind, each.property) == ("absent", "positions") for each in found)
     if is_absent and len(several) == 1:
         yield from _not_before_the_scores(base, first, applied)
