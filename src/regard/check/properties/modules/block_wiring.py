@@ -10,12 +10,12 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.gated_activations import gated_activation_findings
 from regard.check.properties.modules.layer_residuals import layer_residual_findings
+from regard.check.properties.modules.norm_places import norm_place_findings
 from regard.check.properties.modules.normed_alone import (
     norm_of_sum_findings,
     normed_alone_findings,
     passed_over_findings,
 )
-from regard.check.properties.modules.norm_places import norm_place_findings
 from regard.check.properties.modules.norms_passed import passed_norm_findings
 from regard.check.properties.modules.repeated_residuals import repeated_residual_findings
 from regard.check.properties.modules.residuals import forgotten_findings, residual_findings

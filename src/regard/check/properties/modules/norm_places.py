@@ -105,7 +105,7 @@ def _holds_one_attention(path: str, instances: Sequence[AttentionInstance]) -> b
 
 
 def _place_of(run: TaggedRun, call: _NormCall) -> str:
-    """Where a norm stands by what it takes, and by what becomes of it; empty where it is at none of the known places."""
+    """Where a norm stands, by what it takes and what becomes of it; empty at none of the known places."""
     trace, given = run.trace, call.given
     returned = trace.made_of([call.returned])
     sums = [each for each in trace.operations[call.last.index + 1 :] if is_joined(each, returned)]
