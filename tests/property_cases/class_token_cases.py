@@ -28,4 +28,27 @@ class ReadsItsLastToken(ReadsItsClassToken):
     read = -1
 
 
-CASES = [Case("class-token-read", ReadsItsLastToken, ReadsItsClassToken, of_module)]
+class HasAPlace(ReadsItsClassToken):
+    """Each token has a row of a table, the class token the first one."""
+
+    others = slice(1, 5)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Parameter(drawn(1, 5, WIDTH, seed=8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.places[:, self.others]  # here
+        first = self.cls_token + self.places[:, :1]
+        x = torch.cat([first.expand(len(x), -1, -1), x], 1)
+        return self.head((x + attention(x))[:, 0])
+
+
+class SharesAPlace(HasAPlace):
+    others = slice(0, 4)
+
+
+CASES = [
+    Case("class-token-read", ReadsItsLastToken, ReadsItsClassToken, of_module),
+    Case("positions-apart", SharesAPlace, HasAPlace, of_module),
+]

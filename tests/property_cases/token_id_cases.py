@@ -201,8 +201,12 @@ def mean_of_the_kept(ids: Tensor) -> Tensor:
 
 
 def mean_of_all(ids: Tensor) -> Tensor:
+    return encoded(ids, no_padding(ids)).mean(1)  # here
+
+
+def mean_of_all_seen(ids: Tensor) -> Tensor:
     """Nothing is said of padding in it."""
-    return encoded(ids, no_padding(ids)).mean(1)
+    return encoded(ids, torch.ones(1, dtype=torch.bool)).mean(1)
 
 
 def kept_times_their_number(ids: Tensor) -> Tensor:
@@ -213,6 +217,70 @@ def kept_times_their_number(ids: Tensor) -> Tensor:
 def all_by_the_number_of_the_kept(ids: Tensor) -> Tensor:
     total = encoded(ids, no_padding(ids)).sum(1)  # here
     return total / (ids != 0).sum(1, keepdim=True)
+
+
+def mean_of_the_marked(ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    marked = torch.ones_like(ids) if attention_mask is None else attention_mask
+    keep = marked[..., None]
+    return (encoded(ids, keep.mT[:, None] != 0) * keep).sum(1) / keep.sum(1)
+
+
+def mean_of_all_but_in_scores(ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    marked = torch.ones_like(ids) if attention_mask is None else attention_mask
+    return encoded(ids, marked[:, None, None] != 0).mean(1)  # here
+
+
+def of_marked_ids(function: Any) -> Invocation:
+    """A call of a function of token ids, to which a mask of these may be handed over."""
+    return replace(of_ids(function), masks=["attention_mask"])
+
+
+def translated_by_scales(source: Tensor, target: Tensor, *scales: float) -> Tensor:
+    """The embeddings are the rows of tables, times a number, and positions are added."""
+    open_to_all, past = torch.ones(1, dtype=torch.bool), torch.ones(target.shape[1], target.shape[1]).tril() == 1
+    x, y = (
+        torch.nn.functional.embedding(ids, TABLE) * scale + PLACES[: ids.shape[1]]  # here
+        for ids, scale in zip((source, target), scales, strict=True)
+    )
+    return attended(attended(y, y, past), attended(x, x, open_to_all), open_to_all, 1)
+
+
+def embeddings_of_one_text_scaled(source: Tensor, target: Tensor) -> Tensor:
+    return translated_by_scales(source, target, WIDTH**0.5, 1.5)
+
+
+def embeddings_divided(source: Tensor, target: Tensor) -> Tensor:
+    return translated_by_scales(source, target, WIDTH**-0.5, WIDTH**-0.5)
+
+
+def embeddings_of_both_scaled(source: Tensor, target: Tensor) -> Tensor:
+    return translated_by_scales(source, target, WIDTH**0.5, WIDTH**0.5)
+
+
+def source_hidden_by_the_target(source: Tensor, target: Tensor) -> Tensor:
+    past = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).tril()
+    y = attended(TABLE[target], TABLE[target], no_padding(target) & past)
+    return attended(y, TABLE[source], no_padding(target), 1)
+
+
+def chosen_over_the_words(source: Tensor, target: Tensor) -> Tensor:
+    return (target_sees_its_past(source, target) @ TABLE.mT).softmax(-1)
+
+
+def chosen_over_the_tokens(source: Tensor, target: Tensor) -> Tensor:
+    return (target_sees_its_past(source, target) @ TABLE.mT).softmax(1)
+
+
+def counted_from_the_first(ids: Tensor) -> Tensor:
+    return causal_of(TABLE[ids] + PLACES[: ids.shape[1]])
+
+
+def counted_from_the_last(ids: Tensor) -> Tensor:
+    return causal_of(TABLE[ids] + PLACES[: ids.shape[1]].flip(0))
+
+
+def causal_of(x: Tensor) -> Tensor:
+    return attended(x, x, torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril())
 
 
 CASES = [
@@ -227,6 +295,13 @@ CASES = [
     Case("values-from-the-keys-input", values_of_another_text, values_of_the_keys_text, of_one_length, False),
     Case("values-from-the-keys-input", values_of_another_text, values_of_answers, of_one_length, False),
     Case("mean-of-the-kept", kept_times_their_number, mean_of_the_kept, of_ids),
-    Case("mean-of-the-kept", all_by_the_number_of_the_kept, mean_of_all, of_ids),
+    Case("mean-of-the-kept", all_by_the_number_of_the_kept, mean_of_all_seen, of_ids),
+    Case("mean-of-the-kept", mean_of_all, mean_of_the_kept, of_ids),
+    Case("mean-of-the-kept", mean_of_all_but_in_scores, mean_of_the_marked, of_marked_ids),
+    Case("embeddings-scaled", embeddings_of_one_text_scaled, embeddings_of_both_scaled, of_two_texts, attentions=3),
+    Case("embeddings-scaled", embeddings_divided, embeddings_of_both_scaled, of_two_texts, attentions=3),
+    Case("padding-by-ids", source_hidden_by_the_target, target_sees_its_past, of_one_length_of_texts, False, 2),
+    Case("later-tokens-hidden", chosen_over_the_tokens, chosen_over_the_words, of_two_texts, False, 2),
+    Case("positions-from-the-start", counted_from_the_last, counted_from_the_first, of_ids, False),
     Case("target-causal", target_sees_all_of_itself, target_sees_its_past, of_two_texts, False, attentions=2),
 ]

@@ -19,7 +19,7 @@ from regard.check.properties.kinds import kind_of, kind_of_rows
 from regard.check.properties.masks.arguments import flag_findings, mask_argument_findings, shared_mask_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings
-from regard.check.properties.masks.masked_means import masked_mean_findings
+from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
 from regard.check.properties.masks.part_sizes import chunk_findings, part_size_findings
@@ -33,12 +33,13 @@ from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
-from regard.check.properties.modules.class_tokens import class_token_findings
+from regard.check.properties.modules.class_tokens import class_position_findings, class_token_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
+from regard.check.properties.modules.losses import loss_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
@@ -288,13 +289,17 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
-        analysis.findings += masked_mean_findings(invocation)
+        hidden = {each.property for each in analysis.findings if each.kind == "holds"}
+        analysis.findings += masked_mean_findings(invocation, hidden)
+        analysis.findings += pooled_mask_findings(invocation, base, several) if analysis.asked_masks else ()
         analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += target_findings(invocation, several, base)
         analysis.findings += co_attention_findings(invocation, base, several)
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
+        analysis.findings += class_position_findings(base)
+        analysis.findings += loss_findings(invocation)
     if not analysis.violations and not analysis.missing and analysis.is_first:
         analysis.findings += later_token_findings(invocation, base, several)
 

@@ -50,7 +50,7 @@ _CALL = {
     "scale": "scale scaling softmax_scale sm_scale scale_factor attn_scale scaling_factor",
     "temperature": "temperature temp tau",
     "dropout": "dropout dropout_p p_drop attn_dropout",
-    "context": "annotations cond",
+    "context": "annotations cond xa",
     "qkv": "qkv packed_qkv qkv_packed mixed_qkv fused_qkv qkvs",
     "w_o": "out_proj_weight proj_weight output_weight w_proj o_proj_weight c_proj_weight c_proj_w "
     "out_proj_w proj_w o_proj_w",

@@ -42,4 +42,11 @@ OUTPUTS = (
         "What comes next takes heads for samples or for tokens, or tokens for channels.",
         "return self.out_proj(torch.cat(heads, dim=-1))  # (batch, tokens, width), as x",
     ),
+    Property(
+        "labels-of-the-next",
+        "output",
+        "a causal model's own loss compares the logits at a token with the token that comes next",
+        "The model learns to tell what it has seen.",
+        "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())",
+    ),
 )

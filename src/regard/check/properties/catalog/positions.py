@@ -100,6 +100,13 @@ POSITIONS = (
         "x = self.embedding(ids) * math.sqrt(self.d_model) + self.positions[: ids.size(1)]",
     ),
     Property(
+        "positions-apart",
+        "positions",
+        "a class token and each of the tokens that it stands beside have a row of their own in a table of positions",
+        "Two tokens stand at one place; the last row is never learned.",
+        "x = x + self.positions[:, 1:]; cls = self.cls + self.positions[:, :1]",
+    ),
+    Property(
         "positions-added",
         "positions",
         "a learned table of positions is added to the tokens",

@@ -186,13 +186,16 @@ def _band(low: int, high: int, keys: int) -> tuple[str, str]:
 
 
 def _encoded_sequence(evidence: Evidence) -> str:
-    """The name of the sequence that its keys are of, where that is what an encoder returned, and queries are not."""
+    """The name of the sequence that its keys are of, where that is what an encoder returned, and queries are not.
+
+    Or where the path of its module says that it is a cross-attention.
+    """
     base = evidence.base
     queries, keys = ({*each.stream.tolist()} for each in (base.query, base.key))
     if len(keys) != 1 or queries & keys or not (0 <= min(keys) < len(base.streams)):
         return ""
     name = base.streams[min(keys)]
-    return name if is_encoded(name) else ""
+    return name if is_encoded(name) or "cross" in base.instance.module.lower() else ""
 
 
 def _depends_on_content(evidence: Evidence) -> bool:

@@ -17,7 +17,7 @@ from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.target.mask_values import MASK_FORMS, write_mask
 
-__all__ = ["source_mask_findings"]
+__all__ = ["hides_keys", "masks_of_keys", "source_mask_findings"]
 
 SHAPES = ("bk", "b1k", "b11k", "bqk", "b1qk")
 """Axes of a mask of padding, for a cross-attention."""
@@ -51,7 +51,10 @@ def source_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
             continue
         hidden = ~padding_mask([samples, keys], "end")
         for name in [each for each in names if not _OF_THE_DECODER.search(each)]:
-            if any(_hides(several[at], value, invocation, name, hidden) for value in _masks(hidden, samples, queries)):
+            if any(
+                hides_keys(several[at], value, invocation, name, hidden)
+                for value in masks_of_keys(hidden, samples, queries)
+            ):
                 own, other = (several[each].base.instance for each in (inner[0], at))
                 message = (
                     f"{name} hides tokens from {other.module or 'the cross-attention'}, and "
@@ -62,7 +65,7 @@ def source_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
                 return
 
 
-def _masks(hidden: Tensor, samples: int, queries: int) -> Iterator[Tensor]:
+def masks_of_keys(hidden: Tensor, samples: int, queries: int) -> Iterator[Tensor]:
     """A mask that hides some keys (samples, keys), in every form and shape."""
     for shape in SHAPES:
         sizes = {"b": samples, "1": 1, "q": queries, "k": hidden.shape[-1]}
@@ -78,7 +81,7 @@ def _is_masked(evidence: Evidence) -> bool:
 def _is_read(invocation: Invocation, evidence: Evidence, name: str) -> bool:
     """Whether an attention has other weights, or is not found again, with some mask of its keys."""
     samples, _, queries, keys = evidence.base.dense(evidence.base.weight).shape
-    for value in _masks(~padding_mask([samples, keys], "end"), samples, queries):
+    for value in masks_of_keys(~padding_mask([samples, keys], "end"), samples, queries):
         run = record_invocation(invocation, {**invocation.arguments, name: value})
         weight = masked_weights(evidence, run)
         if not run.error and (weight is None or not torch.equal(weight, evidence.base.weight)):
@@ -86,7 +89,7 @@ def _is_read(invocation: Invocation, evidence: Evidence, name: str) -> bool:
     return False
 
 
-def _hides(evidence: Evidence, value: Tensor, invocation: Invocation, name: str, hidden: Tensor) -> bool:
+def hides_keys(evidence: Evidence, value: Tensor, invocation: Invocation, name: str, hidden: Tensor) -> bool:
     """Whether a mask takes all weight from the keys that it hides, and from no other."""
     weight = masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: value}))
     if weight is None:

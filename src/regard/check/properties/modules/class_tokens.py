@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
 from regard.check.properties.finding import Finding
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["class_token_findings"]
+__all__ = ["class_position_findings", "class_token_findings"]
 
 _NAME = re.compile(r"(?:^|[._])(?:cls|class)(?:_?(?:tokens?|tok|emb\w*))?$", re.I)
+
+
+@dataclass(frozen=True)
+class _RowsAdded:
+    """Rows of a table that are added to tokens."""
+
+    table: int
+    """The memory of the whole table."""
+    rows: range
+    operation: Operation
 
 
 def class_token_findings(target: Any, trace: Trace) -> Iterator[Finding]:
@@ -44,6 +56,47 @@ def class_token_findings(target: Any, trace: Trace) -> Iterator[Finding]:
             )
             yield Finding("violation", "class-token-read", "block", message, reads[-1].location)
             return
+
+
+def class_position_findings(trace: Trace) -> Iterator[Finding]:
+    """A token that is put beside the others, and has the row of a table of positions that one of them has as well.
+
+    Args:
+        trace: a run.
+    """
+    added: dict[int, _RowsAdded] = {}
+    for operation in trace:
+        if _is_added(operation):
+            for table, other in (operation.inputs, operation.inputs[::-1]):
+                rows = _rows(table) if table.learned and table.storage != other.storage else None
+                if rows is not None:
+                    added[operation.outputs[0].storage] = _RowsAdded(table.storage, rows, operation)
+        elif operation.name == "cat" and len(operation.inputs) == 2:
+            parts = [added[each.storage] for each in operation.inputs if each.storage in added]
+            if len(parts) < 2 or parts[0].table != parts[1].table:
+                continue
+            alone, others = sorted(parts, key=lambda each: len(each.rows))
+            if len(alone.rows) == 1 < len(others.rows) and alone.rows[0] in others.rows:
+                message = (
+                    f"a token that is put beside the others has row {alone.rows[0]} of the table of positions, and so "
+                    f"has one of these: they have rows {others.rows[0]} to {others.rows[-1]}"
+                )
+                yield Finding("violation", "positions-apart", "positions", message, others.operation.location)
+                return
+
+
+def _is_added(operation: Operation) -> bool:
+    """Whether it adds two tensors."""
+    return operation.name.rstrip("_") == "add" and len(operation.inputs) == 2
+
+
+def _rows(table: TensorRecord) -> range | None:
+    """The rows of a table that a part of it has; None of what is no part of one."""
+    shape, stride = table.shape, table.stride
+    if len(shape) < 2 or math.prod(shape[:-2]) != 1 or stride[-1] != 1 or stride[-2] != shape[-1]:
+        return None
+    first = table.offset // shape[-1]
+    return range(first, first + shape[-2])
 
 
 def _place(join: Operation, learned: list[torch.Tensor]) -> int | None:

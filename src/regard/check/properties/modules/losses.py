@@ -1,0 +1,98 @@
+"""Losses that a causal model computes itself: the logits at each token are compared with the token that comes next."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.properties.documentation import documentation_of
+from regard.check.properties.finding import Finding
+from regard.check.roles.influence import record_invocation
+from regard.check.target import Invocation
+from regard.check.target.names import call_meaning
+from regard.check.trace.operation import Operation, Trace
+
+__all__ = ["loss_findings"]
+
+LOSSES = frozenset({"nll_loss_forward", "nll_loss_nd", "nll_loss"})
+_ARE_IDS = re.compile(
+    r"\b(?:labels|targets)\b[^.]{0,60}\binput[_ ]?ids\b|\bshift\w* (?:inside|internally|is done in)", re.I
+)
+"""In a documentation: the labels are the ids themselves, and the model shifts them."""
+FIRST_LABEL = 1
+"""Zero may be padding, whose loss is not counted."""
+
+
+def loss_findings(invocation: Invocation) -> Iterator[Finding]:
+    """A loss of the logits at a token with the label of an earlier one, or with those of several distances.
+
+    Labels may be the ids themselves, which the model then shifts by one, or those of the next tokens, which it does not
+    shift: both are usual.
+
+    Args:
+        invocation: a call of a module that takes ids, without labels.
+    """
+    ids = [each for each in invocation.streams if not invocation.arguments[each.argument].is_floating_point()]
+    if not isinstance(invocation.target, nn.Module) or len(ids) != 1 or len(invocation.streams) != 1:
+        return
+    tokens = invocation.arguments[ids[0].argument]
+    name = _argument_of_labels(invocation)
+    if name is None or tokens.ndim != 2 or ids[0].batch_axis != 0:
+        return
+    samples, count = tokens.shape
+    labels = (torch.arange(samples)[:, None] + torch.arange(count)[None]) % (count + 1) + FIRST_LABEL
+    run = record_invocation(invocation, {**invocation.arguments, name: labels}, lines=True)
+    loss = next((each for each in run if each.name in LOSSES), None)
+    logits = None if run.error or loss is None else _logits(run, loss, samples, count)
+    if loss is None or logits is None:
+        return
+    distances = _distances(loss, logits, labels)
+    is_unshifted = distances == {0} and _ARE_IDS.search(documentation_of(invocation.target)) is not None
+    if is_unshifted or len(distances) > 1 or any(each < 0 for each in distances):
+        apart = [f"{abs(each)} {'before' if each < 0 else 'behind'}" if each else "at" for each in sorted(distances)]
+        message = f"the loss compares the logits at a token with the label {' and '.join(apart)} it: with {name} that "
+        message += "are the ids, the next token's is wanted"
+        yield Finding("violation", "labels-of-the-next", "output", message, loss.location)
+
+
+def _argument_of_labels(invocation: Invocation) -> str | None:
+    """The argument that may hold labels, and was not given."""
+    try:
+        names = inspect.signature(invocation.target.forward).parameters
+    except (ValueError, TypeError):
+        return None
+    found = [each for each in names if call_meaning(each) == "targets" and invocation.arguments.get(each) is None]
+    return found[0] if len(found) == 1 and not re.search("mask|pos", found[0]) else None
+
+
+def _logits(run: Trace, loss: Operation, samples: int, count: int) -> Tensor | None:
+    """The last tensor before a loss that has a row of each sample and token, as wide as what the loss takes."""
+    width = loss.inputs[0].shape[-1]
+    for operation in reversed(run.operations[: loss.index]):
+        for each in operation.outputs:
+            if each.shape == (samples, count, width):
+                return each.data
+    return None
+
+
+def _distances(loss: Operation, logits: Tensor, labels: Tensor) -> set[int]:
+    """How far the label that each row of a loss is compared with stands behind the token of its logits."""
+    rows, wanted = loss.inputs[0].data, loss.inputs[1].data
+    found = set[int]()
+    known = logits.log_softmax(-1)
+    if rows.ndim != 2 or wanted.ndim != 1:
+        return found
+    for row, label in zip(rows, wanted, strict=True):
+        at = ((known - row).abs().amax(-1) < 1e-9).nonzero()
+        if len(at) != 1 or int(label) < 0:
+            continue
+        sample, token = at[0].tolist()
+        place = (labels[sample] == label).nonzero()
+        if len(place) != 1:
+            return {*found, -labels.shape[1]} if len(place) == 0 else found
+        found.add(int(place[0]) - token)
+    return found
