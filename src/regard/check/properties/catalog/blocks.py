@@ -75,7 +75,7 @@ BLOCKS = (
         "block",
         "the norms of a block stand at the same place of each of its sublayers: before, behind the sum, or behind it",
         "The stream is normalized at one sum and grows at the other; weights of either kind do not fit.",
-        "x = x + self.attention(self.norm1(x)); x = x + self.mlp(self.norm2(x))",
+        "x = x + self.attention(self.norm1(x))\nx = x + self.mlp(self.norm2(x))",
     ),
     Property(
         "norm-of-one-token",

@@ -104,7 +104,7 @@ POSITIONS = (
         "positions",
         "a class token and each of the tokens that it stands beside have a row of their own in a table of positions",
         "Two tokens stand at one place; the last row is never learned.",
-        "x = x + self.positions[:, 1:]; cls = self.cls + self.positions[:, :1]",
+        "x = x + self.positions[:, 1:]\ncls = self.cls + self.positions[:, :1]",
     ),
     Property(
         "positions-added",
