@@ -82,6 +82,11 @@ class Analysis:
         return [each for each in self.findings if each.kind == "violation"]
 
     @property
+    def holding(self) -> set[str]:
+        """The properties that hold."""
+        return {each.property for each in self.findings if each.kind == "holds"}
+
+    @property
     def designs(self) -> list[Finding]:
         """What is different by design."""
         return [each for each in self.findings if each.kind == "design"]

@@ -16,7 +16,12 @@ from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.kinds import kind_of, kind_of_rows
-from regard.check.properties.masks.arguments import flag_findings, mask_argument_findings, shared_mask_findings
+from regard.check.properties.masks.arguments import (
+    are_layers,
+    flag_findings,
+    mask_argument_findings,
+    shared_mask_findings,
+)
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
@@ -33,7 +38,7 @@ from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
-from regard.check.properties.modules.class_tokens import class_position_findings, class_token_findings
+from regard.check.properties.modules.class_tokens import class_token_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
@@ -263,9 +268,9 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             are_tried = True
             for of_masks in MASKINGS:
                 analysis.findings += of_masks(invocation, evidence)
-    is_shared = analysis.asked_masks and 1 < len(several) == len(instances) <= MOST_SHARING
+    is_shared = 1 < len(several) == len(instances) and (len(several) <= MOST_SHARING or are_layers(several))
     shared: dict[str, list[Finding]] = {}
-    if is_shared and all(_can_be_masked(analysis, each) for each in several):
+    if analysis.asked_masks and is_shared and all(_can_be_masked(analysis, each) for each in several):
         shared = dict(shared_mask_findings(invocation, several))
         analysis.findings += [found for judged in shared.values() for found in judged]
     if analysis.asked_masks:  # else another call was asked
@@ -289,8 +294,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
-        hidden = {each.property for each in analysis.findings if each.kind == "holds"}
-        analysis.findings += masked_mean_findings(invocation, hidden)
+        analysis.findings += masked_mean_findings(invocation, analysis.holding)
         analysis.findings += pooled_mask_findings(invocation, base, several) if analysis.asked_masks else ()
         analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += target_findings(invocation, several, base)
@@ -298,7 +302,6 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
-        analysis.findings += class_position_findings(base)
         analysis.findings += loss_findings(invocation)
     if not analysis.violations and not analysis.missing and analysis.is_first:
         analysis.findings += later_token_findings(invocation, base, several)

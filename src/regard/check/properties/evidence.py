@@ -216,7 +216,9 @@ def with_fresh_tokens(invocation: Invocation) -> dict[str, Any]:
         if tensor.is_floating_point():
             arguments[stream.argument] = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
         else:
-            arguments[stream.argument] = other_ids(tensor, int(invocation.sizes.get("vocab", 0)), generator)
+            arguments[stream.argument] = other_ids(
+                tensor, int(invocation.sizes.get("vocab", 0)), generator, invocation.padding_id
+            )
     return arguments
 
 

@@ -16,10 +16,9 @@ from regard.check.roles.influence import record_invocation
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation, Stream
 from regard.check.target.names import is_encoded
-from regard.check.target.token_ids import PADDING_ID
 from regard.check.trace.operation import Trace
 
-__all__ = ["target_findings", "token_padding_findings", "with_padding"]
+__all__ = ["asking_text", "target_findings", "token_padding_findings", "with_padding"]
 
 _INPUTS = re.compile(r"^inputs?(?:_|$)", re.I)
 _TARGET = re.compile(r"^(?:tgt|trg|target|dec(?:oder)?|outputs?)(?:_|$)", re.I)
@@ -39,22 +38,22 @@ def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) 
     for number, stream in enumerate(invocation.streams):
         if (given := _padded(invocation, stream)) is None:
             continue
-        ids = invocation.arguments[stream.argument]
+        tokens = _by_sample(invocation, stream).shape[1]
         run = record_invocation(invocation, given)
         if run.error:
             continue
         is_left = not _returns_a_mask(invocation, given)
-        crossed = _of_another_text(several, run, number)
+        crossed = _of_another_text(several, run, number, invocation.padding_id)
         if crossed is not None:
             yield crossed
             return
         if number in read:
-            yield from _of_stream(several, run, number, stream.argument, ids.shape[1], invocation.masks, is_left)
+            yield from _of_stream(several, run, number, stream, tokens, invocation, is_left)
             continue
         for beside, other in enumerate(invocation.streams):  # ids of tokens whose vectors are handed over as well
-            shape = invocation.arguments[other.argument].shape
+            shape, ids = invocation.arguments[other.argument].shape, invocation.arguments[stream.argument]
             if beside in read and other.batch_axis == 0 and other.token_axes == (1,) and shape[:2] == ids.shape:
-                yield from _of_stream(several, run, beside, stream.argument, ids.shape[1], invocation.masks, is_left)
+                yield from _of_stream(several, run, beside, stream, tokens, invocation, is_left)
 
 
 def with_padding(invocation: Invocation) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -67,19 +66,33 @@ def with_padding(invocation: Invocation) -> Iterator[tuple[str, dict[str, Any]]]
 def _padded(invocation: Invocation, stream: Stream) -> dict[str, Any] | None:
     """The arguments with padding in a sequence; None where it is none of ids, too short, or has some."""
     ids = invocation.arguments[stream.argument]
-    if ids.is_floating_point() or stream.batch_axis != 0 or stream.token_axes != (1,):
-        return None
-    if ids.shape[1] < PADDED + 2 or bool((ids == PADDING_ID).any()):
+    if ids.is_floating_point() or ids.ndim != 2 or {stream.batch_axis, *stream.token_axes} != {0, 1}:
         return None
     padded = ids.clone()
-    padded[0, -PADDED:] = PADDING_ID
+    by_sample = _by_sample(invocation, stream, padded)
+    if by_sample.shape[1] < PADDED + 2 or bool((ids == invocation.padding_id).any()):
+        return None
+    by_sample[0, -PADDED:] = invocation.padding_id
     return {**invocation.arguments, stream.argument: padded}
 
 
+def _by_sample(invocation: Invocation, stream: Stream, ids: Tensor | None = None) -> Tensor:
+    """(samples, tokens): ids of a sequence, those of a call unless others are given."""
+    ids = invocation.arguments[stream.argument] if ids is None else ids
+    return ids.mT if stream.batch_axis == 1 else ids
+
+
 def _of_stream(
-    several: Sequence[Evidence], run: Trace, stream: int, name: str, tokens: int, masks: Sequence[str], is_left: bool
+    several: Sequence[Evidence],
+    run: Trace,
+    stream: int,
+    of_ids: Stream,
+    tokens: int,
+    invocation: Invocation,
+    is_left: bool,
 ) -> Iterator[Finding]:
     hidden, seen, of_queries = [], [], list[Evidence]()
+    name, padding = of_ids.argument, invocation.padding_id
     for evidence in several:
         base = evidence.base
         if not run.same_operations(base.instance.run.trace):
@@ -91,26 +104,26 @@ def _of_stream(
             continue
         line = base.instance.scores_location
         if bool(after[keys].all()) and bool(real.any()) and not bool(after[real].any()):
-            message = f"where {name} is {PADDING_ID}, padding is attended to, and the real tokens are hidden"
+            message = f"where {name} is {padding}, padding is attended to, and the real tokens are hidden"
             yield Finding("violation", "padding-by-ids", "mask", message, line, base.instance.module)
             return
         if not bool(after[keys].any()):
             hidden.append(evidence)
         elif bool(after[keys].all()):
             seen.append(evidence)
-            if not masks and _is_of_queries(evidence, run, stream, tokens):
+            if not invocation.masks and _is_of_queries(evidence, run, stream, tokens):
                 of_queries.append(evidence)
     if of_queries:
         first = of_queries[0].base.instance
         message = (
-            f"where {name} is {PADDING_ID}, all scores of padding's own queries are blocked, and those of its "
+            f"where {name} is {padding}, all scores of padding's own queries are blocked, and those of its "
             "keys are not: the tokens before it attend to padding"
         )
         yield Finding("violation", "padding-by-ids", "mask", message, first.scores_location, first.module)
         return
     if not hidden:
         # Causal attention alone hides padding at the end, and not at the begin: the mask is missed there.
-        unread = _thrown_away((*seen, *several)[0], run, name) if several and is_left else None
+        unread = _thrown_away((*seen, *several)[0], run, of_ids, invocation) if several and is_left else None
         if unread is not None:
             yield unread
         return
@@ -118,22 +131,23 @@ def _of_stream(
     if seen:
         other = seen[0].base.instance
         message = (
-            f"padding ({name} is {PADDING_ID}) is hidden in {first.module or 'one attention'}, and is attended to in "
+            f"padding ({name} is {padding}) is hidden in {first.module or 'one attention'}, and is attended to in "
             f"{other.module or 'another'}"
         )
         yield Finding("violation", "padding-by-ids", "mask", message, other.scores_location, other.module)
     else:
-        message = f"padding ({name} is {PADDING_ID}) is hidden"
+        message = f"padding ({name} is {padding}) is hidden"
         yield Finding("holds", "padding-by-ids", "mask", message, first.scores_location)
 
 
-def _of_another_text(several: Sequence[Evidence], run: Trace, padded: int) -> Finding | None:
+def _of_another_text(several: Sequence[Evidence], run: Trace, padded: int, padding: int) -> Finding | None:
     """Keys of the source that padding of the target hides, or the other way round, by their names.
 
     Args:
         several: of each attention.
         run: with padding in one of the two.
         padded: which of the sequences has it.
+        padding: its id.
     """
     for evidence in several:
         base, names = evidence.base, evidence.base.streams
@@ -147,7 +161,7 @@ def _of_another_text(several: Sequence[Evidence], run: Trace, padded: int) -> Fi
             hidden &= base.query.token < int(base.query.token.max()) + 1 - PADDED  # of padding itself nothing is asked
         if bool(hidden.any()) and not bool(hidden[of_other].all()):
             message = (
-                f"where {names[padded]} is {PADDING_ID}, tokens of {names[other]} are hidden: the mask is made of the "
+                f"where {names[padded]} is {padding}, tokens of {names[other]} are hidden: the mask is made of the "
                 "other sequence"
             )
             instance = base.instance
@@ -170,23 +184,25 @@ def _returns_a_mask(invocation: Invocation, given: dict[str, Any]) -> bool:
     return any(isinstance(each, Tensor) and not each.is_floating_point() and each.numel() > 1 for each in leaves)
 
 
-def _thrown_away(evidence: Evidence, run: Trace, name: str) -> Finding | None:
+def _thrown_away(evidence: Evidence, run: Trace, stream: Stream, invocation: Invocation) -> Finding | None:
     """The mask of padding that a call makes of its ids, and that no operation takes.
 
     Args:
         evidence: an attention in which padding is seen.
         run: with padding in the first sample.
-        name: the argument of the ids.
+        stream: the ids.
+        invocation: the call.
     """
     used = {each.storage for each in run.outputs}
+    ids = _by_sample(invocation, stream, run.arguments[stream.argument].data)
     pairs = list(zip(evidence.base.instance.run.trace, run, strict=True))
     for before, after in reversed(pairs):
         if not after.is_view and not after.written and not {each.storage for each in after.outputs} & used:
             made = [(one.data, other.data) for one, other in zip(before.outputs, after.outputs, strict=True)][:1]
-            if any(_tells_padding(one, other, run.arguments[name].data) for one, other in made):
+            if any(_tells_padding(one, other, ids) for one, other in made):
                 message = (
-                    f"a mask of the padding is made ({name} is {PADDING_ID}), and nothing is done with it: padding is "
-                    "attended to"
+                    f"a mask of the padding is made ({stream.argument} is {invocation.padding_id}), and nothing is "
+                    "done with it: padding is attended to"
                 )
                 return Finding("violation", "mask-read", "mask", message, before.location)
         used |= {each.storage for each in after.inputs if not after.is_view}
@@ -232,6 +248,23 @@ def _asked_by_the_source(several: Sequence[Evidence]) -> Finding | None:
     return None
 
 
+def asking_text(invocation: Invocation, several: Sequence[Evidence]) -> int | None:
+    """Which of two sequences of ids asks the other one, and is not asked by it; None where neither does.
+
+    Args:
+        invocation: the call.
+        several: of each attention in it.
+    """
+    ids = [invocation.arguments[each.argument] for each in invocation.streams]
+    if len(ids) != 2 or any(each.is_floating_point() or each.ndim != 2 for each in ids):
+        return None
+    tables = [each.base for each in several if len(each.base.weight)]
+    pairs = {(each.streams[int(each.query.stream[0])], each.streams[int(each.key.stream[0])]) for each in tables}
+    names = [each.argument for each in invocation.streams]
+    asking = [at for at, name in enumerate(names) if (name, names[1 - at]) in pairs]
+    return asking[0] if len(asking) == 1 else None
+
+
 def target_findings(invocation: Invocation, several: Sequence[Evidence], base: Trace) -> Iterator[Finding]:
     """Whether a model of two sequences of ids lets a token of the one that it predicts see later ones.
 
@@ -249,15 +282,10 @@ def target_findings(invocation: Invocation, several: Sequence[Evidence], base: T
     if asked is not None:
         yield asked
         return
-    output = base.outputs[0]
-    targets = [number for number, each in enumerate(ids.values()) if output.shape[:2] == tuple(each.shape)]
-    if len(targets) != 1 or len(output.shape) != 3:
+    output, target = base.outputs[0], asking_text(invocation, several)
+    if target is None or len(output.shape) != 3 or output.shape[:2] != tuple([*ids.values()][target].shape):
         return
     tables = [each.base for each in several if len(each.base.weight)]
-    pairs = {(int(table.query.stream[0]), int(table.key.stream[0])) for table in tables}
-    target, source = targets[0], 1 - targets[0]
-    if (target, source) not in pairs or (source, target) in pairs:
-        return
     for table in tables:
         of_target = (table.query.stream == target) & (table.key.stream == target)
         later = of_target & (table.key.token > table.query.token) & (table.weight > ZERO_WEIGHT)

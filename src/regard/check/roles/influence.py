@@ -134,7 +134,7 @@ def _fresh(tensor: Tensor, seed: int, invocation: Invocation) -> Tensor:
     generator = torch.Generator().manual_seed(1000 + seed)
     if tensor.is_floating_point():
         return torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.dtype)
-    return other_ids(tensor, int(invocation.sizes.get("vocab", 0)), generator)
+    return other_ids(tensor, int(invocation.sizes.get("vocab", 0)), generator, invocation.padding_id)
 
 
 def record_invocation(

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from regard.check.target.numpy_by_torch import as_array, as_tensor, numpy_by_tor
 from regard.check.target.preparation import copied
 from regard.check.target.sizes import Sizes
 from regard.check.target.steps import in_steps
+from regard.check.target.token_ids import padding_id
 
 __all__ = ["APPENDED", "Invocation", "Stream"]
 
@@ -96,6 +98,11 @@ class Invocation:
     """The same call of other sizes, where it runs with them."""
     relaid: Callable[[bool], Iterator[Iterator[Invocation]]] = field(default=lambda _: iter(()))
     """For each other order of the same axes in which the target runs its calls; of one query as well, if told so."""
+
+    @cached_property
+    def padding_id(self) -> int:
+        """The id of padding in its sequences of ids."""
+        return padding_id(self.target)
 
     def run(
         self,

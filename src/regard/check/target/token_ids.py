@@ -1,30 +1,67 @@
-"""Token ids: drawn, and drawn anew."""
+"""Token ids: drawn, and drawn anew; and which of them is padding."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["PADDING_ID", "drawn_ids", "other_ids"]
+from regard.check.target.preparation import modules_in
 
-PADDING_ID = 0
-"""What padding is in most code: no other token has it, or it would be masked."""
+__all__ = ["drawn_ids", "other_ids", "padding_id"]
+
+USUAL_PADDING = 0
+"""What padding is in most code."""
+_PADDING = re.compile(r"(?:[a-z]+_)?pad(?:ding)?_?(?:idx|id|index|token|token_id|token_idx|symbol)", re.I)
+_CONSTANT = re.compile(r"(?:[A-Z]+_)?PAD(?:DING)?(?:_?(?:IDX|ID|INDEX|TOKEN|TOKEN_ID|SYMBOL))?")
+"""Names of the id of padding, of attributes and of a file's own constants."""
 
 
-def drawn_ids(shape: tuple[int, ...], vocab: int, generator: torch.Generator) -> Tensor:
+def padding_id(target: Any) -> int:
+    """The id of padding, which no other token has, or it would be masked; 0 where nothing says another one.
+
+    Args:
+        target: a module whose attributes, config, embeddings or file may say it, or anything else.
+    """
+    found = {number for module in modules_in(target) for each in module.modules() for number in _told_by(each)}
+    return found.pop() if len(found) == 1 else USUAL_PADDING
+
+
+def _told_by(module: nn.Module) -> Iterator[int]:
+    config = getattr(module, "config", None)
+    said = {**vars(module), **(vars(config) if hasattr(config, "__dict__") else {})}
+    yield from (value for name, value in said.items() if type(value) is int and _PADDING.fullmatch(name))
+    known = getattr(type(module).forward, "__globals__", {}) if not type(module).__module__.startswith("torch.") else {}
+    yield from (value for name, value in known.items() if type(value) is int and _CONSTANT.fullmatch(name))
+
+
+def drawn_ids(shape: tuple[int, ...], vocab: int, generator: torch.Generator, padding: int = USUAL_PADDING) -> Tensor:
     """Ids of tokens that are no padding."""
-    return torch.randint(1, vocab, shape, generator=generator) % vocab
+    return _exchanged(torch.randint(1, vocab, shape, generator=generator) % vocab, padding, vocab)
 
 
-def other_ids(ids: Tensor, vocab: int, generator: torch.Generator) -> Tensor:
+def other_ids(ids: Tensor, vocab: int, generator: torch.Generator, padding: int = USUAL_PADDING) -> Tensor:
     """Another id for each token; no padding where there was none.
 
     Args:
         ids: of any integer type.
         vocab: how many there are; where that is not known, 0: then one more than the largest of them.
         generator: of the random numbers.
+        padding: the id of padding.
     """
     vocab = max(2, vocab or int(ids.max()) + 1)
-    least = 0 if vocab == 2 or bool((ids == PADDING_ID).any()) else 1
+    ids = _exchanged(ids, padding, vocab)
+    least = 0 if vocab == 2 or bool((ids == USUAL_PADDING).any()) else 1
     moved = torch.randint(1, vocab - least, ids.shape, generator=generator).to(ids.dtype)
-    return (ids - least + moved) % (vocab - least) + least
+    return _exchanged((ids - least + moved) % (vocab - least) + least, padding, vocab)
+
+
+def _exchanged(ids: Tensor, padding: int, vocab: int) -> Tensor:
+    """The ids, with the one of padding and the one that is usual for it exchanged, where there are so many."""
+    if padding == USUAL_PADDING or not 0 <= padding < vocab:
+        return ids
+    exchanged = torch.where(ids == padding, USUAL_PADDING, ids)
+    return torch.where(ids == USUAL_PADDING, padding, exchanged)

@@ -28,7 +28,7 @@ from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SH
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import ADDED, MATRICES, STREAMS, Argument
-from regard.check.target.token_ids import drawn_ids
+from regard.check.target.token_ids import drawn_ids, padding_id
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
 
 __all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "Candidate", "candidates"]
@@ -311,7 +311,7 @@ def _ids(draft: Draft, name: str, role: str, target: Any, most: int) -> Any:
     vocab = most or min([draft.sizes.vocab, *(size for size in sizes if size > 2)])
     draft.axes[name] = layout
     generator = torch.Generator().manual_seed(len(draft.axes))
-    return drawn_ids(draft.shape(role, layout), vocab, generator)
+    return drawn_ids(draft.shape(role, layout), vocab, generator, padding_id(draft.target))
 
 
 def _one_document(draft: Draft) -> Any:

@@ -48,7 +48,7 @@ from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, write_mask
 from regard.check.target.names import call_meaning
 from regard.check.target.signature import source_of
 
-__all__ = ["flag_findings", "mask_argument_findings", "shared_mask_findings"]
+__all__ = ["are_layers", "flag_findings", "mask_argument_findings", "shared_mask_findings"]
 
 SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "kb", "k")
 """Axes of a mask: samples, heads, queries, keys."""
@@ -61,6 +61,8 @@ GRAPH = re.compile("adj(?:acency)?(?:_?(?:mat|matrix))?")
 """Names of the edges of a graph."""
 MOST_UNREAD = 12
 """Masks that change no weight of an attention, after which it is taken not to read them."""
+UNREAD = 1e-9
+"""More than rounding may change a weight."""
 SIDES = ("anywhere", "end", "front")
 """Where the keys stand that a mask blocks."""
 EXPLAINED = (not_chosen, documented_unused, said_by_boundaries, of_the_loss)
@@ -123,19 +125,22 @@ def _together(evidence: Evidence, invocation: Invocation, name: str) -> Finding 
 def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[tuple[str, list[Finding]]]:
     """What is found of each mask that one of several attentions hides exactly by, or that none of them reads.
 
-    Else nothing is said against the mask: which attention it is of is not known.
+    Else something is said against the mask where all are layers of one kind, each to its own sequence: of others it is
+    not known which of them it is of.
     """
+    is_of_layers = are_layers(several)
     crossed = any(each.role in ("context", "k") for each in invocation.streams)
     names = [each for each in invocation.masks if not NOT_OF_KEYS.search(each)]
     for name in [each for each in names if crossed or not OTHER_SEQUENCE.search(each)][:2]:
-        unread = 0
+        unread, of_first, is_told = 0, list[MaskOutcome](), False
         for number, evidence in enumerate(several):
             outcomes: list[MaskOutcome] = []
             for outcome in _outcomes(invocation, evidence, name):
                 outcomes.append(outcome)
-                if outcome.exact or sum(torch.equal(each.weight, each.free) for each in outcomes) > MOST_UNREAD:
+                if outcome.exact or sum(map(_is_unread, outcomes)) > MOST_UNREAD:
                     break
-            unread += bool(outcomes) and all(torch.equal(each.weight, each.free) for each in outcomes)
+            of_first = of_first or outcomes
+            unread += bool(outcomes) and all(map(_is_unread, outcomes))
             if not outcomes or not outcomes[-1].exact:
                 continue
             outcome = outcomes[-1]
@@ -144,7 +149,10 @@ def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
             message = f"{name} hides exactly the keys that it blocks; {SAID[outcome.form].format(name=name)}"
             found = found or list(documented_mask_findings(invocation, evidence, outcome, outcomes, name))
             yield name, found or [Finding("holds", "mask-form", "mask", message)]
+            is_told = True
             break
+        if not is_told and is_of_layers and of_first and not have_no_effect(of_first):
+            yield name, [each for each in violated(several[0], of_first, name) if each.kind == "violation"]
         if unread == len(several) and _is_without_effect(invocation, several[0], name, outcomes):
             if reasons := [reason for each in EXPLAINED if (reason := each(invocation, name))]:
                 yield name, reasons[:1]
@@ -152,6 +160,17 @@ def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
             line = several[0].base.instance.scores_location
             message = f"{name} has no effect on any weight, nor on what is returned"
             yield name, [Finding("violation", "mask-argument", "mask", message, line)]
+
+
+def _is_unread(outcome: MaskOutcome) -> bool:
+    """Whether a mask changes no weight by more than rounding: a number that is added to all scores of a query does."""
+    return float((outcome.weight - outcome.free).abs().max()) < UNREAD
+
+
+def are_layers(several: Sequence[Evidence]) -> bool:
+    """Whether some attentions are computed by the same line, each of the tokens that ask."""
+    lines = {each.base.instance.scores_location for each in several}
+    return len(lines) == 1 and all(are_of_one_sequence(each.base) for each in several)
 
 
 def _is_unmoved(invocation: Invocation, evidence: Evidence, name: str, outcome: MaskOutcome) -> bool:
@@ -167,7 +186,8 @@ def _is_without_effect(invocation: Invocation, evidence: Evidence, name: str, ou
         run = record_invocation(invocation, {**invocation.arguments, name: value})
         if run.error or len(run.outputs) != len(before):
             return False
-        if not all(torch.equal(one.data, other.data) for one, other in zip(before, run.outputs, strict=True)):
+        pairs = [(one.data, other.data) for one, other in zip(before, run.outputs, strict=True)]
+        if not all(one.shape == other.shape and torch.allclose(one, other, 0.0, UNREAD) for one, other in pairs):
             return False
     return True
 

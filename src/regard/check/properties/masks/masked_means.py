@@ -13,7 +13,6 @@ from regard.check.properties.masks.source_masks import hides_keys, masks_of_keys
 from regard.check.properties.token_ids import with_padding
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
-from regard.check.target.token_ids import PADDING_ID
 from regard.check.trace.operation import Operation, Trace
 
 __all__ = ["masked_mean_findings", "pooled_mask_findings"]
@@ -31,8 +30,10 @@ def masked_mean_findings(invocation: Invocation, hidden: Collection[str] = ()) -
         hidden: the properties that hold of its attentions.
     """
     for name, given in with_padding(invocation):
+        if any(each.argument == name and each.batch_axis != 0 for each in invocation.streams):
+            continue
         run = record_invocation(invocation, given, lines=True)
-        kept = given[name] != PADDING_ID
+        kept = given[name] != invocation.padding_id
         for count in (each for each in run if each.name == "sum" and _is_mask(each.inputs[0].data, kept)):
             found = _met(run, count, kept, name)
             if found is not None:
@@ -41,8 +42,8 @@ def masked_mean_findings(invocation: Invocation, hidden: Collection[str] = ()) -
         pooled = _of_all(run, kept) if "padding-by-ids" in hidden else None
         if pooled is not None:
             message = (
-                f"padding ({name} is {PADDING_ID}) is hidden in the attentions, and the mean that is returned is of "
-                "all tokens, padding included"
+                f"padding ({name} is {invocation.padding_id}) is hidden in the attentions, and the mean that is "
+                "returned is of all tokens, padding included"
             )
             yield Finding("violation", PROPERTY, STEP, message, pooled.location)
             return

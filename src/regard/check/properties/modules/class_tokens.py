@@ -14,7 +14,7 @@ from torch import nn
 from regard.check.properties.finding import Finding
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["class_position_findings", "class_token_findings"]
+__all__ = ["class_token_findings"]
 
 _NAME = re.compile(r"(?:^|[._])(?:cls|class)(?:_?(?:tokens?|tok|emb\w*))?$", re.I)
 
@@ -30,7 +30,7 @@ class _RowsAdded:
 
 
 def class_token_findings(target: Any, trace: Trace) -> Iterator[Finding]:
-    """A learned class token stands beside the tokens, and the one token that is read in the end is another.
+    """A learned class token beside the tokens that shares a position with one of them, or is not read in the end.
 
     Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", section 3.1, equation 4.
 
@@ -38,6 +38,7 @@ def class_token_findings(target: Any, trace: Trace) -> Iterator[Finding]:
         target: what was called.
         trace: its run.
     """
+    yield from _positions_shared(trace)
     if not isinstance(target, nn.Module):
         return
     learned = [each.detach().flatten() for name, each in target.named_parameters() if _NAME.search(name)]
@@ -58,7 +59,7 @@ def class_token_findings(target: Any, trace: Trace) -> Iterator[Finding]:
             return
 
 
-def class_position_findings(trace: Trace) -> Iterator[Finding]:
+def _positions_shared(trace: Trace) -> Iterator[Finding]:
     """A token that is put beside the others, and has the row of a table of positions that one of them has as well.
 
     Args:

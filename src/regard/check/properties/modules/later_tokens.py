@@ -12,6 +12,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import allowed_of, built_in_pattern
 from regard.check.properties.modules.earlier_calls import with_fewer_tokens
 from regard.check.properties.modules.surroundings import is_random
+from regard.check.properties.token_ids import asking_text
 from regard.check.roles.influence import influence_of, record_invocation
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
@@ -36,7 +37,7 @@ def later_token_findings(invocation: Invocation, base: Trace, several: Sequence[
         base: its run.
         several: all of its attentions.
     """
-    number = _asking(invocation, several)
+    number = 0 if len(invocation.streams) == 1 else asking_text(invocation, several)
     if number is None or not base.outputs:
         return
     stream = invocation.streams[number]
@@ -71,20 +72,6 @@ def later_token_findings(invocation: Invocation, base: Trace, several: Sequence[
         yield Finding("violation", "later-tokens-hidden", "mask", message)
     elif not bool(later.any()) and not is_random(invocation):
         yield from _by_later_tokens(invocation, base, several, axis)
-
-
-def _asking(invocation: Invocation, several: Sequence[Evidence]) -> int | None:
-    """Which sequence is looked at: the only one, or of two texts the one that asks the other; None of all others."""
-    if len(invocation.streams) == 1 and several:
-        return 0
-    ids = [invocation.arguments[each.argument] for each in invocation.streams]
-    if len(ids) != 2 or any(each.is_floating_point() or each.ndim != 2 for each in ids):
-        return None
-    tables = [each.base for each in several if len(each.base.weight)]
-    pairs = {(each.streams[int(each.query.stream[0])], each.streams[int(each.key.stream[0])]) for each in tables}
-    names = [each.argument for each in invocation.streams]
-    asking = [at for at, name in enumerate(names) if (name, names[1 - at]) in pairs]
-    return asking[0] if len(asking) == 1 else None
 
 
 def _by_later_tokens(invocation: Invocation, base: Trace, several: Sequence[Evidence], axis: int) -> Iterator[Finding]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.larger_batches import larger_batch_findings
+from regard.check.properties.modules.patches import patch_findings
 from regard.check.roles.influence import Influence, differs, influence_of, record_invocation
-from regard.check.roles.instances import SOFTMAXES, TaggedRun
+from regard.check.roles.instances import TaggedRun
 from regard.check.target import Failed, Invocation
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import Trace
 
 __all__ = ["is_random", "surrounding_findings"]
 
@@ -38,7 +37,7 @@ def surrounding_findings(
         yield from found
     if base.outputs and holds:
         yield from _places(invocation, base)
-    yield from _patches(invocation, run)
+    yield from patch_findings(invocation, run)
 
 
 def _samples_apart(invocation: Invocation, influence: Influence) -> Iterator[Finding]:
@@ -112,73 +111,3 @@ def _places(invocation: Invocation, base: Trace) -> Iterator[Finding]:
         row, column = divmod(int(lost[0]), columns)
         message = f"the output at row {row}, column {column} does not depend on what is there: it comes from elsewhere"
         yield Finding("violation", "output-at-its-place", "output", message)
-
-
-def _patches(invocation: Invocation, run: TaggedRun) -> Iterator[Finding]:
-    """Each token that a map of features was cut into holds all channels of one place.
-
-    A token is a row of what is added to, normalized or projected; a view alone may be one of several on the way there.
-    """
-    softmaxes = [each for each in run.trace if each.name in SOFTMAXES]
-    scores = set[int]().union(*(run.owner_of(run.tags.inputs[each.index][0]) for each in softmaxes))
-    for stream in invocation.streams:
-        given = run.given.get(stream.argument)
-        if given is None or given.ndim != 4 or len(stream.token_axes) != 2 or stream.batch_axis is None:
-            continue
-        (channel_axis,) = {0, 1, 2, 3} - {stream.batch_axis, *stream.token_axes}
-        if channel_axis < 3 and _are_apart(given.shape, stream.token_axes, channel_axis):
-            tokens = _first_tokens(run, given.permute(stream.batch_axis, channel_axis, *stream.token_axes), 0)
-            if tokens is not None and not tokens[1]:
-                yield _mixed("places", tokens[0])
-    for operation in run.trace:
-        if operation.name != "convolution" or operation.outputs[0].data.ndim != 4:
-            continue
-        if operation.index not in run.first_tag:
-            continue  # it moves numbers and makes none
-        if run.owner_of(run.tags.inputs[operation.index][0]) & scores:
-            continue  # it mixes the heads of scores or weights
-        shape = operation.outputs[0].shape
-        tags = torch.arange(math.prod(shape)).reshape(shape) + run.first_tag[operation.index]
-        tokens = _first_tokens(run, tags, operation.index + 1)
-        if tokens is not None:
-            yield from () if tokens[1] else (_mixed("patches", tokens[0]),)
-            return
-
-
-def _mixed(called: str, operation: Operation) -> Finding:
-    message = f"the numbers of a token come from several {called}: channels and {called} are mixed"
-    return Finding("violation", "patches-whole", "projections", message, operation.location)
-
-
-def _are_apart(shape: Sequence[int], token_axes: Sequence[int], channel_axis: int) -> bool:
-    """Whether there are as many channels as in no row, column or map of places: its rows are of channels."""
-    channels, sides = shape[channel_axis], [shape[axis] for axis in token_axes]
-    return channels not in (*sides, math.prod(sides))
-
-
-def _first_tokens(run: TaggedRun, tags: Tensor, since: int) -> tuple[Operation, bool] | None:
-    """The first operation that takes all tokens of a map as rows, and whether each row is of one place.
-
-    Args:
-        run: the run.
-        tags: of the map (samples, channels, rows, columns).
-        since: the index of the first operation that may take them.
-    """
-    samples, channels, places = tags.shape[0], tags.shape[1], tags.shape[2] * tags.shape[3]
-    if places < 2 or channels < 2 or places == channels:  # as many: rows may be channels on their way
-        return None
-    start, count = int(tags.min()), tags.numel()
-    place_of = torch.empty(count, dtype=torch.long)
-    place_of[tags.flatten(2) - start] = torch.arange(places).expand(samples, channels, places)
-    for later in run.trace.operations[since:]:
-        if later.is_view:
-            continue
-        for each in (*run.tags.inputs[later.index], *run.tags.outputs[later.index])[:2]:
-            mine = (each >= start) & (each < start + count)
-            if each.ndim not in (2, 3) or each.shape[-1] != channels:
-                continue
-            rows = mine.all(-1)
-            if int(mine.sum()) == count and int(rows.sum()) == samples * places:
-                spatial = place_of[each[rows] - start]
-                return later, bool((spatial == spatial[:, :1]).all())
-    return None

@@ -1,0 +1,126 @@
+"""Pictures that are cut into tokens: each holds all channels of one place, or of the places of one patch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Finding
+from regard.check.roles.instances import SOFTMAXES, TaggedRun
+from regard.check.target import Invocation
+from regard.check.trace.operation import Operation
+
+__all__ = ["patch_findings"]
+
+
+def patch_findings(invocation: Invocation, run: TaggedRun) -> Iterator[Finding]:
+    """Each token that a map of features was cut into holds all channels of one place.
+
+    A token is a row of what is added to, normalized or projected; a view alone may be one of several on the way there.
+    """
+    yield from _cut_by_reshapes(invocation, run)
+    softmaxes = [each for each in run.trace if each.name in SOFTMAXES]
+    scores = set[int]().union(*(run.owner_of(run.tags.inputs[each.index][0]) for each in softmaxes))
+    for stream in invocation.streams:
+        given = run.given.get(stream.argument)
+        if given is None or given.ndim != 4 or len(stream.token_axes) != 2 or stream.batch_axis is None:
+            continue
+        (channel_axis,) = {0, 1, 2, 3} - {stream.batch_axis, *stream.token_axes}
+        if channel_axis < 3 and _are_apart(given.shape, stream.token_axes, channel_axis):
+            tokens = _first_tokens(run, given.permute(stream.batch_axis, channel_axis, *stream.token_axes), 0)
+            if tokens is not None and not tokens[1]:
+                yield _mixed("places", tokens[0])
+    for operation in run.trace:
+        if operation.name != "convolution" or operation.outputs[0].data.ndim != 4:
+            continue
+        if operation.index not in run.first_tag:
+            continue  # it moves numbers and makes none
+        if run.owner_of(run.tags.inputs[operation.index][0]) & scores:
+            continue  # it mixes the heads of scores or weights
+        shape = operation.outputs[0].shape
+        tags = torch.arange(math.prod(shape)).reshape(shape) + run.first_tag[operation.index]
+        tokens = _first_tokens(run, tags, operation.index + 1)
+        if tokens is not None:
+            yield from () if tokens[1] else (_mixed("patches", tokens[0]),)
+            return
+
+
+def _cut_by_reshapes(invocation: Invocation, run: TaggedRun) -> Iterator[Finding]:
+    """The first matrix that takes the numbers of a picture in rows, each of which is to be a patch of it.
+
+    A row may also be a whole channel, as where channels attend to one another.
+    """
+    for stream in invocation.streams:
+        given = run.given.get(stream.argument)
+        if given is None or given.ndim != 4 or len(stream.token_axes) != 2 or stream.batch_axis is None:
+            continue
+        (channel_axis,) = {0, 1, 2, 3} - {stream.batch_axis, *stream.token_axes}
+        tags = given.permute(stream.batch_axis, channel_axis, *stream.token_axes)
+        start, count = int(tags.min()), tags.numel()
+        for product in run.products:
+            index, number = product.left_place if product.right.learned else product.right_place
+            taken = run.tags.inputs[index][number]
+            if not (product.left.learned or product.right.learned) or taken.numel() != count:
+                continue
+            if not bool(((taken >= start) & (taken < start + count)).all()):
+                continue
+            rows = taken.flatten(0, -2) - start
+            where = torch.empty(count, 4, dtype=torch.long)
+            where[tags.flatten() - start] = torch.cartesian_prod(*(torch.arange(each) for each in tags.shape))
+            wrong = [each for each in where[rows] if not _is_a_patch(each, tags.shape)]
+            if rows.shape[-1] > tags.shape[1] > 1 and wrong:
+                yield _mixed("patches", product.operation)
+            return
+
+
+def _is_a_patch(places: Tensor, shape: Sequence[int]) -> bool:
+    """Whether some numbers of a picture are all channels of a rectangle of places, or a whole channel."""
+    several = [torch.unique(each) for each in places.unbind(-1)]
+    if len(several[0]) > 1:
+        return False
+    if len(several[1]) == 1 and len(places) == shape[2] * shape[3]:
+        return True
+    is_whole = len(several[1]) == shape[1] and len(places) == math.prod(len(each) for each in several)
+    return is_whole and all(int(each[-1] - each[0]) == len(each) - 1 for each in several[2:])
+
+
+def _mixed(called: str, operation: Operation) -> Finding:
+    message = f"the numbers of a token come from several {called}: channels and {called} are mixed"
+    return Finding("violation", "patches-whole", "projections", message, operation.location)
+
+
+def _are_apart(shape: Sequence[int], token_axes: Sequence[int], channel_axis: int) -> bool:
+    """Whether there are as many channels as in no row, column or map of places: its rows are of channels."""
+    channels, sides = shape[channel_axis], [shape[axis] for axis in token_axes]
+    return channels not in (*sides, math.prod(sides))
+
+
+def _first_tokens(run: TaggedRun, tags: Tensor, since: int) -> tuple[Operation, bool] | None:
+    """The first operation that takes all tokens of a map as rows, and whether each row is of one place.
+
+    Args:
+        run: the run.
+        tags: of the map (samples, channels, rows, columns).
+        since: the index of the first operation that may take them.
+    """
+    samples, channels, places = tags.shape[0], tags.shape[1], tags.shape[2] * tags.shape[3]
+    if places < 2 or channels < 2 or places == channels:  # as many: rows may be channels on their way
+        return None
+    start, count = int(tags.min()), tags.numel()
+    place_of = torch.empty(count, dtype=torch.long)
+    place_of[tags.flatten(2) - start] = torch.arange(places).expand(samples, channels, places)
+    for later in run.trace.operations[since:]:
+        if later.is_view:
+            continue
+        for each in (*run.tags.inputs[later.index], *run.tags.outputs[later.index])[:2]:
+            mine = (each >= start) & (each < start + count)
+            if each.ndim not in (2, 3) or each.shape[-1] != channels:
+                continue
+            rows = mine.all(-1)
+            if int(mine.sum()) == count and int(rows.sum()) == samples * places:
+                spatial = place_of[each[rows] - start]
+                return later, bool((spatial == spatial[:, :1]).all())
+    return None
