@@ -28,6 +28,7 @@ from regard.check.properties.scores.learned_tables import (
     table_head_findings,
 )
 from regard.check.properties.scores.norm_axes import norm_axis_findings, one_sided_norm_findings
+from regard.check.properties.scores.packed_groups import packed_group_findings
 from regard.check.properties.scores.relative_logits import relative_logit_findings
 from regard.check.properties.scores.scales import scale_design
 from regard.check.properties.scores.shared_heads import shared_head_findings
@@ -80,6 +81,8 @@ def attention_findings(
             yield from looked_up
             return
     found += documented_group_findings(evidence, documentation_of(invocation.target))
+    if not any(each.kind == "violation" for each in found):
+        found += packed_group_findings(evidence)
     yield from found
     is_unclear = any(
         each.kind == "open" or (each.kind == "violation" and each.property not in ORIGINS) for each in found
