@@ -13,6 +13,7 @@ from torch import nn
 from regard.check.target.signature import source_of
 
 __all__ = [
+    "boolean_meaning",
     "comments_of",
     "documentation_of",
     "documents_a_use",
@@ -50,6 +51,7 @@ _BLOCKED = re.compile(
 _ALLOWED = re.compile(
     r"\b(?:keep|kept|attend(?:s|ed)?|sees?|seen|visible|valid|real|allow(?:s|ed)?|takes? part|participates?)\b", re.I
 )
+_EITHER, _BOOLEAN = re.compile(r"\bor\b|;", re.I), re.compile(r"\bbool(?:ean)?s?\b", re.I)
 _TOKENS = re.compile(r"\b(?:tokens?|words?)\b", re.I)
 _ADDED = re.compile(r"\binf\b|infinity|additive|\badded\b|negative|-1e|\bbias\b", re.I)
 _INCLUSIVE = re.compile(
@@ -216,6 +218,26 @@ def mask_meaning(text: str, name: str, *, is_only: bool, of_one: bool = False) -
         for value, meaning in _meanings(sentence)
         if value == 1 or not of_one
     }
+    return told.pop() if len(told) == 1 else None  # type: ignore[return-value]
+
+
+def boolean_meaning(text: str, name: str, *, is_only: bool) -> Literal["allowed", "blocked"] | None:
+    """What True means in a mask that may be one of booleans, or else one that is added; None where nothing says so.
+
+    As in "additive (0 and -inf), or boolean with True where a key may be attended": both are promised.
+
+    Args:
+        text: the documentation.
+        name: the argument.
+        is_only: whether it is the only mask, so that "the mask" is this one.
+    """
+    about = re.compile(rf"\b{re.escape(name)}\b" + (r"|\bmask\b" if is_only else ""), re.I)
+    told = set()
+    for sentence in _SENTENCES.split(text):
+        if not about.search(sentence) or not _ADDED.search(sentence) or not _EITHER.search(sentence):
+            continue
+        parts = _EITHER.split(sentence)
+        told |= {meaning for each in parts if _BOOLEAN.search(each) for value, meaning in _meanings(each) if value == 1}
     return told.pop() if len(told) == 1 else None  # type: ignore[return-value]
 
 
