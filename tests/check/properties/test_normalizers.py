@@ -132,6 +132,40 @@ def test_a_mask_that_sets_keys_to_0_hides_them(parts: str) -> None:
     assert analysis.violations == []
 
 
+def masked_before_the_features(*, of_x_as_well: bool) -> Callable[..., Tensor]:
+    """Keys that are set to 0 where the mask hides them; the features of the kernel make 1 of these."""
+
+    def forward(x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = (split(each) for each in (x @ drawn(8, 24, seed=3) / 8**0.5).chunk(3, -1))
+        if mask is not None:
+            k = k * mask[:, None, :, None]
+        q, k = F.elu(q) + 1, F.elu(k) + 1
+        if mask is not None and of_x_as_well:
+            k = k * mask[:, None, :, None]
+        return joined(q @ (k.mT @ v) / (q @ k.sum(2)[..., None] + 1e-6)) @ drawn(8, 8, seed=4)
+
+    return forward
+
+
+def test_keys_that_a_mask_sets_to_0_before_their_features_are_not_hidden() -> None:
+    wrong, right = (
+        analyze(of_x(masked_before_the_features(of_x_as_well=each), tokens=5, masks=("mask",)), masks=True)
+        for each in (False, True)
+    )
+    assert [each.property for each in wrong.violations] == ["mask-argument"]
+    assert right.violations == []
+    assert "tokens that mask hides reach no others" in {each.message for each in right.findings}
+
+
+def test_a_mask_of_what_is_returned_is_none_of_keys() -> None:
+    def forward(x: Tensor, mask: Tensor | None = None) -> Tensor:
+        found = masked()(x)
+        return found if mask is None else found * mask[..., None]
+
+    analysis = analyze(of_x(forward, tokens=5, masks=("mask",)), masks=True)
+    assert analysis.violations == []
+
+
 def test_a_mask_that_sets_values_alone_to_0_leaves_their_keys_in_the_sum() -> None:
     (found,) = analyze(of_x(masked("v"), tokens=5, masks=("mask",)), masks=True).violations
     assert found.property == "weights-sum-to-one"

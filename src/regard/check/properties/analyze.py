@@ -18,6 +18,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.kinds import kind_of, kind_of_rows
 from regard.check.properties.masks.arguments import flag_findings, mask_argument_findings, shared_mask_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
+from regard.check.properties.masks.hidden_keys import hidden_key_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
@@ -175,6 +176,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             analysis.findings += sums or normalizer_findings(invocation, instances)
             if masks and not analysis.violations:
                 analysis.findings += masked_normalizer_findings(invocation, base)
+            if masks and not analysis.violations:
+                analysis.findings += hidden_key_findings(invocation, base, instances)
                 analysis.findings += documented_unread_findings(invocation)
             analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         if is_first and not analysis.violations:
