@@ -202,3 +202,40 @@ def test_a_row_of_joined_heads_is_of_one_token() -> None:
     assert found.property == "output-of-the-token"
     assert found.location is not None
     assert found.location.text.endswith("# here")
+
+
+# Random features. -----------------------------------------------------------------------------------------------------
+
+
+def random_features(x: Tensor, axes: tuple[int, ...], *, at_once: bool = False) -> Tensor:
+    """Exponentials of projections less half the squared norm, and less the largest over some axes."""
+    projected = x @ drawn(4, 32, seed=5)
+    half, largest = x.square().sum(-1, keepdim=True) / 2, projected.amax(axes, keepdim=True)
+    return (projected - (half + largest) if at_once else projected - half - largest).exp() + 1e-6
+
+
+def less_the_largest_of_all_keys(x: Tensor) -> Tensor:
+    """FAVOR+: what is subtracted from keys is the same for all of them."""
+    return attention_with_features(x, (-1, -2))
+
+
+def less_the_largest_of_each_key(x: Tensor) -> Tensor:
+    """FAVOR+."""
+    return attention_with_features(x, (-1,))
+
+
+def less_the_largest_of_each_key_at_once(x: Tensor) -> Tensor:
+    """FAVOR+."""
+    return attention_with_features(x, (-1,), at_once=True)
+
+
+def attention_with_features(x: Tensor, axes: tuple[int, ...], *, at_once: bool = False) -> Tensor:
+    q, k, v = (split(each) for each in (x @ drawn(8, 24, seed=3) / 8**0.5).chunk(3, -1))
+    q, k = random_features(q / 2**0.5, (-1,)), random_features(k / 2**0.5, axes, at_once=at_once)
+    return joined(summed(q, k, v)) @ drawn(8, 8, seed=4)
+
+
+@pytest.mark.parametrize("wrong", [less_the_largest_of_each_key, less_the_largest_of_each_key_at_once])
+def test_what_is_subtracted_from_the_features_of_keys_is_the_same_for_all(wrong: Callable[..., Tensor]) -> None:
+    assert [each.property for each in analyze(of_x(wrong, tokens=5)).violations] == ["softmax-maximum"]
+    assert analyze(of_x(less_the_largest_of_all_keys, tokens=5)).violations == []

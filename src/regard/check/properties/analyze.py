@@ -73,6 +73,7 @@ from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
 from regard.check.properties.weights.channel_weights import channel_weight_findings
 from regard.check.properties.weights.divided_values import divided_output_findings
+from regard.check.properties.weights.feature_maximum import feature_maximum_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
@@ -174,6 +175,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
             sums = sums or list(channel_weight_findings(instances, invocation))
             analysis.findings += sums or normalizer_findings(invocation, instances)
+            analysis.findings += feature_maximum_findings(invocation, instances)
             if masks and not analysis.violations:
                 analysis.findings += masked_normalizer_findings(invocation, base)
             if masks and not analysis.violations:
