@@ -162,6 +162,16 @@ _QUALIFIED = re.compile(
 """What makes of a promise a choice, or one of blocks and not of tokens."""
 _CAUSAL_ATTENTION = re.compile(r"^\W*(?:[\w-]+ ){0,4}?causal(?:ly)?[\s-]+(?:[\w-]+[\s-]+){0,4}?attention\b", re.I)
 """A sentence about a causal attention, from its first words on."""
+_NOTHING = r"[`'\"(]*(?:0(?:\.0?)?|zero|[-−]\s*(?:inf\w*|∞))"
+_CAUSAL_FORMULA = re.compile(
+    rf"\b(?:j\s*(?:<=|≤)\s*i|s\s*(?:<=|≤)\s*t|m\s*(?:<=|≤)\s*n|i\s*(?:>=|≥)\s*j|t\s*(?:>=|≥)\s*s|n\s*(?:>=|≥)\s*m)"
+    rf"\W{{1,3}}(?:and\s+)?(?:(?:else|otherwise)\W{{1,2}}(?:it is\s+)?{_NOTHING}|{_NOTHING}\W{{0,2}}(?:else|otherwise))"
+    rf"|{_NOTHING}[,`]*\s+(?:if|for|where|when)\s+[`$]?(?:j\s*>\s*i|s\s*>\s*t|m\s*>\s*n|i\s*<\s*j|t\s*<\s*s|n\s*<\s*m)\b",
+    re.I,
+)
+"""What a query has of later keys, by a formula: nothing, as in "for j <= i, else 0"."""
+_NO_FORMULA = re.compile(r"causal|mask|bidirection|optional|window|encoder|\bif not\b|bias|buckets?", re.I)
+"""Where such a formula is of a choice, or of something that a mask is to be added to."""
 _FOR_OTHERS = re.compile(r"\b(?:for|of|support\w*|allow\w*|enabl\w*|expect\w*|require\w*|caller|from|see|like)\b", re.I)
 """Words before it that make it another's."""
 _CO_ATTENTION = re.compile(
@@ -308,7 +318,9 @@ def promises_causality(text: str) -> bool:
 
 
 def promises_causal_attention(text: str) -> bool:
-    """Whether it begins a sentence with a causal attention: nothing is said of who else masks, or when."""
+    """Whether it begins a sentence with a causal attention, or has a formula: nothing is said of who masks, or when."""
+    if any(_CAUSAL_FORMULA.search(each) and not _NO_FORMULA.search(each) for each in _SENTENCES.split(text)):
+        return True
     found = ((each, _CAUSAL_ATTENTION.match(each)) for each in _SENTENCES.split(text))
     return any(
         said and not (_QUALIFIED.search(each) or _SEEN_BY_ALL.search(each) or _FOR_OTHERS.search(said[0]))
