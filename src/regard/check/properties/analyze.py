@@ -32,6 +32,7 @@ from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.masks.unread_arguments import documented_unread_findings
 from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import window_findings
+from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
@@ -381,6 +382,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
     if not analysis.violations:
         analysis.findings += call_effect_findings(invocation)
+        analysis.findings += begun_anew_findings(invocation)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += sibling_findings(invocation)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
