@@ -55,6 +55,7 @@ from regard.check.properties.modules.written_inputs import written_input_finding
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
+from regard.check.properties.outputs.documented_functions import documented_function_findings
 from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.outputs.uneven_blocks import uneven_block_findings
@@ -381,10 +382,9 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
     if not analysis.violations:
-        analysis.findings += call_effect_findings(invocation)
-        analysis.findings += begun_anew_findings(invocation)
+        for of_calls in (call_effect_findings, begun_anew_findings, sibling_findings, documented_function_findings):
+            analysis.findings += of_calls(invocation)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
-        analysis.findings += sibling_findings(invocation)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
     if not analysis.violations and analysis.complete:
