@@ -29,6 +29,7 @@ from regard.check.properties.scores.learned_tables import (
 )
 from regard.check.properties.scores.norm_axes import norm_axis_findings, one_sided_norm_findings
 from regard.check.properties.scores.packed_groups import packed_group_findings
+from regard.check.properties.scores.pair_biases import pair_bias
 from regard.check.properties.scores.relative_logits import relative_logit_findings
 from regard.check.properties.scores.scales import scale_design
 from regard.check.properties.scores.shared_heads import shared_head_findings
@@ -170,6 +171,9 @@ def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) ->
     if evidence.base.instance.run.additive:
         return
     for each in score_findings(evidence, fit) if fit is not None else ():
+        if each.property == "relative-bias" and (of_pairs := pair_bias(invocation, evidence)) is not None:
+            yield of_pairs
+            continue
         is_scale = each.kind == "violation" and each.property == "scale"
         yield (scale_design(invocation, evidence, fit) if is_scale and fit is not None else None) or each
         if each.property == "relative-bias":
