@@ -150,7 +150,38 @@ class BiasAsData(LearnedBias):
         return self.rel_bias.data
 
 
+class ReadInSteps(ReadsItsMode):
+    """A sequence at once, or token by token after begin()."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: Tensor | None = None
+        self.past: list[Tensor] = []
+
+    def begin(self) -> None:
+        self.first, self.past = None, []
+
+    def step(self, x: Tensor) -> Tensor:
+        self.first = x if self.first is None else self.first
+        self.past.append(x)
+        return super().forward(torch.cat((self.first, *self.past), 1))[:, -1:]
+
+
+class KeepsTheFirst(ReadInSteps):
+    def begin(self) -> None:
+        self.past = []
+
+
+class EmptiesTheRest(KeepsTheFirst):
+    """Another method empties what begin() leaves."""
+
+    def reset_state(self) -> None:
+        self.first = None
+
+
 CASES = [
+    Case("begun-anew", KeepsTheFirst, ReadInSteps, of_module, has_line=False),
+    Case("begun-anew", KeepsTheFirst, EmptiesTheRest, of_module, has_line=False),
     Case("gradient", BiasAsData, LearnedBias, of_module, has_line=False),
     Case("calls-apart", KeepsThemByTheLength, KeepsItsAngles, of_module),
     Case("calls-apart", KeepsThoseOfTheFirstCall, KeepsItsAngles, of_module, has_line=False),

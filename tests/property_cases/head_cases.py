@@ -37,7 +37,53 @@ class SharedMatrix(OneMatrixForAllHeads):
     """All heads share one matrix."""
 
 
+class GroupByGroup(nn.Module):
+    """One matrix: the queries of a group, its key and its value; then those of the next group."""
+
+    groups, heads = 2, 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, self.groups * (self.heads + 2) * 2, bias=False)
+        self.o = nn.Linear(WIDTH, WIDTH)
+
+    def repeated(self, keys: Tensor) -> Tensor:
+        return keys.repeat_interleave(self.heads, 2)
+
+    def parts(self, packed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        packed = packed.unflatten(-1, (self.groups, self.heads + 2, 2))
+        return packed[:, :, :, :-2].flatten(2, 3), packed[:, :, :, -2], packed[:, :, :, -1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.parts(self.qkv(x))
+        k, v = self.repeated(k), self.repeated(v)
+        q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)  # here
+        return self.o(joined(weights @ v))
+
+
+class GroupsAsTiles(GroupByGroup):
+    def repeated(self, keys: Tensor) -> Tensor:
+        return keys.repeat(1, 1, self.heads, 1)
+
+
+class KeysBeforeTheirQueries(GroupsAsTiles):
+    def parts(self, packed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        packed = packed.unflatten(-1, (self.groups, self.heads + 2, 2))
+        return packed[:, :, :, 2:].flatten(2, 3), packed[:, :, :, 0], packed[:, :, :, 1]
+
+
+class AllQueriesFirst(GroupsAsTiles):
+    """Nothing tells which heads are a group."""
+
+    def parts(self, packed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = packed.unflatten(-1, (-1, 2)).split((4, 2, 2), 2)
+        return q, k, v
+
+
 CASES = [
+    Case("heads-paired", GroupsAsTiles, GroupByGroup, of_module),
+    Case("heads-paired", KeysBeforeTheirQueries, AllQueriesFirst, of_module),
     Case("heads-of-their-own", OneMatrixForAllHeads, MatricesOfEachHead, of_module),
     Case("heads-of-their-own", OneMatrixForAllHeads, SharedMatrix, of_module),
 ]

@@ -306,13 +306,44 @@ def of_queries_and_keys(
     return scores.softmax(-1) @ v
 
 
+def adds_booleans(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """mask: added to the scores (0 and -inf), or boolean, True where a key may be seen."""
+    scores = q @ k.mT / 2  # here
+    return (scores if mask is None else scores + mask).softmax(-1) @ v
+
+
+def tells_booleans(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """mask: added to the scores (0 and -inf), or boolean, True where a key may be seen."""
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape, dtype=q.dtype).masked_fill(~mask, -torch.inf)
+    return adds_booleans(q, k, v, mask)
+
+
+def hides_what_may_be_seen(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """mask: bool, True = may be seen; or float, which is added to the scores."""
+    scores = q @ k.mT / 2  # here
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(mask, -torch.inf)
+    elif mask is not None:
+        scores = scores + mask
+    return scores.softmax(-1) @ v
+
+
+def hides_what_may_not_be_seen(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """mask: bool, True = hidden; or float, which is added to the scores."""
+    return hides_what_may_be_seen(q, k, v, mask)
+
+
 def of_a_padded_module(kind: type[nn.Module]) -> Invocation:
     return of_x(kind(), masks=("padding_mask",))
 
 
+with_mask = partial(of_q_k_v, masks=("mask",))
 with_present = partial(of_x, masks=("present",))
 CASES = [
     Case("mask-as-documented", hides_who_is_present, hides_who_is_not_present, with_present),
+    Case("mask-as-documented", adds_booleans, tells_booleans, with_mask),
+    Case("mask-as-documented", hides_what_may_be_seen, hides_what_may_not_be_seen, with_mask),
     Case("mask-as-documented", needs_to_know_who_is_hidden, needs_to_know_who_is_there, as_found),
     Case(
         "mask-as-documented",

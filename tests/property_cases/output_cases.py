@@ -137,7 +137,24 @@ def with_a_bias(function: Any) -> Invocation:
     return call
 
 
+def gated_by_any_number(x: Tensor) -> Tensor:
+    """o = g * attention(x), g = sigmoid(x W)."""
+    return joined(heads_of(x)) @ W_O * (x @ W_Q)
+
+
+def gated_by_shares(x: Tensor) -> Tensor:
+    """o = g * attention(x), g = sigmoid(x W)."""
+    return joined(heads_of(x)) @ W_O * (x @ W_Q).sigmoid()
+
+
+def gated_as_it_says(x: Tensor) -> Tensor:
+    """o = g * attention(x), g = x W; or g = sigmoid(x W), as in the paper."""
+    return gated_by_any_number(x)
+
+
 CASES = [
+    Case("function-as-documented", gated_by_any_number, gated_by_shares, of_x, has_line=False),
+    Case("function-as-documented", gated_by_any_number, gated_as_it_says, of_x, has_line=False),
     Case("value-of-the-key", values_of_no_token, values_of_the_tokens, of_x),
     Case("values-summed", one_letter_for_queries_and_keys, two_letters),
     Case("output-of-the-token", joined_without_a_transpose, attention, of_x),

@@ -178,7 +178,37 @@ def one_way(picture: Tensor, text: Tensor) -> tuple[Tensor, Tensor]:
     return attended(picture, text, 1), text
 
 
+def with_vectors_of_pairs(function: Any) -> Invocation:
+    """A call of tokens and of a vector for each two of them."""
+    given = {"x": drawn(2, TOKENS, WIDTH, seed=0), "pairs": drawn(2, TOKENS, TOKENS, 3, seed=1)}
+    return Invocation(function, given, ["x", "pairs"], [Stream("x", "x", 0, (1,))])
+
+
+def biased(x: Tensor, pairs: Tensor, axes: str) -> Tensor:
+    bias = torch.einsum(f"bijc,ch->bh{axes}", pairs, drawn(3, 2, seed=6))
+    q, k, v = (split(projected(x, seed)) for seed in (3, 4, 5))
+    scores = q @ k.mT / q.shape[-1] ** 0.5  # here
+    return joined((scores + bias).softmax(-1) @ v)
+
+
+def bias_of_the_pair_turned(x: Tensor, pairs: Tensor) -> Tensor:
+    """Attention with pair bias."""
+    return biased(x, pairs, "ji")
+
+
+def bias_of_the_pair(x: Tensor, pairs: Tensor) -> Tensor:
+    """Attention with pair bias."""
+    return biased(x, pairs, "ij")
+
+
+def bias_of_the_ending_node(x: Tensor, pairs: Tensor) -> Tensor:
+    """Triangle attention with pair bias, about the ending node."""
+    return biased(x, pairs, "ji")
+
+
 CASES = [
+    Case("bias-of-the-pair", bias_of_the_pair_turned, bias_of_the_pair, with_vectors_of_pairs),
+    Case("bias-of-the-pair", bias_of_the_pair_turned, bias_of_the_ending_node, with_vectors_of_pairs),
     Case("softmax-over-keys", agents_compete, agents_read_tokens, of_x),
     Case("queries-from-x", both_read_x, each_reads_the_other, of_two, attentions=2),
     Case("softmax-over-keys", softmaxes_exchanged, each_reads_the_other, of_two, attentions=2),

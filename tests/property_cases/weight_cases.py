@@ -344,7 +344,39 @@ def without_the_lower_half(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (q @ k.mT / 2).relu() @ v  # here
 
 
+def retained(q: Tensor, k: Tensor, v: Tensor, kept: Tensor) -> Tensor:
+    distance = torch.arange(3)[:, None] - torch.arange(3)
+    decay = kept[:, None, None] ** distance.abs() * (distance >= 0)
+    scores = q @ k.mT / 2
+    return scores * decay @ v  # here
+
+
+def keeps_what_shall_be_lost(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return retained(q, k, v, 2.0 ** torch.tensor([-5.0, -6.0], dtype=q.dtype))
+
+
+def loses_what_shall_be_lost(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return retained(q, k, v, 1 - 2.0 ** torch.tensor([-5.0, -6.0], dtype=q.dtype))
+
+
+def keeps_later_tokens(x: Tensor) -> Tensor:
+    """(q . k) D v, D_ij = 0.9^(i - j) for j <= i, else 0."""
+    q, k, v = (split(x @ each) for each in (W_Q, W_K, W_V))
+    distance = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
+    scores = q @ k.mT / 2  # here
+    return joined(scores * 0.9 ** distance.abs() @ v)
+
+
+def keeps_earlier_tokens(x: Tensor) -> Tensor:
+    """(q . k) D v, D_ij = 0.9^(i - j) for j <= i, else 0."""
+    q, k, v = (split(x @ each) for each in (W_Q, W_K, W_V))
+    distance = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
+    return joined(q @ k.mT / 2 * 0.9 ** distance.abs() * (distance >= 0) @ v)
+
+
 CASES = [
+    Case("retention-decay", keeps_what_shall_be_lost, loses_what_shall_be_lost),
+    Case("mask-pattern", keeps_later_tokens, keeps_earlier_tokens, of_x),
     Case("weights-sum-to-one", of_another_function, of_the_function_that_it_says),
     Case("weights-sum-to-one", without_the_lower_half, of_the_function_that_it_says),
     Case("softmax-over-keys", pooled_over_one_number, pooled_over_the_tokens, of_x),

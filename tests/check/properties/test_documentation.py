@@ -84,6 +84,11 @@ def test_whether_it_is_causal_without_a_condition(text: str, said: bool) -> None
         ("Supports causal self-attention.", False),
         ("Mask for causal attention.", False),
         ("Causal attention if `causal` is set.", False),
+        ("(q . k) D v, D_ij = g^(i - j) for j <= i, else 0", True),
+        ("weights (i, j); 0 if j > i", True),
+        ("weights are 0 if j > i and `causal` is set", False),
+        ("the distance is i - j for j <= i, else j - i", False),
+        ("mask: 0 where j > i", False),
     ],
 )
 def test_whether_it_begins_with_a_causal_attention(text: str, said: bool) -> None:

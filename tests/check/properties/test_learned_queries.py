@@ -52,3 +52,36 @@ def test_learned_queries_are_of_the_sample_whose_keys_they_meet() -> None:
 
 def test_keys_of_another_order_are_of_other_samples() -> None:
     assert {each.property for each in analysis(BatchFirst()).violations} >= {"samples-apart"}
+
+
+class Resampler(nn.Module):
+    """Learned latents ask the tokens and themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.latents = nn.Parameter(torch.randn(3, WIDTH))
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        latents = self.latents.expand(len(x), -1, -1)
+        for _ in range(2):
+            asked = self.joined(x, latents)
+            weights = (self.q(latents) @ self.k(asked).mT / WIDTH**0.5).softmax(self.axis)
+            latents = latents + weights @ self.v(asked)
+        return latents
+
+    axis = -1
+
+    def joined(self, x: Tensor, latents: Tensor) -> Tensor:
+        return torch.cat((x, latents), 1)
+
+
+class OverQueries(Resampler):
+    axis = 1
+
+
+def test_latents_that_ask_themselves_as_well_are_rows_of_the_projections() -> None:
+    found = analysis(Resampler())
+    assert found.complete
+    assert not [*found.violations, *found.designs]
+    assert {each.property for each in analysis(OverQueries()).violations} == {"softmax-over-keys"}

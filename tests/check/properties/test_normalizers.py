@@ -132,6 +132,40 @@ def test_a_mask_that_sets_keys_to_0_hides_them(parts: str) -> None:
     assert analysis.violations == []
 
 
+def masked_before_the_features(*, of_x_as_well: bool) -> Callable[..., Tensor]:
+    """Keys that are set to 0 where the mask hides them; the features of the kernel make 1 of these."""
+
+    def forward(x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = (split(each) for each in (x @ drawn(8, 24, seed=3) / 8**0.5).chunk(3, -1))
+        if mask is not None:
+            k = k * mask[:, None, :, None]
+        q, k = F.elu(q) + 1, F.elu(k) + 1
+        if mask is not None and of_x_as_well:
+            k = k * mask[:, None, :, None]
+        return joined(q @ (k.mT @ v) / (q @ k.sum(2)[..., None] + 1e-6)) @ drawn(8, 8, seed=4)
+
+    return forward
+
+
+def test_keys_that_a_mask_sets_to_0_before_their_features_are_not_hidden() -> None:
+    wrong, right = (
+        analyze(of_x(masked_before_the_features(of_x_as_well=each), tokens=5, masks=("mask",)), masks=True)
+        for each in (False, True)
+    )
+    assert [each.property for each in wrong.violations] == ["mask-argument"]
+    assert right.violations == []
+    assert "tokens that mask hides reach no others" in {each.message for each in right.findings}
+
+
+def test_a_mask_of_what_is_returned_is_none_of_keys() -> None:
+    def forward(x: Tensor, mask: Tensor | None = None) -> Tensor:
+        found = masked()(x)
+        return found if mask is None else found * mask[..., None]
+
+    analysis = analyze(of_x(forward, tokens=5, masks=("mask",)), masks=True)
+    assert analysis.violations == []
+
+
 def test_a_mask_that_sets_values_alone_to_0_leaves_their_keys_in_the_sum() -> None:
     (found,) = analyze(of_x(masked("v"), tokens=5, masks=("mask",)), masks=True).violations
     assert found.property == "weights-sum-to-one"
@@ -168,3 +202,40 @@ def test_a_row_of_joined_heads_is_of_one_token() -> None:
     assert found.property == "output-of-the-token"
     assert found.location is not None
     assert found.location.text.endswith("# here")
+
+
+# Random features. -----------------------------------------------------------------------------------------------------
+
+
+def random_features(x: Tensor, axes: tuple[int, ...], *, at_once: bool = False) -> Tensor:
+    """Exponentials of projections less half the squared norm, and less the largest over some axes."""
+    projected = x @ drawn(4, 32, seed=5)
+    half, largest = x.square().sum(-1, keepdim=True) / 2, projected.amax(axes, keepdim=True)
+    return (projected - (half + largest) if at_once else projected - half - largest).exp() + 1e-6
+
+
+def less_the_largest_of_all_keys(x: Tensor) -> Tensor:
+    """FAVOR+: what is subtracted from keys is the same for all of them."""
+    return attention_with_features(x, (-1, -2))
+
+
+def less_the_largest_of_each_key(x: Tensor) -> Tensor:
+    """FAVOR+."""
+    return attention_with_features(x, (-1,))
+
+
+def less_the_largest_of_each_key_at_once(x: Tensor) -> Tensor:
+    """FAVOR+."""
+    return attention_with_features(x, (-1,), at_once=True)
+
+
+def attention_with_features(x: Tensor, axes: tuple[int, ...], *, at_once: bool = False) -> Tensor:
+    q, k, v = (split(each) for each in (x @ drawn(8, 24, seed=3) / 8**0.5).chunk(3, -1))
+    q, k = random_features(q / 2**0.5, (-1,)), random_features(k / 2**0.5, axes, at_once=at_once)
+    return joined(summed(q, k, v)) @ drawn(8, 8, seed=4)
+
+
+@pytest.mark.parametrize("wrong", [less_the_largest_of_each_key, less_the_largest_of_each_key_at_once])
+def test_what_is_subtracted_from_the_features_of_keys_is_the_same_for_all(wrong: Callable[..., Tensor]) -> None:
+    assert [each.property for each in analyze(of_x(wrong, tokens=5)).violations] == ["softmax-maximum"]
+    assert analyze(of_x(less_the_largest_of_all_keys, tokens=5)).violations == []

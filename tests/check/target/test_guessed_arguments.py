@@ -11,6 +11,7 @@ from target_calls import Packed, attention, axes, first
 from torch import Tensor, nn
 
 from property_cases import joined, split
+from regard.check import check
 from regard.check.target import invocations
 
 # Constructors. --------------------------------------------------------------------------------------------------------
@@ -347,6 +348,25 @@ class Pooled(nn.Module):
 def test_a_mask_of_keys_has_no_axis_that_the_output_would_have_of_it() -> None:
     given = first(Pooled).arguments
     assert given["attention_mask"].shape == given["x"].shape[:2]
+
+
+class OfTwoModalities(nn.Module):
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+
+    def forward(self, in_audio: Tensor, in_words: Tensor, audio_mask: Tensor, words_mask: Tensor) -> Tensor:
+        hidden = audio_mask[:, :, None] & ~words_mask[:, None, :]
+        scores = self.q(in_audio) @ self.k(in_words).mT / in_audio.shape[-1] ** 0.5
+        return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ in_words
+
+
+def test_masks_are_of_the_sequences_that_they_share_a_word_with() -> None:
+    call = first(OfTwoModalities)
+    assert call.masks == ["words_mask"]
+    for name, mask in (("in_audio", "audio_mask"), ("in_words", "words_mask")):
+        assert call.arguments[mask].shape == call.arguments[name].shape[:2]
+    assert check(OfTwoModalities).verdict == "right"
 
 
 # Flags. ---------------------------------------------------------------------------------------------------------------

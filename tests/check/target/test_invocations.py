@@ -218,7 +218,7 @@ def test_a_function_that_groups_heads_is_called_with_fewer_heads_of_keys() -> No
     assert any(keys < queries for queries, keys in heads)
 
 
-@pytest.mark.parametrize("name", ["enc_src", "encoder_src", "encoder_features", "memory_states"])
+@pytest.mark.parametrize("name", ["enc_src", "encoder_src", "encoder_features", "memory_states", "memory_bank"])
 def test_what_another_module_made_is_the_context(name: str) -> None:
     assert call_meaning(name) == "context"
 

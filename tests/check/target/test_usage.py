@@ -10,6 +10,7 @@ from target_calls import attention, axes, first
 from torch import Tensor, nn
 
 from property_cases import joined, split
+from regard.check import check
 from regard.check.conclusion import analyses_of, conclude
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.names import call_meaning
@@ -251,6 +252,15 @@ def of_memory_and_target(memory: Tensor, y: Tensor, y_lengths: Tensor) -> Tensor
     return attention(y, memory, memory) * told[..., None]
 
 
+def of_source_and_bank(source: Tensor, memory_bank: Tensor) -> Tensor:
+    """As in OpenNMT, whose source is what asks: a decoder's states."""
+    return attention(source, memory_bank, memory_bank)
+
+
+def of_source_and_another_memory(source: Tensor, memory_of_words: Tensor) -> Tensor:
+    return attention(source, memory_of_words, memory_of_words)
+
+
 class BesideAMemory(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -265,6 +275,8 @@ def test_what_asks_beside_a_memory_is_known_whatever_its_name_is() -> None:
     assert axes(first(of_y_and_memory)) == [("x", 0, (1,), None), ("context", 0, (1,), None)]
     assert [each.role for each in first(of_memory_and_target).streams] == ["context", "x"]
     assert [each.role for each in first(BesideAMemory).streams] == ["x", "context"]
+    assert [each.role for each in first(of_source_and_bank).streams] == ["x", "context"]
+    assert check(of_source_and_bank).verdict == check(of_source_and_another_memory).verdict == "right"
 
 
 def test_lengths_are_of_the_sequence_that_their_name_begins_with() -> None:

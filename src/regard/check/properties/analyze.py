@@ -23,6 +23,7 @@ from regard.check.properties.masks.arguments import (
     shared_mask_findings,
 )
 from regard.check.properties.masks.crossed import crossed_mask_findings
+from regard.check.properties.masks.hidden_keys import hidden_key_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
@@ -36,6 +37,7 @@ from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.masks.unread_arguments import documented_unread_findings
 from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import window_findings
+from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
@@ -59,6 +61,7 @@ from regard.check.properties.modules.written_inputs import written_input_finding
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
+from regard.check.properties.outputs.documented_functions import documented_function_findings
 from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.outputs.uneven_blocks import uneven_block_findings
@@ -78,6 +81,7 @@ from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
 from regard.check.properties.weights.channel_weights import channel_weight_findings
 from regard.check.properties.weights.divided_values import divided_output_findings
+from regard.check.properties.weights.feature_maximum import feature_maximum_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
@@ -179,8 +183,11 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
             sums = sums or list(channel_weight_findings(instances, invocation))
             analysis.findings += sums or normalizer_findings(invocation, instances)
+            analysis.findings += feature_maximum_findings(invocation, instances)
             if masks and not analysis.violations:
                 analysis.findings += masked_normalizer_findings(invocation, base)
+            if masks and not analysis.violations:
+                analysis.findings += hidden_key_findings(invocation, base, instances)
                 analysis.findings += documented_unread_findings(invocation)
             analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         if is_first and not analysis.violations:
@@ -383,9 +390,9 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
     if not analysis.violations:
-        analysis.findings += call_effect_findings(invocation)
+        for of_calls in (call_effect_findings, begun_anew_findings, sibling_findings, documented_function_findings):
+            analysis.findings += of_calls(invocation)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
-        analysis.findings += sibling_findings(invocation)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
     if not analysis.violations and analysis.complete:

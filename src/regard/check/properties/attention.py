@@ -28,6 +28,8 @@ from regard.check.properties.scores.learned_tables import (
     table_head_findings,
 )
 from regard.check.properties.scores.norm_axes import norm_axis_findings, one_sided_norm_findings
+from regard.check.properties.scores.packed_groups import packed_group_findings
+from regard.check.properties.scores.pair_biases import pair_bias
 from regard.check.properties.scores.relative_logits import relative_logit_findings
 from regard.check.properties.scores.scales import scale_design
 from regard.check.properties.scores.shared_heads import shared_head_findings
@@ -80,6 +82,8 @@ def attention_findings(
             yield from looked_up
             return
     found += documented_group_findings(evidence, documentation_of(invocation.target))
+    if not any(each.kind == "violation" for each in found):
+        found += packed_group_findings(evidence)
     yield from found
     is_unclear = any(
         each.kind == "open" or (each.kind == "violation" and each.property not in ORIGINS) for each in found
@@ -167,6 +171,9 @@ def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) ->
     if evidence.base.instance.run.additive:
         return
     for each in score_findings(evidence, fit) if fit is not None else ():
+        if each.property == "relative-bias" and (of_pairs := pair_bias(invocation, evidence)) is not None:
+            yield of_pairs
+            continue
         is_scale = each.kind == "violation" and each.property == "scale"
         yield (scale_design(invocation, evidence, fit) if is_scale and fit is not None else None) or each
         if each.property == "relative-bias":

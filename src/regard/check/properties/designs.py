@@ -56,8 +56,24 @@ def retention(evidence: Evidence) -> Finding | None:
     falling = torch.stack([each[0, :, 0] for each in by_distance], -1)
     if not bool((falling > 0).all() & (falling[:, 1:] < falling[:, :-1] * (1 - SAME)).all()):
         return None
+    if _is_of_what_is_lost(kept := falling[:, 1] / falling[:, 0]):
+        message = (
+            f"from token to token heads keep {', '.join(f'{each:.3g}' for each in kept.tolist())} of what was read: "
+            "these are the shares that retention loses, and it keeps 1 less each of them"
+        )
+        return Finding("violation", "retention-decay", "weights", message, base.instance.sums_location)
     message = "q . k times a number that falls with the distance, without a softmax (retention)"
     return Finding("design", "retention", "weights", message, base.instance.sums_location)
+
+
+def _is_of_what_is_lost(kept: Tensor) -> bool:
+    """Whether numbers, one a head, are 2^-5, 2^-6, ..., or stand between 1/32 and 1/512 as those of the paper's code.
+
+    Sun et al. 2023, "Retentive Network", section 2.2: gamma = 1 - 2^(-5 - h).
+    """
+    powers = 2.0 ** (-5 - torch.arange(len(kept), dtype=kept.dtype))
+    between = torch.logspace(-5, -9, len(kept), base=2.0, dtype=kept.dtype)
+    return len(kept) > 1 and any(torch.allclose(kept, each, rtol=1e-4) for each in (powers, between))
 
 
 def rectified(evidence: Evidence) -> Finding | None:

@@ -13,6 +13,7 @@ from torch import nn
 from regard.check.target.signature import source_of
 
 __all__ = [
+    "boolean_meaning",
     "comments_of",
     "documentation_of",
     "documents_a_use",
@@ -50,6 +51,7 @@ _BLOCKED = re.compile(
 _ALLOWED = re.compile(
     r"\b(?:keep|kept|attend(?:s|ed)?|sees?|seen|visible|valid|real|allow(?:s|ed)?|takes? part|participates?)\b", re.I
 )
+_EITHER, _BOOLEAN = re.compile(r"\bor\b|;", re.I), re.compile(r"\bbool(?:ean)?s?\b", re.I)
 _TOKENS = re.compile(r"\b(?:tokens?|words?)\b", re.I)
 _ADDED = re.compile(r"\binf\b|infinity|additive|\badded\b|negative|-1e|\bbias\b", re.I)
 _INCLUSIVE = re.compile(
@@ -160,6 +162,16 @@ _QUALIFIED = re.compile(
 """What makes of a promise a choice, or one of blocks and not of tokens."""
 _CAUSAL_ATTENTION = re.compile(r"^\W*(?:[\w-]+ ){0,4}?causal(?:ly)?[\s-]+(?:[\w-]+[\s-]+){0,4}?attention\b", re.I)
 """A sentence about a causal attention, from its first words on."""
+_NOTHING = r"[`'\"(]*(?:0(?:\.0?)?|zero|[-−]\s*(?:inf\w*|∞))"
+_CAUSAL_FORMULA = re.compile(
+    rf"\b(?:j\s*(?:<=|≤)\s*i|s\s*(?:<=|≤)\s*t|m\s*(?:<=|≤)\s*n|i\s*(?:>=|≥)\s*j|t\s*(?:>=|≥)\s*s|n\s*(?:>=|≥)\s*m)"
+    rf"\W{{1,3}}(?:and\s+)?(?:(?:else|otherwise)\W{{1,2}}(?:it is\s+)?{_NOTHING}|{_NOTHING}\W{{0,2}}(?:else|otherwise))"
+    rf"|{_NOTHING}[,`]*\s+(?:if|for|where|when)\s+[`$]?(?:j\s*>\s*i|s\s*>\s*t|m\s*>\s*n|i\s*<\s*j|t\s*<\s*s|n\s*<\s*m)\b",
+    re.I,
+)
+"""What a query has of later keys, by a formula: nothing, as in "for j <= i, else 0"."""
+_NO_FORMULA = re.compile(r"causal|mask|bidirection|optional|window|encoder|\bif not\b|bias|buckets?", re.I)
+"""Where such a formula is of a choice, or of something that a mask is to be added to."""
 _FOR_OTHERS = re.compile(r"\b(?:for|of|support\w*|allow\w*|enabl\w*|expect\w*|require\w*|caller|from|see|like)\b", re.I)
 """Words before it that make it another's."""
 _CO_ATTENTION = re.compile(
@@ -216,6 +228,26 @@ def mask_meaning(text: str, name: str, *, is_only: bool, of_one: bool = False) -
         for value, meaning in _meanings(sentence)
         if value == 1 or not of_one
     }
+    return told.pop() if len(told) == 1 else None  # type: ignore[return-value]
+
+
+def boolean_meaning(text: str, name: str, *, is_only: bool) -> Literal["allowed", "blocked"] | None:
+    """What True means in a mask that may be one of booleans, or else one that is added; None where nothing says so.
+
+    As in "additive (0 and -inf), or boolean with True where a key may be attended": both are promised.
+
+    Args:
+        text: the documentation.
+        name: the argument.
+        is_only: whether it is the only mask, so that "the mask" is this one.
+    """
+    about = re.compile(rf"\b{re.escape(name)}\b" + (r"|\bmask\b" if is_only else ""), re.I)
+    told = set()
+    for sentence in _SENTENCES.split(text):
+        if not about.search(sentence) or not _ADDED.search(sentence) or not _EITHER.search(sentence):
+            continue
+        parts = _EITHER.split(sentence)
+        told |= {meaning for each in parts if _BOOLEAN.search(each) for value, meaning in _meanings(each) if value == 1}
     return told.pop() if len(told) == 1 else None  # type: ignore[return-value]
 
 
@@ -286,7 +318,9 @@ def promises_causality(text: str) -> bool:
 
 
 def promises_causal_attention(text: str) -> bool:
-    """Whether it begins a sentence with a causal attention: nothing is said of who else masks, or when."""
+    """Whether it begins a sentence with a causal attention, or has a formula: nothing is said of who masks, or when."""
+    if any(_CAUSAL_FORMULA.search(each) and not _NO_FORMULA.search(each) for each in _SENTENCES.split(text)):
+        return True
     found = ((each, _CAUSAL_ATTENTION.match(each)) for each in _SENTENCES.split(text))
     return any(
         said and not (_QUALIFIED.search(each) or _SEEN_BY_ALL.search(each) or _FOR_OTHERS.search(said[0]))

@@ -15,7 +15,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import is_chosen
 from regard.check.roles.owners import NONE, SEVERAL, Owners
 from regard.check.roles.table import AttentionTable, ValueTable
-from regard.check.target.names import call_meaning
+from regard.check.target.names import call_meaning, is_encoded
 
 __all__ = [
     "documented_group_findings",
@@ -251,7 +251,8 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("design", "values-of-symbols", "projections", message, line)
     elif query == "context" and key == "x":
         names = {role: name for name, role in roles.items()}
-        if names["context"] in SIDE_BY_SIDE or call_meaning(names["context"]) != "context":  # nothing says which asks
+        is_guessed = call_meaning(names["context"]) != "context" or names["context"] in SIDE_BY_SIDE
+        if is_guessed or (call_meaning(names["x"]) is None and is_encoded(names["x"])):  # nothing says which asks
             message = (
                 f"queries are made of {names['context']}, keys and values of {names['x']}: {names['x']} is the context"
             )

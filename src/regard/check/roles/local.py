@@ -27,7 +27,8 @@ def are_tokens_mixed(instance: AttentionInstance, influence: Influence, streams:
     """Whether single numbers of queries or keys depend on several tokens of the input: patches, means, convolutions.
 
     Or all of them on none, where what earlier attentions read is held, as in a decoder of learned queries; or all keys,
-    or queries, where these are what earlier attentions read, as the induced points of a set that its tokens ask.
+    or queries, where these are what earlier attentions read, as the induced points of a set that its tokens ask; or all
+    queries on none and some of the keys, as learned latents that ask the tokens and themselves.
 
     Numbers that each depend on one token, in rows that hold several, are another matter: rows that were cut wrongly.
 
@@ -40,6 +41,7 @@ def are_tokens_mixed(instance: AttentionInstance, influence: Influence, streams:
     if not influence.sources("token"):
         return True
     of_none: list[bool] = []
+    of_some: list[bool] = []
     of_read: list[bool] = []
     for product in instance.scores:
         for place, terms in ((product.left_place, product.left_terms), (product.right_place, product.right_terms)):
@@ -47,8 +49,12 @@ def are_tokens_mixed(instance: AttentionInstance, influence: Influence, streams:
             if bool((found.token == SEVERAL).any()) or _is_shifted(found.token.reshape(terms.shape)):
                 return True
             of_none.append(bool((found.token == NONE).all()))
+            of_some.append(not of_none[-1] and bool((found.token == NONE).any()))
             of_read.append(of_none[-1] and bool(samples.of(*place).any()))
-    return all(of_none) or all(of_read[0::2]) or all(of_read[1::2])
+    for asking, asked in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
+        if all(of_read[asking]) or (all(of_none[asking]) and all(of_some[asked])):
+            return True
+    return all(of_none)
 
 
 def are_tokens_summed(instance: AttentionInstance, influence: Influence, streams: list[str]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +11,16 @@ from torch import Tensor
 
 from regard.check.target.draft import Draft
 
-__all__ = ["HEADS_LAST", "MASK_FORMS", "PADDING_SHAPES", "SCORE_SHAPES", "TRIED_FORMS", "open_mask", "write_mask"]
+__all__ = [
+    "HEADS_LAST",
+    "MASK_FORMS",
+    "PADDING_SHAPES",
+    "SCORE_SHAPES",
+    "TRIED_FORMS",
+    "of_asking",
+    "open_mask",
+    "write_mask",
+]
 
 MASK_FORMS = ("allowed", "added", "blocked", "keep", "keep, whole", "block", "block, whole")
 """True means allowed; 0 and -inf are added; True means blocked; 1 means allowed, as float and as int; 1 means blocked,
@@ -32,6 +43,21 @@ def open_mask(draft: Draft, form: str, shape: str) -> Any:
         "1": 1,
     }
     return write_mask(torch.ones([size[letter] for letter in shape], dtype=torch.bool), form)
+
+
+def of_asking(name: str) -> Iterator[tuple[str, Callable[[Draft], Tensor]]]:
+    """Masks by which no token of the sequence that asks is padding; of two readings the likelier one comes first.
+
+    Args:
+        name: of the argument.
+    """
+    is_of_padding = "pad" in name.lower()
+    yield f"all {not is_of_padding}", partial(_of_asking_tokens, marked=not is_of_padding)
+    yield f"all {is_of_padding}", partial(_of_asking_tokens, marked=is_of_padding)
+
+
+def _of_asking_tokens(draft: Draft, marked: bool) -> Tensor:
+    return torch.full((draft.sizes.batch, draft.tokens), marked)
 
 
 def write_mask(allowed: Tensor, form: str) -> Tensor:

@@ -119,9 +119,9 @@ _LOSS_MASK = re.compile(r"(?:.*_)?loss(?:es)?_(?:.*_)?masks?|masks?_(?:.*_)?loss
 """Which tokens count in the loss: it hides no key."""
 _CONTEXT = re.compile(
     r"(?:enc(?:oder|oded)?|memory|context|cond)_(?:src|source|x|h|outs?|output|hidden|states?|feats?|features?|emb\w*"
-    r"|inputs?|seqs?|sequences?|tokens?|data|vectors?|representations?)"
+    r"|banks?|inputs?|seqs?|sequences?|tokens?|data|vectors?|representations?)"
 )
-"""What another module made, as in enc_src or encoder_features."""
+"""What another module made, as in enc_src, encoder_features or memory_bank."""
 _STATE = re.compile(
     r"(?:(?:dec(?:oder)?|prev(?:ious)?|last|current|query)_)+(?:h|s|hidden|(?:hidden_|cell_)?states?|hiddens|outs?"
     r"|outputs?|inputs?|vectors?)|s_(?:prev|t_?(?:minus_?1|m1|1)?)|[hx]_t|x_new"

@@ -17,6 +17,7 @@ from regard.check.target.decoder_steps import step_roles
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.graphs import are_counted, are_of_pairs
+from regard.check.target.masks_of_sequences import masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, first_word
 from regard.check.target.preparation import embeds
 from regard.check.target.usage import (
@@ -241,6 +242,7 @@ def _read(named: list[Argument]) -> list[list[Argument]]:
         guesses = [("q",) if streams[0].role in ("k", "v") else ("x",), *guesses]  # keys alone: something asks them
     for roles in guesses:
         told = dict(zip((each.name for each in unknown), roles, strict=False))
+        told |= masks_of_sequences(told, [each.name for each in named if each.role in ("mask", "padding")])
         if len(unknown) + len(streams) == 3 and len(unknown) >= 2 and roles == ("q", "k", "v"):
             first = [each for each in given if each in unknown or each in streams]
             told = dict(zip((each.name for each in first), roles, strict=True))

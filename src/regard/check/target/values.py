@@ -24,7 +24,8 @@ from regard.check.target.errors import Failed, error_line
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
 from regard.check.target.graph_values import OF_GRAPHS, are_of_each_token, graph_candidates, neighbours
 from regard.check.target.layouts import Layout
-from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, open_mask
+from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, of_asking, open_mask
+from regard.check.target.masks_of_sequences import OF_ASKING_TOKENS
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import ADDED, MATRICES, STREAMS, Argument
@@ -108,6 +109,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         is_compared = re.search(rf"\b{re.escape(name)}\s*[!=]=", source) is not None
         is_asked_for = re.search(rf"\b{re.escape(name)}\s+is\b|\b(?:if|not|and|or)\s+{re.escape(name)}\b", source)
         return {**opened, "none": _none} if is_compared and not is_asked_for else {"none": _none, **opened}
+    if role == OF_ASKING_TOKENS:
+        return dict(of_asking(name))
     if role == "lengths":
         return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.keys), "none": _none}
     if role == "query lengths":

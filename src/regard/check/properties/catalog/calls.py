@@ -22,6 +22,13 @@ CALLS = (
         "q = k = x + positions  # a new tensor, and not x += positions",
     ),
     Property(
+        "begun-anew",
+        "call",
+        "a sequence that is begun anew is computed as by a module that has read none",
+        "Each sequence is answered by what was kept of the one before.",
+        "self.memory, self.keys, self.past = memory, None, None  # all that was kept",
+    ),
+    Property(
         "parameters-kept",
         "q",
         "the parameters of a module are made once, by its constructor",

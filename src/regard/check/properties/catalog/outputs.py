@@ -8,6 +8,13 @@ __all__ = ["OUTPUTS"]
 
 OUTPUTS = (
     Property(
+        "function-as-documented",
+        "output",
+        "the functions in the formulas of a documentation are computed",
+        "Something else is learned than is written: a gate without its sigmoid has no bounds.",
+        "out = out * self.gate(x).sigmoid()",
+    ),
+    Property(
         "output-of-the-token",
         "heads",
         "what a query reads goes to the output of its token",

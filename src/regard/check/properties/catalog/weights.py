@@ -57,6 +57,13 @@ WEIGHTS = (
         "scores = scores - scores.max(axis=-1, keepdims=True)  # over the keys, as the sum",
     ),
     Property(
+        "retention-decay",
+        "weights",
+        "heads of retention keep 1 - 1/32, 1 - 1/64, ... of what they read, from token to token",
+        "All but the last token is forgotten at once.",
+        "gamma = 1 - 2.0 ** (-5 - torch.arange(heads))",
+    ),
+    Property(
         "softmaxes-subtracted",
         "weights",
         "differential attention subtracts weights, each of a softmax of its own",

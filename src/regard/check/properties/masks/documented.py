@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from regard.check.properties.documentation import comments_of, documentation_of, mask_meaning
+from regard.check.properties.documentation import boolean_meaning, comments_of, documentation_of, mask_meaning
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.outcome import MaskOutcome
 from regard.check.target import Invocation
@@ -56,6 +56,7 @@ def documented_mask_findings(
         outcomes: of all masks that were tried: those that the documentation means were tried first.
         name: the argument.
     """
+    yield from _unlike_booleans(invocation, evidence, outcome, outcomes, name)
     meaning = _meaning(invocation, name)
     if meaning is None:
         return
@@ -71,6 +72,25 @@ def documented_mask_findings(
         and any(each.form in meant and bool(each.leaks.any()) for each in outcomes)
     ):
         message = f"{said}; the code adds it to the scores: it hides no key"
+    else:
+        return
+    yield Finding("violation", "mask-as-documented", "mask", message, evidence.base.instance.scores_location)
+
+
+def _unlike_booleans(
+    invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, outcomes: Sequence[MaskOutcome], name: str
+) -> Iterator[Finding]:
+    """A mask that may be added, or boolean, by its documentation, and whose booleans are added too, or mean else."""
+    is_only = len(invocation.masks) == 1
+    meaning = boolean_meaning(documentation_of(invocation.target), name, is_only=is_only)
+    if meaning is None:
+        return
+    said = f"its documentation says that {name} may be boolean, and that True means {meaning}"
+    tried = [each for each in outcomes if each.form == meaning and each.shape == outcome.shape]
+    if outcome.form == "added" and tried and all(bool(each.leaks.any()) for each in tried):
+        message = f"{said}; the code adds it to the scores: as 0 and 1, it hides no key"
+    elif outcome.form in ("allowed", "blocked") and outcome.form != meaning:
+        message = f"{said}; the code takes it for {outcome.form}"
     else:
         return
     yield Finding("violation", "mask-as-documented", "mask", message, evidence.base.instance.scores_location)

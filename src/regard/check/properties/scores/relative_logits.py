@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import ZERO_WEIGHT
+from regard.check.properties.scores.pair_biases import pair_bias
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import TaggedRun
 from regard.check.roles.table import AttentionTable
@@ -42,6 +43,9 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
         each for each in evidence.base.instance.added if not run.depends >= {each.left_place, each.right_place}
     ]
     if not learned:
+        return
+    if (of_pairs := pair_bias(invocation, evidence)) is not None:
+        yield of_pairs
         return
     line = learned[0].operation.location
     stray = _of_another_query(evidence.base, learned)

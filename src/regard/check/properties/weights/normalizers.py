@@ -19,7 +19,7 @@ from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["normalizer_findings"]
+__all__ = ["normalizer_findings", "values_places"]
 
 BOUNDS = frozenset({"clamp", "clamp_min", "maximum", "max", "abs", "where"})
 """What keeps a denominator away from zero: where it changes it, as in retention, weights need not sum to 1."""
@@ -42,7 +42,7 @@ def normalizer_findings(
         are_some_hidden: whether a mask hides some keys: values that it sets to 0 do not grow.
     """
     for instance in instances:
-        places = _values_places(instance)
+        places = values_places(instance)
         given = raised(instance.run, places) if places else {}
         divisions = list(_divisions(instance))
         if not given or not divisions:
@@ -75,7 +75,7 @@ def normalizer_findings(
                 return
 
 
-def _values_places(instance: AttentionInstance) -> list[tuple[int, int]]:
+def values_places(instance: AttentionInstance) -> list[tuple[int, int]]:
     """Where values are multiplied by keys: the factor whose channel the output keeps; empty where that is not known."""
     run, found = instance.run, list[tuple[int, int]]()
     for scores in instance.scores:

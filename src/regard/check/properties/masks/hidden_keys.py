@@ -1,0 +1,98 @@
+"""Linear attention whose mask hides no key: tokens that it hides reach the others all the same.
+
+As where keys are set to 0 before the features of the kernel, which make 1 of it (elu(0) + 1; Katharopoulos et al. 2020,
+"Transformers are RNNs").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Finding
+from regard.check.properties.masks.arguments import NOT_OF_KEYS
+from regard.check.properties.masks.documented import documented_forms
+from regard.check.properties.masks.drawn import padding_mask
+from regard.check.roles.influence import record_invocation
+from regard.check.roles.instances import AttentionInstance
+from regard.check.target import Invocation
+from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.mask_values import MASK_FORMS, write_mask
+from regard.check.target.signature import source_of
+from regard.check.trace.operation import Trace
+
+__all__ = ["hidden_key_findings"]
+
+SHAPES = ("bk", "b1k", "b11k", "bk1", "b1k1", "bk11")
+"""Axes of a mask of padding: samples, keys."""
+OF_NEIGHBOURS = frozenset({"convolution", "native_group_norm", "native_batch_norm"})
+"""What else padding may reach other tokens by, whatever the attention hides."""
+LEAST = 1e-9
+"""Of what an output changes by; less is rounding."""
+LEFT = 0.02
+"""Of what hidden tokens reach without a mask: less is what keeps a denominator away from zero."""
+
+
+def hidden_key_findings(invocation: Invocation, base: Trace, instances: list[AttentionInstance]) -> Iterator[Finding]:
+    """Whether tokens that a mask hides change no output of another token, in one form and shape of the mask at least.
+
+    Args:
+        invocation: a call of linear attention of one sequence without a mask.
+        base: its run.
+        instances: in which keys are multiplied by values before a query asks.
+    """
+    streams = invocation.streams
+    if len(streams) != 1 or streams[0].batch_axis != 0 or streams[0].token_axes != (1,):
+        return
+    if any(each.name in OF_NEIGHBOURS for each in base):
+        return
+    name = streams[0].argument
+    given = invocation.arguments[name]
+    if not given.is_floating_point():
+        return
+    samples, tokens = given.shape[:2]
+    keys = padding_mask([samples, tokens], "end")
+    drawn = torch.randn(given.shape, generator=torch.Generator().manual_seed(7), dtype=given.dtype)
+    other = torch.where(keys.reshape(samples, tokens, *[1] * (given.ndim - 2)), given, drawn)
+    for mask in [each for each in invocation.masks if not NOT_OF_KEYS.search(each)]:
+        free = _moved(invocation, {name: other}, {}, keys)
+        if free is None or free[0] <= LEAST:
+            continue
+        told = documented_letters(source_of(invocation.target), mask)
+        shapes, left = [each for each in SHAPES if not told or len(each) == len(told)], []
+        for form in documented_forms(invocation, mask) or MASK_FORMS:
+            for shape in shapes:
+                value = write_mask(keys.reshape([{"b": samples, "k": tokens, "1": 1}[each] for each in shape]), form)
+                moved = _moved(invocation, {name: other}, {mask: value}, keys)
+                # One that changes what padding returns, and nothing else, is of queries.
+                if moved is not None and float((moved[1] - free[1])[keys].abs().max()) > LEAST:
+                    left.append(moved[0] / free[0])
+        if left and min(left) <= LEFT:
+            yield Finding("holds", "mask-form", "mask", f"tokens that {mask} hides reach no others")
+        elif left:
+            message = (
+                f"tokens that {mask} hides reach the others all the same: exchanged, they change an output by "
+                f"{min(left):.0%} of what they change it by without a mask"
+            )
+            line = instances[0].sums_location if instances else None
+            yield Finding("violation", "mask-argument", "mask", message, line)
+            return
+
+
+def _moved(
+    invocation: Invocation, others: Mapping[str, Any], given: Mapping[str, Any], keys: Tensor
+) -> tuple[float, Tensor] | None:
+    """By how much outputs of real tokens change with hidden ones, and what is returned; None where it cannot run."""
+    arguments = {**invocation.arguments, **given}
+    runs = [record_invocation(replace(invocation, arguments={**arguments, **each})) for each in ({}, others)]
+    if any(each.error or not each.outputs for each in runs):
+        return None
+    before, after = (each.outputs[0].data for each in runs)
+    if before.shape != after.shape or before.shape[:2] != keys.shape or before.is_complex():
+        return None
+    change = (after - before)[keys].abs().max()
+    return (float(change), before) if bool(change.isfinite()) and bool(before[keys].isfinite().all()) else None

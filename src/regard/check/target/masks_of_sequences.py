@@ -1,0 +1,38 @@
+"""Masks of two sequences whose names say nothing else: each is of the one whose name it shares a word with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+__all__ = ["OF_ASKING_TOKENS", "masks_of_sequences"]
+
+OF_ASKING_TOKENS = "mask of queries"
+"""The role of a mask that says which tokens of the sequence that asks are padding: it hides no key."""
+_SAYS_NOTHING = frozenset(("mask", "masks", "pad", "padding", "key", "attn", "attention", "valid", "is"))
+
+
+def masks_of_sequences(told: Mapping[str, str], masks: Iterable[str]) -> dict[str, str]:
+    """The role of each mask of x or of its context, as vid_mask and txt_mask are of src_vid and src_txt.
+
+    Args:
+        told: roles of sequences by their names.
+        masks: names of masks.
+    """
+    names = {role: name for name, role in told.items()}
+    if set(names) != {"x", "context"}:
+        return {}
+    of_x, of_context = _words(names["x"]), _words(names["context"])
+    of_x, of_context = of_x - of_context, of_context - of_x
+    found = {}
+    for name in masks:
+        words = _words(name) - _SAYS_NOTHING
+        if words and words <= of_x:
+            found[name] = OF_ASKING_TOKENS
+        elif words and words <= of_context:
+            found[name] = "padding"
+    return found if {*found.values()} == {OF_ASKING_TOKENS, "padding"} else {}
+
+
+def _words(name: str) -> set[str]:
+    return {*re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_")} - {""}
