@@ -19,6 +19,8 @@ SAME = 1e-9
 """Of the largest number of a tensor; a smaller difference is rounding."""
 NORMS_OF_MAPS = frozenset({"native_group_norm", "native_batch_norm"})
 """Of groups of channels, or of instances: of all places, as is usual with pictures."""
+OUTER_ORDERS = ("samples first", "tokens first")
+"""Of the rows of a projection: those in which its samples are the first or the last axis."""
 MAX_RUNS = 120
 """Changed runs for one attention."""
 
@@ -205,9 +207,12 @@ def _rows(operation: Operation, influence: Influence, unheld: Influence) -> dict
     known = samples >= 0
     per_sample = (int(numbers.max()) + 1) // count
     orders = {"samples first": numbers // max(1, per_sample), "tokens first": numbers % count}
-    found = {}
+    for beside in range(2, per_sample):  # several sequences of each sample, as of its channels, tokens first
+        if per_sample % beside == 0:
+            orders[f"{beside} sequences of a sample beside each other"] = numbers // beside % count
+    found: dict[str, tuple[Tensor, Tensor]] = {}
     for order, guess in orders.items():
-        if not bool((samples == guess)[known].all()):
+        if (found and order not in OUTER_ORDERS) or not bool((samples == guess)[known].all()):
             continue
         tokens = torch.zeros_like(numbers)
         for sample in sorted(set(guess.flatten().tolist())):
