@@ -64,3 +64,9 @@ def test_two_arguments_with_the_default_of_the_width_are_told_the_same() -> None
     call = first_call(BesideAWidth)
     assert "mlp_out=12" in call.assumptions
     assert call.arguments["x"].shape[-1] == 12
+
+
+def test_of_too_many_rows_nothing_is_said() -> None:
+    analysis = analyze(first_call(PairedWithChannels, places=27, dim=24, few=6))
+    assert analysis.violations == []
+    assert any("too many" in each for each in analysis.missing)
