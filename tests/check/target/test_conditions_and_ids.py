@@ -92,3 +92,45 @@ class Refusing(nn.Module):
 def test_what_to_hand_over_is_written_in_its_own_shapes() -> None:
     with pytest.raises(NotCallable, match=re.escape("x=(B,D,4,6), t_emb=(B,D), item_ids=ids(B,T,V)")):
         first(Refusing)
+
+
+class OfAdaptiveNorms(nn.Module):
+    """A block whose scales and shifts are made of a condition (DiT)."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model, elementwise_affine=False)
+        self.qkv, self.adaLN_modulation = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, 2 * d_model)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        shift, scale = self.adaLN_modulation(y).chunk(2, 1)
+        x = self.norm(x) * (1 + scale[:, None]) + shift[:, None]
+        return attention(*self.qkv(x).chunk(3, -1))
+
+
+def test_what_makes_scales_and_shifts_is_one_vector_of_each_sample() -> None:
+    call = first(OfAdaptiveNorms)
+    assert axes(call) == [("x", 0, (1,), None)]
+    assert call.arguments["y"].shape == (2, 12)
+    assert not call.guessed
+
+
+class OfAHistory(nn.Module):
+    """A recommender that is told how many items each of its users has."""
+
+    def __init__(self, d_model: int, item_num: int) -> None:
+        super().__init__()
+        self.items, self.qkv = nn.Embedding(item_num, d_model), nn.Linear(d_model, 3 * d_model)
+
+    def forward(self, seq: Tensor, seq_len: Tensor) -> Tensor:
+        places = torch.arange(seq.shape[1])
+        keys = places < seq_len.unsqueeze(1)
+        q, k, v = self.qkv(self.items(seq)).chunk(3, -1)
+        scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~keys[:, None], -torch.inf)
+        return scores.softmax(-1) @ v
+
+
+def test_a_length_that_is_read_as_a_tensor_is_one_of_each_sample() -> None:
+    call = first(OfAHistory)
+    assert call.lengths == ["seq_len"]
+    assert call.arguments["seq_len"].tolist() == [5, 5]

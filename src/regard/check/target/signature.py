@@ -24,13 +24,12 @@ from regard.check.target.usage import (
     fields_of,
     has_fields,
     is_bound,
-    is_bound_of_places,
     is_demanded,
     is_looked_up,
     is_measured,
-    is_spread,
     is_two_sides,
     parts_of,
+    role_by_use,
 )
 
 __all__ = ["ADDED", "MATRICES", "PLAIN", "STREAMS", "Argument", "readings", "source_of"]
@@ -125,12 +124,8 @@ def _by_use(argument: Argument, source: str) -> Argument:
     """The argument, where the code says more of it than its signature."""
     if not argument.required and argument.default is None and is_demanded(source, argument.name):
         return replace(argument, required=True)
-    if argument.role is None and argument.required and is_looked_up(source, argument.name):
-        return replace(argument, role="ids")
-    if argument.role is None and argument.required and is_bound_of_places(source, argument.name):
-        return replace(argument, role="lengths")
-    if argument.role in (None, "absent") and argument.required and is_spread(source, argument.name):
-        return replace(argument, role="rope")
+    if argument.required and (role := role_by_use(source, argument.name, argument.role)) is not None:
+        return replace(argument, role=role)
     is_cache = argument.role == "absent" or (argument.role is None and _CACHED.fullmatch(argument.name.lower()))
     if argument.required and is_cache and len(documented_letters(source, argument.name)) > 2:
         return replace(argument, role="context")  # a cache that is filled
