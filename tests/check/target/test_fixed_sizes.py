@@ -27,7 +27,9 @@ class OverItsPlaces(nn.Module):
 
 
 def test_a_linear_layer_over_the_tokens_says_how_many_there_are() -> None:
-    assert first_call(OverItsPlaces, places=27, dim=24, few=6).arguments["x"].shape == (2, 27, 24)
+    call = first_call(OverItsPlaces, places=27, dim=30, few=6)
+    assert call.arguments["x"].shape == (2, 27, 30)
+    assert "27 tokens: it runs with no other number that was tried" in call.assumptions
 
 
 class PairedWithChannels(OverItsPlaces):
@@ -43,7 +45,7 @@ class PairedWithChannels(OverItsPlaces):
 
 
 def test_queries_that_an_attention_among_channels_has_as_well_are_not_judged() -> None:
-    analysis = analyze(first_call(PairedWithChannels, places=9, dim=24, few=6))
+    analysis = analyze(first_call(PairedWithChannels, places=9, dim=30, few=6))
     assert analysis.violations == []
     assert any(each.endswith("an attention among channels has the same queries and keys") for each in analysis.missing)
 
@@ -66,7 +68,22 @@ def test_two_arguments_with_the_default_of_the_width_are_told_the_same() -> None
     assert call.arguments["x"].shape[-1] == 12
 
 
+class OfManyPatches(nn.Module):
+    """Its tokens are patches of two steps, so that each is made of several."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.patch = nn.Conv1d(dim, dim, 2, stride=2)
+        self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patch(x.mT).mT
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
 def test_of_too_many_rows_nothing_is_said() -> None:
-    analysis = analyze(first_call(PairedWithChannels, places=27, dim=24, few=6))
+    call = next(iter(invocations(OfManyPatches, args={"dim": 12}, inputs={"x": torch.randn(2, 90, 12).double()})))
+    analysis = analyze(call)
     assert analysis.violations == []
     assert any("too many" in each for each in analysis.missing)
