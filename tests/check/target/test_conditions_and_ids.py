@@ -134,3 +134,21 @@ def test_a_length_that_is_read_as_a_tensor_is_one_of_each_sample() -> None:
     call = first(OfAHistory)
     assert call.lengths == ["seq_len"]
     assert call.arguments["seq_len"].tolist() == [5, 5]
+
+
+class ScoresItems(nn.Module):
+    """The last state of each user meets the vectors of some items, the same for all."""
+
+    def __init__(self, d_model: int, item_num: int) -> None:
+        super().__init__()
+        self.item_emb, self.qkv = nn.Embedding(item_num, d_model), nn.Linear(d_model, 3 * d_model)
+
+    def forward(self, log_seqs: Tensor, item_indices: Tensor) -> Tensor:
+        x = self.item_emb(log_seqs)
+        return attention(*self.qkv(x).chunk(3, -1))[:, -1] @ self.item_emb(item_indices).t()
+
+
+def test_items_that_are_scored_are_no_sequence() -> None:
+    call = first(ScoresItems)
+    assert axes(call) == [("ids", 0, (1,), None)]
+    assert call.arguments["item_indices"].ndim == 1

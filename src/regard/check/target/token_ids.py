@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 from torch import Tensor
 
-__all__ = ["PADDING_ID", "drawn_ids", "other_ids"]
+__all__ = ["PADDING_ID", "drawn_ids", "is_candidate", "other_ids"]
 
 PADDING_ID = 0
 """What padding is in most code: no other token has it, or it would be masked."""
+
+_CANDIDATES = re.compile(r"(?:cand\w*|items?)(?:_(?:ind\w*|idxs?|ids?|items?))?", re.I)
+"""In a recommender: what is scored for every sample, as item_indices."""
+
+
+def is_candidate(name: str) -> bool:
+    """Whether ids of this name may be items that are scored, the same for all samples, and no sequence."""
+    return _CANDIDATES.fullmatch(name) is not None
 
 
 def drawn_ids(shape: tuple[int, ...], vocab: int, generator: torch.Generator) -> Tensor:

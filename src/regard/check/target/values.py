@@ -28,7 +28,7 @@ from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SH
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import ADDED, MATRICES, STREAMS, Argument
-from regard.check.target.token_ids import drawn_ids
+from regard.check.target.token_ids import drawn_ids, is_candidate
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
 
 __all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "Candidate", "candidates"]
@@ -215,7 +215,8 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "few ids": lambda draft: _ids(draft, name, role, target, 2),
     }
     if role == "ids":
-        return {**ids, **sequence}
+        alike = {"ids of no sample": lambda draft: torch.arange(1, draft.keys)} if is_candidate(name) else {}
+        return {**ids, **alike, **sequence}
     if role in ("x", "context") and documented_letters(source, name) == "bt":
         return {**ids, **sequence}
     states = {STATE: lambda draft: _state(draft, name), LAYER_STATE: lambda draft: _layer_state(draft, name)}
