@@ -152,3 +152,31 @@ def test_items_that_are_scored_are_no_sequence() -> None:
     call = first(ScoresItems)
     assert axes(call) == [("ids", 0, (1,), None)]
     assert call.arguments["item_indices"].ndim == 1
+
+
+class OfTrajectories(nn.Module):
+    """States and actions have a width each, and stand beside each other (Chen et al. 2021)."""
+
+    def __init__(self, state_dim: int, act_dim: int, h_dim: int = 12) -> None:
+        super().__init__()
+        self.embed_time, self.qkv = nn.Embedding(20, h_dim), nn.Linear(h_dim, 3 * h_dim)
+        self.embed_state, self.embed_action = nn.Linear(state_dim, h_dim), nn.Linear(act_dim, h_dim)
+        self.embed_return = nn.Linear(1, h_dim)
+
+    def forward(self, timesteps: Tensor, states: Tensor, actions: Tensor, returns: Tensor) -> Tensor:
+        """timesteps (B, T), states (B, T, state_dim), actions (B, T, act_dim), returns (B, T, 1)"""
+        several = self.embed_return(returns), self.embed_state(states), self.embed_action(actions)
+        x = (torch.stack(several, 2) + self.embed_time(timesteps)[:, :, None]).flatten(1, 2)
+        hidden = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1) @ v
+
+
+def test_sequences_have_the_widths_of_the_layers_that_take_them() -> None:
+    call = first(OfTrajectories, state_dim=5, act_dim=3)
+    assert [each.role for each in call.streams] == ["ids", "x", "x", "x"]
+    assert [call.arguments[each].shape for each in ("states", "actions", "returns")] == [
+        (2, 5, 5),
+        (2, 5, 3),
+        (2, 5, 1),
+    ]

@@ -21,6 +21,7 @@ from regard.check.target.names import call_meaning, constructor_meaning, first_w
 from regard.check.target.preparation import embeds
 from regard.check.target.usage import (
     added_to,
+    applied_modules,
     fields_of,
     has_fields,
     is_bound,
@@ -275,7 +276,7 @@ def _may_be_a_sequence(argument: Argument) -> bool:
 
 def _is_applied(argument: Argument, source: str) -> bool:
     """Whether the code calls a module with it alone, as with a sequence that is projected."""
-    return re.search(rf"\bself\.\w+\(\s*{re.escape(argument.name)}\s*\)", source) is not None
+    return bool(applied_modules(source, argument.name))
 
 
 def _with_inputs(arguments: list[Argument], inputs: Mapping[str, Any]) -> list[Argument]:

@@ -9,10 +9,13 @@ from functools import cache
 
 from torch import Tensor
 
+from regard.check.target.documented_shapes import documented_letters
+
 __all__ = [
     "FEW_TOKENS",
     "PARTS",
     "added_to",
+    "applied_modules",
     "called_with",
     "compared_with",
     "divides",
@@ -22,6 +25,7 @@ __all__ = [
     "is_bound",
     "is_called",
     "is_demanded",
+    "is_given_anew",
     "is_large_part",
     "is_looked_up",
     "is_measured",
@@ -187,6 +191,16 @@ def is_tensor(source: str, name: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(name)}(?:{used})", source) is not None
 
 
+def applied_modules(source: str, name: str) -> list[str]:
+    """The attributes of self that are called with it alone, as with a sequence that is projected."""
+    return re.findall(rf"\bself\.(\w+)\(\s*{re.escape(name)}\s*\)", source)
+
+
+def is_given_anew(source: str, name: str) -> bool:
+    """Whether a line gives the name another value, as x = self.norm(x)."""
+    return re.search(rf"^\s*(?:\w+\s*,\s*)*{re.escape(name)}\s*(?:,[\w\s,]+)?[-+*/@]?=(?!=)", source, re.M) is not None
+
+
 def role_by_use(source: str, name: str, role: str | None) -> str | None:
     """What an argument of a call is by what the code does with it; None where that says no more than its name.
 
@@ -195,6 +209,8 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
         name: of the argument.
         role: by its name.
     """
+    if role is None and is_looked_up(source, name) and documented_letters(source, name) in ("btd", "bt1"):
+        return "x"  # vectors that a linear layer embeds
     uses = (
         ("ids", (None,), is_looked_up),
         ("lengths", (None,), is_bound_of_places),

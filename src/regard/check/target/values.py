@@ -265,7 +265,7 @@ def _layer_state(draft: Draft, name: str) -> Any:
 def _sequence(draft: Draft, name: str, role: str, layout: Layout | None = None) -> Any:
     layout = layout or draft.layout
     draft.axes[name] = layout
-    draft.shapes[name] = draft.shape(role, layout)
+    draft.shapes[name] = draft.shape(role, layout, name)
     return draft.draw(*draft.shapes[name])
 
 
