@@ -167,6 +167,38 @@ class SaidToTakeParts(OfOneAtATime):
     """A prompt is cached in chunks."""
 
 
+class MaskedOnTheFirstKeys(nn.Module):
+    """Causal attention, also of several new tokens through a cache: the prompt may come in chunks."""
+
+    def forward(self, x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+        n = length(past)
+        q, k, v = projected(x + TABLE[n : n + x.shape[1]], past)
+        own = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
+        hidden = torch.cat(self.in_order(torch.zeros(x.shape[1], n).bool(), own), 1)  # here
+        scores = q @ k.mT / 2 if x.shape[1] == 1 else (q @ k.mT / 2).masked_fill(hidden, -torch.inf)
+        return joined(scores.softmax(-1) @ v), (k, v)
+
+    def in_order(self, old: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+        return own, old
+
+
+class MaskedOnItsOwn(MaskedOnTheFirstKeys):
+    def in_order(self, old: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+        return old, own
+
+
+class MaskedNever(nn.Module):
+    """Through a cache, several new tokens at once may come in chunks; none is hidden from another."""
+
+    def forward(self, x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+        n = length(past)
+        q, k, v = projected(x + TABLE[n : n + x.shape[1]], past)
+        scores = q @ k.mT / 2  # here
+        if past is None:
+            scores = scores.masked_fill(torch.ones(x.shape[1], x.shape[1]).triu(1).bool(), -torch.inf)
+        return joined(scores.softmax(-1) @ v), (k, v)
+
+
 def of_x_and_itself(kind: type) -> Any:
     """A call of a module."""
     return of_x(kind())
@@ -178,6 +210,8 @@ CASES = [
     Case("cache-positions", positions_one_too_far, handed_over, of_x),
     Case("cache-mask", mask_from_zero, handed_over, of_x),
     Case("cache-mask", SaidToTakeParts, OfOneAtATime, of_x_and_itself),
+    Case("cache-mask", MaskedOnTheFirstKeys, MaskedOnItsOwn, of_x_and_itself, has_line=False),
+    Case("cache-mask", MaskedNever, MaskedOnItsOwn, of_x_and_itself, has_line=False),
     Case("cache-order", new_keys_first, handed_over, of_x),
     Case("cache-order", new_tokens_first, new_tokens_last, of_x),
     Case("cache-values", keys_cached_as_values, handed_over, of_x),

@@ -91,6 +91,27 @@ class ReadBehindThePrompt(NeverRead):
         return super().forward(x, start_pos) if start_pos == 0 else Buffers.forward(self, x, start_pos)
 
 
+class KeptBesideItsOwn(Buffers):
+    """Reads the tokens before its own, none of the first ones', and puts its own keys and values beside them."""
+
+    def start(self, start_pos: int) -> int:
+        return start_pos
+
+    def forward(self, x: Tensor, start_pos: int = 0) -> Tensor:
+        at = self.start(start_pos)
+        x = x + TABLE[at : at + x.shape[1]]  # here
+        q, k, v = projected(x, None)
+        self.cache_k[:, :, start_pos : start_pos + x.shape[1]] = k
+        self.cache_v[:, :, start_pos : start_pos + x.shape[1]] = v
+        k, v = (torch.cat([kept[:, :, :start_pos], own], 2) for kept, own in ((self.cache_k, k), (self.cache_v, v)))
+        return attended(q, k, v, start_pos)
+
+
+class PositionsFromZero(KeptBesideItsOwn):
+    def start(self, start_pos: int) -> int:
+        return 0
+
+
 class ToldAllSoFar(Buffers):
     """Is told how many tokens there are, instead of where its own begin."""
 
@@ -128,5 +149,6 @@ CASES = [
     Case("cache-places", ReadsOnePlaceLess, Buffers, told_its_start),
     Case("cache-places", ReadsEmptyPlaces, HidesEmptyPlaces, told_its_start),
     Case("cache-places", BeginsBehindAllSoFar, ToldAllSoFar, of_module),
+    Case("cache-positions", PositionsFromZero, KeptBesideItsOwn, of_module),
     Case("cache-places", NeverRead, ReadBehindThePrompt, told_its_start),
 ]

@@ -378,6 +378,17 @@ class NormForgotten(Attention):
         return super().placed(2 * x if self.layer_norm is not None else x)
 
 
+class NormedByItsBlock(nn.Module):
+    """The norm that it forgets would stand behind another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.attention = nn.LayerNorm(WIDTH), NormForgotten()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.attention(self.norm(x))
+
+
 class GeneratorForOthers(Attention):
     """It is handed in, and kept for what makes words of the output."""
 
@@ -455,6 +466,7 @@ def of_query_key_and_value(function: Any) -> Invocation:
 
 
 CASES = [
+    Case("parameters-used", NormForgotten, NormedByItsBlock, of_module, has_line=False),
     Case("parameters-used", NormForgotten, NormRead, of_module, has_line=False),
     Case("parameters-used", NormForgotten, GeneratorForOthers, of_module, has_line=False),
     Case("parameters-used", OfAFactor, OfAFactorThatIsRead, of_module, has_line=False),

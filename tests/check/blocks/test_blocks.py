@@ -278,3 +278,52 @@ def test_queries_that_alone_are_normed_are_a_design():
 
 def test_a_norm_of_all_that_an_attention_reads_is_no_residual():
     assert {mistake.id for mistake, _ in wiring(NormedKeys(12, 3)).behaviour} == {"residual-of-norm"}
+
+
+class ReadsTheRest(nn.Module):
+    """An attention in which the first token alone asks, and all are keys."""
+
+    def __init__(self, dim, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.q, self.k, self.v, self.proj = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(self, tokens):
+        q, k, v = (
+            each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for each in (self.q(tokens[:, :1]), self.k(tokens), self.v(tokens))
+        )
+        return self.proj(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class OfAClassToken(nn.Module):
+    """It is added to the class token, which stands beside the tokens (CaiT)."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.norm, self.attn = nn.LayerNorm(d_model), ReadsTheRest(d_model, num_heads)
+        self.norm2 = nn.LayerNorm(d_model)
+        self.mlp = nn.Sequential(nn.Linear(d_model, 20), nn.GELU(), nn.Linear(20, d_model))
+        self.gamma = nn.Parameter(torch.full((d_model,), 0.1))
+
+    def forward(self, x, token):
+        token = token + self.gamma * self.attn(self.norm(torch.cat([token, x], 1)))
+        return token + self.gamma * self.mlp(self.norm2(token))
+
+
+class OverClassTokens(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, d_model))
+        self.blocks = nn.ModuleList(OfAClassToken(d_model, num_heads) for _ in range(2))
+        self.head = nn.Linear(d_model, 6)
+
+    def forward(self, x):
+        token = self.token.expand(len(x), -1, -1)
+        for block in self.blocks:
+            token = block(x, token)
+        return self.head(token[:, 0])
+
+
+def test_what_a_class_token_alone_reads_is_added_elsewhere():
+    assert wiring(OverClassTokens(12, 3)).behaviour == []

@@ -47,6 +47,21 @@ def test_caches_of_keys_and_positions_that_go_on_are_right() -> None:
     assert violated(GoesOn) == []
 
 
+class TwoLayers(nn.Module):
+    """What the second layer is given was made of the cache of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = KeepsItsKeys(), KeepsItsKeys()
+
+    def forward(self, x: Tensor, offset: int = 0) -> Tensor:
+        return self.second(x + self.first(x, offset), offset)
+
+
+def test_caches_of_earlier_layers_change_the_queries_of_later_ones() -> None:
+    assert [each.property for each in analyze(of_module(TwoLayers), masks=True).violations] == []
+
+
 def test_it_is_said_after_which_call_positions_are_others() -> None:
     (found,) = violated(KeepsThemByTheLength)
     assert found == (

@@ -416,3 +416,14 @@ def test_a_query_all_of_whose_keys_another_mask_hides_tells_nothing() -> None:
     found = [each for each in masks_of(analyze(call, masks=True)) if "time_mask" not in each.message]
     assert ("holds", "mask-form") in {(each.kind, each.property) for each in found}
     assert not [each for each in found if each.kind == "violation"]
+
+
+def test_a_call_that_blocks_every_key_of_every_query_tells_nothing() -> None:
+    def before_any_picture(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys = torch.zeros(3, 3, dtype=torch.bool)
+        weights = (q @ k.mT / 2).masked_fill(~keys, -torch.finfo(q.dtype).max).softmax(-1)
+        return weights.masked_fill(~keys.any(-1, keepdim=True), 0.0) @ v
+
+    analysis = analyze(of_q_k_v(before_any_picture))
+    assert not {each.property for each in analysis.violations} & {"weights-kept", "mask-pattern"}
+    assert any(each.startswith("every key of every query is blocked") for each in analysis.missing)

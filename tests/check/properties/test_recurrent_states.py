@@ -49,21 +49,50 @@ class OfCells(StatesAsk):
         return torch.stack(states, 1), None
 
 
+class OfBothWays(StatesAsk):
+    """An encoder that reads its tokens from the end as well, and a decoder's cell that starts with what it made.
+
+    In each step its state asks by a sum (Bahdanau et al. 2015). The state is made of the tokens that it asks.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.decoder
+        self.encoder = nn.GRU(WIDTH, WIDTH // 2, batch_first=True, bidirectional=True)
+        self.cell = nn.GRUCell(2 * WIDTH, WIDTH)
+        self.of_query, self.of_key = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, WIDTH)
+        self.score, self.first = nn.Linear(WIDTH, 1, bias=False), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        states, last = self.encoder(context)
+        state, outputs = self.first(last.transpose(0, 1).flatten(1)).tanh(), list[Tensor]()
+        for token in x.unbind(1):
+            scores = self.score(torch.tanh(self.of_query(state)[:, None] + self.of_key(states)))
+            read = (scores.softmax(1).mT @ states).squeeze(1)
+            state = self.cell(torch.cat([token, read], -1), state)
+            outputs.append(self.out(torch.cat([read, state], -1)))
+        return torch.stack(outputs, 1)
+
+
 class OverTheQueries(StatesAsk):
     axis = -2
 
 
-def violated(kind: type[nn.Module]) -> set[str]:
+def violated(kind: type[nn.Module], attentions: int = 1) -> set[str]:
     module = kind()
     prepare(module, 1)
     analysis = analyze(of_x_and_context(module))
-    assert analysis.num_attentions == 1
+    assert analysis.num_attentions == attentions
     return {each.property for each in analysis.violations}
 
 
 @pytest.mark.parametrize("kind", [StatesAsk, OfLSTM, OfCells])
 def test_states_of_recurrent_layers_are_rows_of_their_own(kind: type[nn.Module]) -> None:
     assert violated(kind) == set()
+
+
+def test_a_state_that_is_made_of_the_tokens_that_it_asks_is_a_row_of_its_own() -> None:
+    assert violated(OfBothWays, attentions=3) == set()
 
 
 def test_a_mistake_beside_them_is_found() -> None:

@@ -7,11 +7,12 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from property_cases import drawn, of_x
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation
+from regard.check.target.preparation import prepare
 
 
 def names(call: Invocation) -> list[tuple[str, str]]:
@@ -67,3 +68,33 @@ def test_half_of_each_value_may_be_of_the_token_before() -> None:
 @pytest.mark.parametrize("wrong", ["whole", "later", "one_projection"])
 def test_values_that_are_all_of_another_token_are_wrong(wrong: str) -> None:
     assert ("violation", "value-of-the-key") in names(of_x(partial(delayed_values, **{wrong: True})))
+
+
+class PatchesOfChannels(nn.Module):
+    """Each channel is a sequence of its own, of patches of two steps (PatchTST); a layer that takes tokens first."""
+
+    def __init__(self, *, mixed: bool = False) -> None:
+        super().__init__()
+        self.mixed = mixed
+        self.embed = nn.Linear(2, 8)
+        self.attention = nn.MultiheadAttention(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = self.embed(x.mT.flatten(0, 1).unfold(-1, 2, 2)).transpose(0, 1)  # (patches, samples and channels, 8)
+        read = self.attention(patches, patches.flip(1) if self.mixed else patches, patches, need_weights=False)[0]
+        return (patches + read).mean(0).unflatten(0, (len(x), -1))
+
+
+def patches(*, mixed: bool) -> list[tuple[str, str]]:
+    module = PatchesOfChannels(mixed=mixed)
+    prepare(module, 1)
+    analysis = analyze(of_x(module, tokens=6))
+    return [(each.kind, each.property) for each in analysis.findings if each.kind in ("violation", "design")]
+
+
+def test_several_sequences_of_a_sample_may_stand_beside_each_other() -> None:
+    assert patches(mixed=False) == [("design", "mask-pattern")]
+
+
+def test_patches_that_ask_those_of_another_sample_are_wrong() -> None:
+    assert "violation" in {kind for kind, _ in patches(mixed=True)}

@@ -92,3 +92,91 @@ class Refusing(nn.Module):
 def test_what_to_hand_over_is_written_in_its_own_shapes() -> None:
     with pytest.raises(NotCallable, match=re.escape("x=(B,D,4,6), t_emb=(B,D), item_ids=ids(B,T,V)")):
         first(Refusing)
+
+
+class OfAdaptiveNorms(nn.Module):
+    """A block whose scales and shifts are made of a condition (DiT)."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model, elementwise_affine=False)
+        self.qkv, self.adaLN_modulation = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, 2 * d_model)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        shift, scale = self.adaLN_modulation(y).chunk(2, 1)
+        x = self.norm(x) * (1 + scale[:, None]) + shift[:, None]
+        return attention(*self.qkv(x).chunk(3, -1))
+
+
+def test_what_makes_scales_and_shifts_is_one_vector_of_each_sample() -> None:
+    call = first(OfAdaptiveNorms)
+    assert axes(call) == [("x", 0, (1,), None)]
+    assert call.arguments["y"].shape == (2, 12)
+    assert not call.guessed
+
+
+class OfAHistory(nn.Module):
+    """A recommender that is told how many items each of its users has."""
+
+    def __init__(self, d_model: int, item_num: int) -> None:
+        super().__init__()
+        self.items, self.qkv = nn.Embedding(item_num, d_model), nn.Linear(d_model, 3 * d_model)
+
+    def forward(self, seq: Tensor, seq_len: Tensor) -> Tensor:
+        places = torch.arange(seq.shape[1])
+        keys = places < seq_len.unsqueeze(1)
+        q, k, v = self.qkv(self.items(seq)).chunk(3, -1)
+        scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~keys[:, None], -torch.inf)
+        return scores.softmax(-1) @ v
+
+
+def test_a_length_that_is_read_as_a_tensor_is_one_of_each_sample() -> None:
+    call = first(OfAHistory)
+    assert call.lengths == ["seq_len"]
+    assert call.arguments["seq_len"].tolist() == [5, 5]
+
+
+class ScoresItems(nn.Module):
+    """The last state of each user meets the vectors of some items, the same for all."""
+
+    def __init__(self, d_model: int, item_num: int) -> None:
+        super().__init__()
+        self.item_emb, self.qkv = nn.Embedding(item_num, d_model), nn.Linear(d_model, 3 * d_model)
+
+    def forward(self, log_seqs: Tensor, item_indices: Tensor) -> Tensor:
+        x = self.item_emb(log_seqs)
+        return attention(*self.qkv(x).chunk(3, -1))[:, -1] @ self.item_emb(item_indices).t()
+
+
+def test_items_that_are_scored_are_no_sequence() -> None:
+    call = first(ScoresItems)
+    assert axes(call) == [("ids", 0, (1,), None)]
+    assert call.arguments["item_indices"].ndim == 1
+
+
+class OfTrajectories(nn.Module):
+    """States and actions have a width each, and stand beside each other (Chen et al. 2021)."""
+
+    def __init__(self, state_dim: int, act_dim: int, h_dim: int = 12) -> None:
+        super().__init__()
+        self.embed_time, self.qkv = nn.Embedding(20, h_dim), nn.Linear(h_dim, 3 * h_dim)
+        self.embed_state, self.embed_action = nn.Linear(state_dim, h_dim), nn.Linear(act_dim, h_dim)
+        self.embed_return = nn.Linear(1, h_dim)
+
+    def forward(self, timesteps: Tensor, states: Tensor, actions: Tensor, returns: Tensor) -> Tensor:
+        """timesteps (B, T), states (B, T, state_dim), actions (B, T, act_dim), returns (B, T, 1)"""
+        several = self.embed_return(returns), self.embed_state(states), self.embed_action(actions)
+        x = (torch.stack(several, 2) + self.embed_time(timesteps)[:, :, None]).flatten(1, 2)
+        hidden = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1) @ v
+
+
+def test_sequences_have_the_widths_of_the_layers_that_take_them() -> None:
+    call = first(OfTrajectories, state_dim=5, act_dim=3)
+    assert [each.role for each in call.streams] == ["ids", "x", "x", "x"]
+    assert [call.arguments[each].shape for each in ("states", "actions", "returns")] == [
+        (2, 5, 5),
+        (2, 5, 3),
+        (2, 5, 1),
+    ]

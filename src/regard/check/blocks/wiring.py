@@ -102,7 +102,9 @@ def _followed(
                 and (_reaches(tape, events, stream, output) or part.ends[0].returned.shape != stream.shape)
             ):
                 break  # the last linear map gives logits
-            if _passes(run, _fixed(part, events)):
+            # Another number of tokens than it reads, as of a class token: what it is added to stands elsewhere.
+            is_of_fewer = not any(end.returned.shape == part.read.shape for end in part.ends)
+            if is_of_fewer or _passes(run, _fixed(part, events)):
                 wiring.why.append(f"the {part.what}'s output could not be followed")
                 return
             wiring.causes.append((MISTAKES["residual-missing"], {"what": part.what}))

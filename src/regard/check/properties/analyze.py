@@ -75,6 +75,7 @@ from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.scores.equal_scores import equal_scores
 from regard.check.properties.scores.handed_on import handed_on_findings
+from regard.check.properties.scores.paired_attentions import open_paired_queries
 from regard.check.properties.scores.told_heads import unsplit_head_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
@@ -230,6 +231,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     streams = [each.argument for each in invocation.streams]
     count, *_ = stream_sizes(invocation, invocation.streams[0])
     seen: list[tuple[AttentionInstance, bool, Finding | None]] = []
+    of_channels: list[AttentionInstance] = []
     for instance in instances:
         if (equal_keys := equal_scores(instance, base, fresh)) is not None:
             analysis.findings.append(replace(equal_keys, module=instance.module))
@@ -241,6 +243,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
                 local = local_influence(invocation, instance, influence, frozen, samples)
             kind = kind_of_rows(instance, *local) if local is not None else None
             if kind is not None:
+                of_channels.append(instance)
                 weights = channel_weight_findings([instance], invocation)
                 analysis.findings += [kind, *(replace(each, module=instance.module) for each in weights)]
                 continue
@@ -275,6 +278,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             are_tried = True
             for of_masks in MASKINGS:
                 analysis.findings += of_masks(invocation, evidence)
+    open_paired_queries(analysis, [each for each, *_ in seen], of_channels)
     is_shared = 1 < len(several) == len(instances) and (len(several) <= MOST_SHARING or are_layers(several))
     shared: dict[str, list[Finding]] = {}
     if analysis.asked_masks and is_shared and all(_can_be_masked(analysis, each) for each in several):

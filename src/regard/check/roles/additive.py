@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from regard.check.roles.contractions import Contraction
+from regard.check.roles.contractions import MATRICES, Contraction
 from regard.check.roles.influence import Influence
 from regard.check.roles.tags import TaggedTrace
 from regard.check.trace.operation import Operation, TensorRecord, Trace
@@ -43,8 +43,9 @@ def _overlaps(record: TensorRecord) -> bool:
 def pairwise_sums(influence: Influence) -> Iterator[Operation]:
     """The sums in which each number of one tensor meets each of another one, both made of the inputs.
 
-    Of a single query, the keys are as many as the pairs: then each of the two is made of an input of its own. So are
-    keys that were gathered for each query, as nearest neighbours.
+    Of a single query, the keys are as many as the pairs: then each of the two is made of an input of its own, or by a
+    matrix of its own, as of a decoder's state, which is made of the keys' tokens as well. So are keys that were
+    gathered for each query, as nearest neighbours.
     """
     gathered = {
         each.outputs[0].storage
@@ -54,8 +55,21 @@ def pairwise_sums(influence: Influence) -> Iterator[Operation]:
     yield from _pairwise(influence, {"add", "sub"}, gathered)
 
 
+def _is_of_projections(trace: Trace, operation: Operation) -> bool:
+    """Whether it adds what two matrices made, and one operation takes the sum: a score's, not a token's new vector."""
+    made = set[int]()
+    for each in trace.operations[: operation.index]:
+        is_biased = each.name == "add" and any(one.learned for one in each.inputs)
+        if each.name in MATRICES or (is_biased and any(one.storage in made for one in each.inputs)):
+            made.add(each.outputs[0].storage)
+    total = operation.outputs[0].storage
+    taken = [each for each in trace if not each.is_view and any(one.storage == total for one in each.inputs)]
+    return len(taken) == 1 and all(each.storage in made for each in operation.inputs)
+
+
 def _pairwise(influence: Influence, names: set[str], gathered: set[int]) -> Iterator[Operation]:
-    for operation in influence.base:
+    trace = influence.base
+    for operation in trace:
         if operation.name not in names or len(operation.inputs) != 2:
             continue
         size = math.prod(operation.outputs[0].shape)
@@ -63,7 +77,9 @@ def _pairwise(influence: Influence, names: set[str], gathered: set[int]) -> Iter
         if not any(is_repeated):
             continue
         one, other = (_streams_of(influence, operation.index, number) for number in (0, 1))
-        if one and other and (all(is_repeated) or not one & other):
+        if not one or not other:
+            continue
+        if all(is_repeated) or not one & other or _is_of_projections(trace, operation):
             yield operation
 
 

@@ -19,6 +19,9 @@ SAME = 1e-9
 """Of the largest number of a tensor; a smaller difference is rounding."""
 NORMS_OF_MAPS = frozenset({"native_group_norm", "native_batch_norm"})
 """Of groups of channels, or of instances: of all places, as is usual with pictures."""
+OUTER_ORDERS = ("samples first", "tokens first")
+"""Of the rows of a projection: those in which its samples are the first or the last axis."""
+TOO_MANY_ROWS = "the rows of its projections are too many to be changed one at a time"
 MAX_RUNS = 120
 """Changed runs for one attention."""
 
@@ -96,8 +99,11 @@ def local_influence(
         samples: the influence of the samples where these are not held.
 
     Returns:
-        It, and the names of the projections, as those of streams; None where there are none, or too many rows. Token
-        ids whose vectors no projection makes into queries or keys are a stream of their own.
+        It, and the names of the projections, as those of streams; None where there are none. Token ids whose vectors no
+        projection makes into queries or keys are a stream of their own.
+
+    Raises:
+        ValueError: there are too many rows.
     """
     base = influence.base
     projections = projections_of(instance)
@@ -112,7 +118,7 @@ def local_influence(
         return None
     rows = [orders[min(orders, key=lambda order: order not in known)] for orders in several]
     if sum(int(labels.max()) + 1 for each in rows for labels in each) > MAX_RUNS:
-        return None
+        raise ValueError(TOO_MANY_ROWS)
     ids = {each.argument for each in invocation.streams if each.role == "ids"} & _given(instance, influence)
     found = influence_of(invocation, base, frozen=held, keep=lambda source: source.stream in ids)
     names = []
@@ -125,7 +131,7 @@ def local_influence(
         for kind, labels in (("sample", of_samples), ("token", tokens)):
             for index in range(int(labels.max()) + 1):
                 if len(found.runs) >= MAX_RUNS:
-                    return None
+                    raise ValueError(TOO_MANY_ROWS)
                 moved = torch.where((labels == index).reshape(output.shape), fresh, output)
                 run = record_invocation(invocation, frozen={**held, norm.index: moved})
                 if run.same_operations(base):
@@ -211,9 +217,12 @@ def _rows(operation: Operation, influence: Influence, unheld: Influence) -> dict
     known = samples >= 0
     per_sample = (int(numbers.max()) + 1) // count
     orders = {"samples first": numbers // max(1, per_sample), "tokens first": numbers % count}
-    found = {}
+    for beside in range(2, per_sample):  # several sequences of each sample, as of its channels, tokens first
+        if per_sample % beside == 0:
+            orders[f"{beside} sequences of a sample beside each other"] = numbers // beside % count
+    found: dict[str, tuple[Tensor, Tensor]] = {}
     for order, guess in orders.items():
-        if not bool((samples == guess)[known].all()):
+        if (found and order not in OUTER_ORDERS) or not bool((samples == guess)[known].all()):
             continue
         tokens = torch.zeros_like(numbers)
         for sample in sorted(set(guess.flatten().tolist())):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from regard.check.roles.contractions import MATRICES
 from regard.check.roles.tags import SOFTMAXES
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import Operation, TensorRecord, Trace
 
 __all__ = ["recurrent_outputs"]
 
@@ -23,11 +24,17 @@ def recurrent_outputs(trace: Trace) -> set[int]:
 
 
 def _are_states(operation: Operation, trace: Trace) -> bool:
+    """Whether it joins states, those of a layer that reads from the end as well, whose last one comes first."""
     states = operation.inputs
     if len(states) < FEWEST_STEPS or len({each.shape for each in states}) > 1 or states[0].data.ndim < 2:
         return False
     if len({each.storage for each in states}) < len(states):
         return False
+    return any(_follow(each, operation, trace) for each in (states, states[::-1]))
+
+
+def _follow(states: Sequence[TensorRecord], operation: Operation, trace: Trace) -> bool:
+    """Whether each state is made of the one before it, by a matrix, and none by what attends."""
     made = trace.made_of([states[0].storage])
     between = [each for each in trace.operations[: operation.index] if {one.storage for one in each.inputs} & made]
     by_a_matrix = any(each.name in MATRICES and any(one.learned for one in each.inputs) for each in between)

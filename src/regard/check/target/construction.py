@@ -60,6 +60,8 @@ __all__ = ["Construction", "constructions"]
 
 MAX_TRIES = 60
 """Of one class and one set of sizes."""
+LEAST_WIDTH = 32
+"""Of a default that two arguments have in common because both are the width of the tokens."""
 MAX_FIELDS = 5
 """That a config lacks and is given."""
 REFUSED = re.compile(r"cannot be constructed: (?:AssertionError|ValueError)\b")
@@ -193,6 +195,8 @@ class Construction:
             count = called_with(source_of(self.kind), name)
             return [*objects, *([] if count is None else _called_modules(self.kind, count, sizes, self.settings))]
         if means is None:
+            if not required and self._is_as_wide(parameter):
+                return [sizes.d_model, DEFAULT]
             if not required:
                 is_large = is_large_part(source_of(self.kind), name, parameter.default)
                 return [FEW_TOKENS, DEFAULT] if is_large else [DEFAULT]
@@ -230,6 +234,14 @@ class Construction:
         is_place = constructor_meaning(name) is None and has_places(source_of(self.kind), name)
         is_side = is_width_told and (name in squared(source_of(self.kind)) or is_place)
         return GRID[0] if is_side else None
+
+    def _is_as_wide(self, parameter: inspect.Parameter) -> bool:
+        """Whether its default is that of the width of the tokens, which is told another number: else they differ."""
+        defaults = [
+            each.default for name, each in parameters_of(self.kind).items() if constructor_meaning(name) == "d_model"
+        ]
+        is_number = type(parameter.default) is int and parameter.default >= LEAST_WIDTH
+        return is_number and parameter.default in defaults
 
     def _known(self, name: str, parameter: inspect.Parameter, means: str, sizes: Sizes) -> list[Any]:
         if name == self.wider:

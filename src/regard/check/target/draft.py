@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.errors import Failed
 from regard.check.target.layouts import GRID, Layout
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes, both_sides
-from regard.check.target.usage import PARTS, squared
+from regard.check.target.usage import PARTS, applied_modules, is_given_anew, squared
 
 __all__ = ["FRAMES", "MAX_TOKENS", "SMALL_GRID", "Draft", "grids", "sides_of_pictures", "token_counts", "widths"]
 
@@ -83,11 +84,15 @@ class Draft:
         generator = torch.Generator().manual_seed(self.sizes.tokens * 100 + self.drawn)
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    def shape(self, role: str, layout: Layout) -> tuple[int, ...]:
-        """Of a sequence."""
+    def shape(self, role: str, layout: Layout, name: str = "") -> tuple[int, ...]:
+        """Of a sequence; as wide as the linear layer takes that is called with it, where its axes are documented."""
         keys = role in KEY_ROLES
         image = self.tokens if role == "image" else 0
-        width = self.context_width if keys else self.width
+        is_told = name and documented_letters(self.source, name) in ("btd", "bt1")
+        is_kept = is_told and not is_given_anew(self.source, name)
+        taken = [getattr(self.target, each, None) for each in applied_modules(self.source, name)] if is_kept else []
+        own = {each.in_features for each in taken if isinstance(each, nn.Linear) and each.in_features}
+        width = own.pop() if len(own) == 1 else self.context_width if keys else self.width
         heads = "h" in layout.letters and "t" in layout.letters
         size = {
             "b": self.sizes.batch,

@@ -16,6 +16,7 @@ __all__ = ["AlwaysFails", "Failed", "NotCallable", "error_line", "failed", "name
 
 MAX_CHARACTERS, MOST_TOKENS = 300, 64
 _NOT_BROADCAST = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
+_NOT_MAPPED = re.compile(r"mat1 and mat2 shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)")
 _UNLIKE = re.compile(r"batch2 tensor to be: \[(\d+), (\d+)\] but got: \[\1, (\d+)\]")
 """What PyTorch says of two batches of matrices whose product sums over axes of different sizes."""
 
@@ -96,10 +97,15 @@ def summed_tokens(error: Failed, tokens: int) -> int:
 def fixed_tokens(error: Failed, tokens: int) -> int:
     """How many tokens a call has to have, by a tensor of a fixed number that was added to its scores; 0 elsewhere.
 
+    Or by a linear layer over the tokens, as those that project keys and values (Linformer).
+
     Args:
         error: what the call raised.
         tokens: how many it had.
     """
+    unmapped = _NOT_MAPPED.search(str(error))
+    if unmapped is not None and int(unmapped[1]) == tokens:
+        return int(unmapped[2]) if 1 < int(unmapped[2]) <= MOST_TOKENS else 0
     unlike = _NOT_BROADCAST.search(str(error))
     sizes = {int(unlike[1]), int(unlike[2])} if unlike is not None else set()
     (other,) = sizes - {tokens} if len(sizes) == 2 and tokens in sizes else (0,)

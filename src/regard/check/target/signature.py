@@ -22,16 +22,16 @@ from regard.check.target.names import call_meaning, constructor_meaning, first_w
 from regard.check.target.preparation import embeds
 from regard.check.target.usage import (
     added_to,
+    applied_modules,
     fields_of,
     has_fields,
     is_bound,
-    is_bound_of_places,
     is_demanded,
     is_looked_up,
     is_measured,
-    is_spread,
     is_two_sides,
     parts_of,
+    role_by_use,
 )
 
 __all__ = ["ADDED", "MATRICES", "PLAIN", "STREAMS", "Argument", "readings", "source_of"]
@@ -126,12 +126,8 @@ def _by_use(argument: Argument, source: str) -> Argument:
     """The argument, where the code says more of it than its signature."""
     if not argument.required and argument.default is None and is_demanded(source, argument.name):
         return replace(argument, required=True)
-    if argument.role is None and argument.required and is_looked_up(source, argument.name):
-        return replace(argument, role="ids")
-    if argument.role is None and argument.required and is_bound_of_places(source, argument.name):
-        return replace(argument, role="lengths")
-    if argument.role in (None, "absent") and argument.required and is_spread(source, argument.name):
-        return replace(argument, role="rope")
+    if argument.required and (role := role_by_use(source, argument.name, argument.role)) is not None:
+        return replace(argument, role=role)
     is_cache = argument.role == "absent" or (argument.role is None and _CACHED.fullmatch(argument.name.lower()))
     if argument.required and is_cache and len(documented_letters(source, argument.name)) > 2:
         return replace(argument, role="context")  # a cache that is filled
@@ -282,7 +278,7 @@ def _may_be_a_sequence(argument: Argument) -> bool:
 
 def _is_applied(argument: Argument, source: str) -> bool:
     """Whether the code calls a module with it alone, as with a sequence that is projected."""
-    return re.search(rf"\bself\.\w+\(\s*{re.escape(argument.name)}\s*\)", source) is not None
+    return bool(applied_modules(source, argument.name))
 
 
 def _with_inputs(arguments: list[Argument], inputs: Mapping[str, Any]) -> list[Argument]:

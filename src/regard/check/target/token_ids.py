@@ -11,13 +11,21 @@ from torch import Tensor, nn
 
 from regard.check.target.preparation import modules_in
 
-__all__ = ["drawn_ids", "other_ids", "padding_id"]
+__all__ = ["drawn_ids", "is_candidate", "other_ids", "padding_id"]
 
 USUAL_PADDING = 0
 """What padding is in most code."""
 _PADDING = re.compile(r"(?:[a-z]+_)?pad(?:ding)?_?(?:idx|id|index|token|token_id|token_idx|symbol)", re.I)
 _CONSTANT = re.compile(r"(?:[A-Z]+_)?PAD(?:DING)?(?:_?(?:IDX|ID|INDEX|TOKEN|TOKEN_ID|SYMBOL))?")
 """Names of the id of padding, of attributes and of a file's own constants."""
+
+_CANDIDATES = re.compile(r"(?:cand\w*|items?)(?:_(?:ind\w*|idxs?|ids?|items?))?", re.I)
+"""In a recommender: what is scored for every sample, as item_indices."""
+
+
+def is_candidate(name: str) -> bool:
+    """Whether ids of this name may be items that are scored, the same for all samples, and no sequence."""
+    return _CANDIDATES.fullmatch(name) is not None
 
 
 def padding_id(target: Any) -> int:

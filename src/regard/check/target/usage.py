@@ -9,10 +9,13 @@ from functools import cache
 
 from torch import Tensor
 
+from regard.check.target.documented_shapes import documented_letters
+
 __all__ = [
     "FEW_TOKENS",
     "PARTS",
     "added_to",
+    "applied_modules",
     "called_with",
     "compared_with",
     "divides",
@@ -20,18 +23,18 @@ __all__ = [
     "has_fields",
     "has_places",
     "is_bound",
-    "is_bound_of_places",
     "is_called",
     "is_demanded",
+    "is_given_anew",
     "is_large_part",
     "is_looked_up",
     "is_measured",
     "is_part",
-    "is_spread",
     "is_step",
     "is_tested",
     "is_two_sides",
     "parts_of",
+    "role_by_use",
     "squared",
 ]
 
@@ -175,6 +178,47 @@ def is_looked_up(source: str, name: str) -> bool:
     named = re.escape(name)
     tables = rf"\b\w*(?:emb|embed|embedding|embeddings|lookup)\w*\(\s*{named}\s*\)"
     return re.search(rf"\bLongTensor\(\s*{named}\s*\)|{tables}", source, re.I) is not None
+
+
+def is_modulation(source: str, name: str) -> bool:
+    """Whether a layer makes scales and shifts of it, as self.adaLN_modulation(c): it is a vector of each sample."""
+    return re.search(rf"\bself\.\w*(?:ada_?ln|modulation)\w*\(\s*{re.escape(name)}\s*\)", source, re.I) is not None
+
+
+def is_tensor(source: str, name: str) -> bool:
+    """Whether it is used as no number can be: by an axis that it gets, or by its shape."""
+    used = r"\.(?:unsqueeze|view|reshape|shape|size|expand|dim)\b|\[[^\]]*(?:None|:)[^\]]*\]"
+    return re.search(rf"(?<![\w.]){re.escape(name)}(?:{used})", source) is not None
+
+
+def applied_modules(source: str, name: str) -> list[str]:
+    """The attributes of self that are called with it alone, as with a sequence that is projected."""
+    return re.findall(rf"\bself\.(\w+)\(\s*{re.escape(name)}\s*\)", source)
+
+
+def is_given_anew(source: str, name: str) -> bool:
+    """Whether a line gives the name another value, as x = self.norm(x)."""
+    return re.search(rf"^\s*(?:\w+\s*,\s*)*{re.escape(name)}\s*(?:,[\w\s,]+)?[-+*/@]?=(?!=)", source, re.M) is not None
+
+
+def role_by_use(source: str, name: str, role: str | None) -> str | None:
+    """What an argument of a call is by what the code does with it; None where that says no more than its name.
+
+    Args:
+        source: the text of the code.
+        name: of the argument.
+        role: by its name.
+    """
+    if role is None and is_looked_up(source, name) and documented_letters(source, name) in ("btd", "bt1"):
+        return "x"  # vectors that a linear layer embeds
+    uses = (
+        ("ids", (None,), is_looked_up),
+        ("lengths", (None,), is_bound_of_places),
+        ("lengths", ("size length",), is_tensor),
+        ("condition", (None, "context"), is_modulation),
+        ("rope", (None, "absent"), is_spread),
+    )
+    return next((each for each, roles, is_used in uses if role in roles and is_used(source, name)), None)
 
 
 def is_measured(source: str, name: str) -> bool:

@@ -29,7 +29,7 @@ from regard.check.target.masks_of_sequences import OF_ASKING_TOKENS
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import ADDED, MATRICES, STREAMS, Argument
-from regard.check.target.token_ids import drawn_ids, padding_id
+from regard.check.target.token_ids import drawn_ids, is_candidate, padding_id
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
 
 __all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "Candidate", "candidates"]
@@ -218,7 +218,8 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "few ids": lambda draft: _ids(draft, name, role, target, 2),
     }
     if role == "ids":
-        return {**ids, **sequence}
+        alike = {"ids of no sample": lambda draft: torch.arange(1, draft.keys)} if is_candidate(name) else {}
+        return {**ids, **alike, **sequence}
     if role in ("x", "context") and documented_letters(source, name) == "bt":
         return {**ids, **sequence}
     states = {STATE: lambda draft: _state(draft, name), LAYER_STATE: lambda draft: _layer_state(draft, name)}
@@ -267,7 +268,7 @@ def _layer_state(draft: Draft, name: str) -> Any:
 def _sequence(draft: Draft, name: str, role: str, layout: Layout | None = None) -> Any:
     layout = layout or draft.layout
     draft.axes[name] = layout
-    draft.shapes[name] = draft.shape(role, layout)
+    draft.shapes[name] = draft.shape(role, layout, name)
     return draft.draw(*draft.shapes[name])
 
 

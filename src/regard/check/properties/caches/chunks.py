@@ -1,4 +1,4 @@
-"""Several new tokens at once through a cache that is right for one at a time."""
+"""Several new tokens at once through a cache that is right for one at a time: what they do not read, and later ones."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ COPIES = frozenset({"_reshape_copy", "_unsafe_view", "clone", "contiguous"})
 
 
 def hidden_past(call: CachedCall, prefix: int, instances: list[AttentionInstance]) -> Iterator[Finding]:
-    """An old token that has no influence on one of several new tokens, because it is masked.
+    """An old token that has no influence on one of several new tokens, because it is masked; or a later one that has.
 
     Code that is meant for one new token takes other steps with several, as a causal mask that is made for a prompt
-    alone, or makes no mask at all: then nothing is found, unless its documentation promises several. Nor is it where
-    the caller may have to hand a mask over.
+    alone, or makes no mask at all: then nothing is found, unless its documentation promises several. Nor is a later
+    token that is read, without that promise; nor anything where the caller may have to hand a mask over.
 
     Args:
         call: with its cache, right for one new token at a time.
@@ -47,19 +47,17 @@ def hidden_past(call: CachedCall, prefix: int, instances: list[AttentionInstance
         return
     if not _are_all_there(several, instances, call.tokens):
         return
-    hidden = _hidden(call, prefix)
-    if hidden is None:
+    new, what = _hidden(call, prefix) or (0, "")
+    if not what and promises_parts(documentation_of(call.invocation.target)):
+        new, what = _reads_later(call, prefix) or (0, "")
+    if not what:
         return
-    old, new = hidden
-    message = (
-        f"of several new tokens at once {call.form.name}, token {new} does not read token {old}; "
-        "one new token at a time is right"
-    )
+    message = f"of several new tokens at once {call.form.name}, {what}; one new token at a time is right"
     causes = list(cache_causes(call, new, prefix, instances, together=True))
     found = [each for each in causes if each.property == "cache-order"]
     found = found or [each for each in causes if each.property == "cache-mask"]
     line = instances[0].sums_location
-    for each in found or [Finding("violation", "cache-mask", "mask", "an old token is hidden", line)]:
+    for each in found or [Finding("violation", "cache-mask", "mask", "not the tokens up to its own are read", line)]:
         yield replace(each, message=f"{each.message}: {message}")
 
 
@@ -78,22 +76,35 @@ def _are_all_there(trace: Trace, instances: list[AttentionInstance], tokens: int
     return bool(factors) and all(any(tokens in each.data.shape for each in several) for several in factors)
 
 
-def _hidden(call: CachedCall, prefix: int) -> tuple[int, int] | None:
-    """The first old token and new token of which one has no influence on the other, though it has all at once."""
-    drawn = other_tokens(call.invocation)
-    parts, whole = _rows(call, prefix, {})
+def _hidden(call: CachedCall, prefix: int) -> tuple[int, str] | None:
+    """The first new token on which an old one has no influence, though it has all at once; and that in words."""
     for old in range(prefix):
-        other: dict[str, Tensor] = {}
-        for stream in call.invocation.streams:
-            value = call.invocation.arguments[stream.argument].clone()
-            value.select(stream.token_axes[0], old).copy_(drawn[stream.argument].select(stream.token_axes[0], old))
-            other[stream.argument] = value
-        here, there = _rows(call, prefix, other)
-        for new in range(call.tokens - prefix):
-            moved = [bool(differs(each[new], its[new]).any()) for each, its in ((parts, here), (whole, there))]
-            if moved == [False, True]:
-                return old, prefix + new
+        for new, moved in enumerate(_moved(call, prefix, old)):
+            if moved == (False, True):
+                return prefix + new, f"token {prefix + new} does not read token {old}"
     return None
+
+
+def _reads_later(call: CachedCall, prefix: int) -> tuple[int, str] | None:
+    """The first new token on which a later one has an influence, though it has none all at once; and that in words."""
+    for later in range(prefix + 1, call.tokens):
+        for new, moved in enumerate(_moved(call, prefix, later)[: later - prefix]):
+            if moved == (True, False):
+                return prefix + new, f"token {prefix + new} reads token {later}, a later one"
+    return None
+
+
+def _moved(call: CachedCall, prefix: int, token: int) -> list[tuple[bool, bool]]:
+    """For each new token whether another token has an influence on it, through the cache and all at once."""
+    drawn = other_tokens(call.invocation)
+    other: dict[str, Tensor] = {}
+    for stream in call.invocation.streams:
+        value = call.invocation.arguments[stream.argument].clone()
+        value.select(stream.token_axes[0], token).copy_(drawn[stream.argument].select(stream.token_axes[0], token))
+        other[stream.argument] = value
+    sides = [*zip(_rows(call, prefix, {}), _rows(call, prefix, other), strict=True)]
+    parts, whole = ([bool(differs(one, two).any()) for one, two in zip(*each, strict=True)] for each in sides)
+    return [*zip(parts, whole, strict=True)]
 
 
 def _rows(call: CachedCall, prefix: int, tokens: dict[str, Tensor]) -> tuple[Tensor, Tensor]:

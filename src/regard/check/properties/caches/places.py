@@ -127,6 +127,8 @@ def _places(
     if not reads or not len(written):
         return None
     read = torch.cat([_addresses(each) for each in reads]) - whole.offset
+    if not len(read):  # the part before the first token, which is empty: the tokens' own keys stand beside it
+        return None
     for size, step in _axes(whole):
         into, out_of = (sorted(set((each // step % size).tolist())) for each in (written, read))
         if into != out_of:

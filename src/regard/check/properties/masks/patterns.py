@@ -347,6 +347,10 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield unblocked
         return
     first = allowed[0, 0]
+    if not bool(allowed.any()) and bool((evidence.base.masked <= BLOCKED).all()):
+        message = "every key of every query is blocked in this call, and no weight is left: nothing is told by it"
+        yield Finding("open", "mask-unknown", "mask", message, line)
+        return
     if evidence.is_masked and bool(allowed.all()):
         yield Finding("open", "mask-handed-over", "mask", "the mask that was handed over hides no key", line)
         return

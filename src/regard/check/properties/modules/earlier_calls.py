@@ -88,14 +88,19 @@ def _recorded(invocation: Invocation, several: Sequence[Mapping[str, Any]]) -> T
 
 
 def _departure(alone: Trace, after: Trace, instances: Sequence[AttentionInstance]) -> CodeLocation | None:
-    """The line of the first product of queries and keys both of which are others; None where there is none."""
-    for product in (each for instance in instances for each in instance.scores):
+    """The line of the first product whose factors are others, where both queries and keys are; None elsewhere.
+
+    Where keys alone are others, they are those of a cache: what comes after that reads other tokens.
+    """
+    products = [each for instance in instances for each in instance.scores]
+    for product in sorted(products, key=lambda each: each.operation.index):
         one, two = (by_line(each)[line_key(product.operation)] for each in (alone, after))
         if len(one) != len(two):
             continue
         for a, b in zip(one, two, strict=True):
-            if all(not same_tensor(*pair) for pair in _factors(a, b)):
-                return product.operation.location
+            others = [not same_tensor(*pair) for pair in _factors(a, b)]
+            if any(others):
+                return product.operation.location if all(others) else None
     return None
 
 

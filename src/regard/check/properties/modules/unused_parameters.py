@@ -19,7 +19,7 @@ from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
-from regard.check.target.preparation import copied
+from regard.check.target.preparation import copied, is_norm
 
 __all__ = ["unread_scale_findings", "unread_table_findings", "unused_parameter_findings"]
 
@@ -54,6 +54,8 @@ def unused_parameter_findings(invocation: Invocation, gradients: Mapping[str, Te
         yield Finding("violation", "parameters-used", "block", message)
         return
     for name in unused.names():
+        if _is_replaced_norm(invocation, name):
+            continue
         if _is_used_by_itself(invocation, unused.parameters_of(name)):
             return  # a copy of it calls what it was copied from, as a lambda does
         message = f"{name} is constructed, and no line reads it: it has no effect and does not learn"
@@ -203,6 +205,27 @@ class _Unused:
 def _given_to(kind: type) -> Collection[str]:
     """What a constructor is given: a module that it keeps under its name is there for others, as a generator is."""
     return inspect.signature(kind).parameters
+
+
+def _is_replaced_norm(invocation: Invocation, path: str) -> bool:
+    """Whether it is a norm of a part that is called with what another norm has just returned: that one stands for it.
+
+    As in an attention that normalized what it reads until its block did.
+    """
+    live = copied(invocation.target)
+    norm, (owner, _, _) = live.get_submodule(path) if path in dict(live.named_modules()) else None, path.rpartition(".")
+    if not isinstance(norm, nn.Module) or not is_norm(norm) or not owner:
+        return False
+    returned, given = list[Tensor](), list[Tensor]()
+    for each in live.modules():
+        if is_norm(each):
+            each.register_forward_hook(lambda _, __, result: returned.append(result))
+    live.get_submodule(owner).register_forward_pre_hook(lambda _, args: given.extend(args[:1]))
+    try:
+        invocation.run(target=live)
+    except Failed:
+        return False
+    return bool(given) and all(any(one is other for other in returned) for one in given)
 
 
 def _is_used_by_itself(invocation: Invocation, parameters: list[nn.Parameter]) -> bool:

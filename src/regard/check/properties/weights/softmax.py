@@ -52,7 +52,7 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
             message = "a second softmax is taken, of weights: they lie between 0 and 1, so that its own hardly differ"
             yield Finding("violation", "softmax-of-scores", "weights", message, table.instance.softmaxes[-1].location)
             return
-        changed = (table.softmax - weight).abs() > SUM_TOLERANCE
+        changed = ((table.softmax - weight).abs() > SUM_TOLERANCE) & ~_of_queries_without_keys(evidence)
         if bool(changed.any()):
             yield _divided_by_their_sum(evidence) or _after_softmax(evidence, changed)
             return
@@ -92,6 +92,17 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
         f"the weights of a query sum to {worst:.4g} over its keys, not to 1",
         line,
     )
+
+
+def _of_queries_without_keys(evidence: Evidence) -> Tensor:
+    """(scores): those of queries all of whose keys are blocked, and whose weights are all zero, as is usual then.
+
+    The softmax would share among the blocked keys (Flamingo, arXiv:2204.14198, of text before the first picture).
+    """
+    table, rows = evidence.base, query_numbers(evidence)
+    blocked = (table.masked <= BLOCKED) & (table.weight == 0)
+    blocked_keys, keys = sums_by(rows, blocked.double()), sums_by(rows, torch.ones_like(table.weight))
+    return (blocked_keys == keys)[rows]
 
 
 def _is_of_one(evidence: Evidence) -> bool:

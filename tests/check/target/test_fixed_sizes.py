@@ -1,0 +1,89 @@
+"""Calls of code that runs with one number of tokens alone, and widths that two arguments have in common."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.properties.analyze import analyze
+from regard.check.target import Invocation, invocations
+
+
+def first_call(kind: type[nn.Module], **args: int) -> Invocation:
+    return next(iter(invocations(kind, args=args)))
+
+
+class OverItsPlaces(nn.Module):
+    """Keys and values are projected from a number of places that the constructor is told (Linformer)."""
+
+    def __init__(self, places: int, dim: int, few: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
+        self.of_keys, self.of_values = (nn.Linear(places, few, bias=False) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.q(x), self.of_keys(self.k(x).mT).mT, self.of_values(self.v(x).mT).mT
+        return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def test_a_linear_layer_over_the_tokens_says_how_many_there_are() -> None:
+    call = first_call(OverItsPlaces, places=27, dim=30, few=6)
+    assert call.arguments["x"].shape == (2, 27, 30)
+    assert "27 tokens: it runs with no other number that was tried" in call.assumptions
+
+
+class PairedWithChannels(OverItsPlaces):
+    """Its queries and keys, normalized over the tokens, serve an attention among channels as well (UNETR++)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x).unflatten(-1, (3, -1)).permute(0, 2, 3, 1) for each in (self.q, self.k, self.v))
+        few, read = self.of_keys(k), self.of_values(v)
+        q, k = (nn.functional.normalize(each, dim=-1) for each in (q, k))
+        channels = ((q @ k.mT).softmax(-1) @ v).mT
+        read = (q.mT @ few).softmax(-1) @ read.mT
+        return torch.cat([each.transpose(1, 2).flatten(2) for each in (channels, read)], -1)
+
+
+def test_queries_that_an_attention_among_channels_has_as_well_are_not_judged() -> None:
+    analysis = analyze(first_call(PairedWithChannels, places=9, dim=30, few=6))
+    assert analysis.violations == []
+    assert any(each.endswith("an attention among channels has the same queries and keys") for each in analysis.missing)
+
+
+class BesideAWidth(nn.Module):
+    """Its last layer has the width of the tokens under another name."""
+
+    def __init__(self, embed_dim: int = 256, mlp_out: int = 256) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(embed_dim, 3 * embed_dim), nn.Linear(embed_dim, mlp_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return x + self.out((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+def test_two_arguments_with_the_default_of_the_width_are_told_the_same() -> None:
+    call = first_call(BesideAWidth)
+    assert "mlp_out=12" in call.assumptions
+    assert call.arguments["x"].shape[-1] == 12
+
+
+class OfManyPatches(nn.Module):
+    """Its tokens are patches of two steps, so that each is made of several."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.patch = nn.Conv1d(dim, dim, 2, stride=2)
+        self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patch(x.mT).mT
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+def test_of_too_many_rows_nothing_is_said() -> None:
+    call = next(iter(invocations(OfManyPatches, args={"dim": 12}, inputs={"x": torch.randn(2, 90, 12).double()})))
+    analysis = analyze(call)
+    assert analysis.violations == []
+    assert any("too many" in each for each in analysis.missing)
