@@ -51,6 +51,7 @@ MAX_WALL_SECONDS = 30.0
 """For either."""
 NAMED_BY_NO_RECIPE = frozenset(
     {
+        "axes-transposed",
         "inputs-kept",
         "keys-over-the-tokens",
         "keys-seen",

@@ -42,4 +42,11 @@ OUTPUTS = (
         "What comes next takes heads for samples or for tokens, or tokens for channels.",
         "return self.out_proj(torch.cat(heads, dim=-1))  # (batch, tokens, width), as x",
     ),
+    Property(
+        "axes-transposed",
+        "block",
+        "the axes of tokens and channels are exchanged by a transposition, not by a reshape",
+        "Channels and tokens are scrambled: what follows learns from mixed numbers.",
+        "x = self.conv(x.transpose(1, 2)).transpose(1, 2)  # not .reshape(B, T, C)",
+    ),
 )

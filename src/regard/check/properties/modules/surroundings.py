@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.larger_batches import larger_batch_findings
+from regard.check.properties.outputs.exchanged_axes import exchanged_axis_findings
 from regard.check.roles.influence import Influence, differs, influence_of, record_invocation
 from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.target import Failed, Invocation
@@ -38,6 +39,7 @@ def surrounding_findings(
         yield from found
     if base.outputs and holds:
         yield from _places(invocation, base)
+        yield from exchanged_axis_findings(invocation, base)
     yield from _patches(invocation, run)
 
 
