@@ -78,6 +78,13 @@ BLOCKS = (
         "x = x + self.attention(self.norm1(x)); x = x + self.mlp(self.norm2(x))",
     ),
     Property(
+        "modulations-used",
+        "block",
+        "of the shifts, scales and gates that a projection makes of a condition each is used at its own place",
+        "Two sublayers are steered by the same numbers, and a part of the projection is never trained.",
+        "x = x + gate_mlp * self.mlp(modulate(self.norm2(x), shift_mlp, scale_mlp))  # not gate_msa, shift_msa",
+    ),
+    Property(
         "norm-of-one-token",
         "block",
         "a norm of layers normalizes each token by itself",
