@@ -78,6 +78,13 @@ BLOCKS = (
         "x = x + self.attention(self.norm1(x)); x = x + self.mlp(self.norm2(x))",
     ),
     Property(
+        "norm-of-both-branches",
+        "block",
+        "an attention and a feed-forward network side by side both read normalized vectors, or both do not",
+        "One branch grows with the stream, and the other does not.",
+        "normed = self.norm(x); return x + self.attention(normed) + self.mlp(normed)",
+    ),
+    Property(
         "modulations-used",
         "block",
         "of the shifts, scales and gates that a projection makes of a condition each is used at its own place",
