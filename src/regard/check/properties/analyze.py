@@ -65,7 +65,7 @@ from regard.check.properties.read_weights import linear_findings, read_findings
 from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.scores.equal_scores import equal_scores
-from regard.check.properties.scores.handed_on import handed_on_findings
+from regard.check.properties.scores.handed_on import dropped_bias_findings, handed_on_findings
 from regard.check.properties.scores.told_heads import unsplit_head_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
 from regard.check.properties.tokens import seen_from_both_sides
@@ -283,6 +283,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += position_table_findings(base, several, analysis.findings)
     if not analysis.violations:
         analysis.findings += value_residual_findings(several)
+        analysis.findings += dropped_bias_findings(invocation, several)
         analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += crossed_mask_findings(invocation, samples, several)
         analysis.findings += unread_mask_findings(invocation, several)
