@@ -18,7 +18,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.kinds import kind_of, kind_of_rows
 from regard.check.properties.masks.arguments import flag_findings, mask_argument_findings, shared_mask_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
-from regard.check.properties.masks.key_arguments import key_argument_findings
+from regard.check.properties.masks.key_arguments import key_argument_findings, stacked_key_argument_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
@@ -266,7 +266,9 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     shared: dict[str, list[Finding]] = {}
     if is_shared and all(_can_be_masked(analysis, each) for each in several):
         shared = dict(shared_mask_findings(invocation, several))
-        analysis.findings += [found for judged in shared.values() for found in judged]
+    if analysis.asked_masks and len(several) == len(instances) > 1 and _can_be_masked(analysis, several[0]):
+        shared |= dict(stacked_key_argument_findings(invocation, several))
+    analysis.findings += [found for judged in shared.values() for found in judged]
     if analysis.asked_masks:  # else another call was asked
         analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
     analysis.findings += handed_on_findings(several)
