@@ -204,11 +204,11 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     invocation, several = analysis.invocation, list[Evidence]()
     frozen = {each.operation.index: each.output.data for instance in instances for each in instance.sums}
     influence = influence_of(invocation, base, frozen=frozen)
-    first_scores = min(each.operation.index for instance in instances for each in instance.scores)
+    spans = [(each.scores[0].operation.index, each.sums[-1].operation.index) for each in instances]
     chosen = {
         index: places
         for index, places in selections(base).items()
-        if index < first_scores or any(each.takes_chosen(index) for each in instances)
+        if not any(start < index < end for start, end in spans) or any(each.takes_chosen(index) for each in instances)
     }
     fresh = record_invocation(invocation, with_fresh_tokens(invocation), frozen=chosen)
     equal = record_invocation(

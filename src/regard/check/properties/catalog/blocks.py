@@ -92,6 +92,13 @@ BLOCKS = (
         "x = x + gate_mlp * self.mlp(modulate(self.norm2(x), shift_mlp, scale_mlp))  # not gate_msa, shift_msa",
     ),
     Property(
+        "experts-by-their-weights",
+        "block",
+        "what an expert returns for a token is multiplied by the weight by which the token chose it",
+        "Experts that are chosen second count too much, and the router learns nothing about them.",
+        "token, slot = torch.where(chosen == i); out[token] += expert(x[token]) * weights[token, slot, None]",
+    ),
+    Property(
         "norm-of-one-token",
         "block",
         "a norm of layers normalizes each token by itself",
