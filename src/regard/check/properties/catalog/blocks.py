@@ -82,7 +82,7 @@ BLOCKS = (
         "block",
         "an attention and a feed-forward network side by side both read normalized vectors, or both do not",
         "One branch grows with the stream, and the other does not.",
-        "normed = self.norm(x); return x + self.attention(normed) + self.mlp(normed)",
+        "return x + self.attention(normed) + self.mlp(normed)  # normed = self.norm(x)",
     ),
     Property(
         "modulations-used",
@@ -96,7 +96,7 @@ BLOCKS = (
         "block",
         "what an expert returns for a token is multiplied by the weight by which the token chose it",
         "Experts that are chosen second count too much, and the router learns nothing about them.",
-        "token, slot = torch.where(chosen == i); out[token] += expert(x[token]) * weights[token, slot, None]",
+        "out[token] += expert(x[token]) * weights[token, slot, None]  # token, slot = torch.where(chosen == i)",
     ),
     Property(
         "norm-of-one-token",
