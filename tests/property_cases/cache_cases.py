@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, drawn, joined, of_x, split
+from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, split
 
 W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (21, 22, 23))
 TABLE = drawn(16, WIDTH, seed=24)
@@ -204,6 +204,53 @@ def of_x_and_itself(kind: type) -> Any:
     return of_x(kind())
 
 
+Mems = list[Tensor] | None
+
+
+class MemoryOfInputs(nn.Module):
+    """Two layers; of the segment before, mems holds the states that each layer reads."""
+
+    length = 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(WIDTH, 4 * WIDTH, bias=False) for _ in range(2)])
+
+    def forward(self, x: Tensor, mems: Mems = None) -> tuple[Tensor, Mems]:
+        mems = [x[:, :0], x[:, :0]] if mems is None else mems
+        kept = []
+        for layer, mem in zip(self.layers, mems, strict=True):
+            y = x + self.read(layer, x, torch.cat([mem, x], 1))  # here
+            kept.append(torch.cat([mem, self.of_memory(x, y)], 1)[:, -self.length :])
+            x = y
+        return x, kept
+
+    def read(self, layer: nn.Module, x: Tensor, seen: Tensor) -> Tensor:
+        w_q, w_k, w_v, w_out = layer.weight.chunk(4)
+        read = attended(split(x @ w_q), split(seen @ w_k), split(seen @ w_v), seen.shape[1] - x.shape[1])
+        return torch.relu(read) @ w_out
+
+    def of_memory(self, x: Tensor, y: Tensor) -> Tensor:
+        return x
+
+
+class MemoryOfOutputs(MemoryOfInputs):
+    """Two layers; of the segment before, mems holds the states that each layer reads."""
+
+    def of_memory(self, x: Tensor, y: Tensor) -> Tensor:
+        return y
+
+
+class OfTheSameLayer(MemoryOfOutputs):
+    """Each layer attends to what it returned for the segment before (ERNIE-Doc, arXiv:2012.15688)."""
+
+
+class ShortMemory(MemoryOfInputs):
+    """As in Transformer-XL, what came long before is forgotten."""
+
+    length = 1
+
+
 CASES = [
     Case("cache-unasked", KeepingAlways, Keeping, of_x_and_itself),
     Case("cache-positions", positions_from_zero, handed_over, of_x),
@@ -215,6 +262,10 @@ CASES = [
     Case("cache-order", new_keys_first, handed_over, of_x),
     Case("cache-order", new_tokens_first, new_tokens_last, of_x),
     Case("cache-values", keys_cached_as_values, handed_over, of_x),
+    *(
+        Case("cache-values", MemoryOfOutputs, right, of_module, attentions=2)
+        for right in (MemoryOfInputs, OfTheSameLayer, ShortMemory)
+    ),
     Case("cache-equals-whole", past_tokens_scaled, handed_over, of_x),
     Case("cache-rotation", cached_keys_rotated_again, rotary, of_x),
 ]

@@ -215,6 +215,66 @@ class HandsWeightsOn(Handing):
         return weights
 
 
+class Biased(nn.Module):
+    """It returns the bias that it was given, or that of its own table."""
+
+    def __init__(self, has_table: bool) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(7)) if has_table else None
+
+    def forward(self, x: Tensor, context: Tensor, position_bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        scores, places = x @ context.mT / WIDTH**0.5, torch.arange(x.shape[1])
+        if position_bias is None:
+            position_bias = torch.zeros_like(scores)
+            if self.table is not None:
+                position_bias = self.table[places[:, None] - places + 3]
+        return (scores + position_bias).softmax(-1) @ context, position_bias  # here
+
+
+class BiasedLayer(nn.Module):
+    def __init__(self, is_first: bool) -> None:
+        super().__init__()
+        self.attention, self.linear = Biased(is_first), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, position_bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        read, bias = self.attention(x, x, position_bias)
+        return x + self.linear(read), bias
+
+
+class HandingItsBias(nn.Module):
+    """The first of three layers has a table, and the others add its bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([BiasedLayer(number == 0) for number in range(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = None
+        for layer in self.layers:
+            x, bias = self.next(*layer(x, bias))
+        return x
+
+    def next(self, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
+        return x, bias
+
+
+class DroppingItsBias(HandingItsBias):
+    def next(self, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor | None]:
+        return x, None
+
+
+class LayerThatReadsTwice(BiasedLayer):
+    """Its second attention is of the same class, and has no positions."""
+
+    def __init__(self) -> None:
+        super().__init__(True)
+        self.second = Biased(False)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:  # type: ignore[override]
+        x, _ = super().forward(x)
+        return x + self.second(x, context)[0]
+
+
 class OfPlaces(nn.Module):
     """Positions are added to queries and keys, never to the values."""
 
@@ -253,5 +313,6 @@ CASES = [
     Case("norm-as-documented", NormsOfBoth, NormsOfSums, of_module),
     Case("norm-as-documented", NormsOfBoth, NormsOfOutputs, of_module),
     Case("bias-handed-on", HandsWeightsOn, Handing, of_module, attentions=2),
+    Case("bias-handed-on", DroppingItsBias, HandingItsBias, of_module, attentions=3),
     Case("values-without-positions", ValuesOfPlaces, OfPlaces, of_module),
 ]

@@ -112,6 +112,38 @@ class ViewedTurned(Viewed):
     is_turned = True
 
 
+OVER_TOKENS, OVER_PLACES = drawn(WIDTH, 1, 3, seed=24), drawn(WIDTH, 1, 3, 3, seed=25)
+
+
+def convolved(x: Tensor) -> Tensor:
+    """(batch, channels, tokens): each channel by itself."""
+    return torch.nn.functional.conv1d(x.mT, OVER_TOKENS, padding=1, groups=WIDTH).sigmoid()
+
+
+def convolved_and_reshaped(x: Tensor) -> Tensor:
+    x = x + tokens_then_heads(x)
+    return x + convolved(x).reshape(x.shape) @ W_Q  # here
+
+
+def convolved_and_transposed(x: Tensor) -> Tensor:
+    x = x + tokens_then_heads(x)
+    return x + convolved(x).mT.reshape(x.shape) @ W_Q
+
+
+def added_to(x: Tensor, picture: Tensor) -> Tensor:
+    return x + torch.nn.functional.conv2d(picture, OVER_PLACES, padding=1, groups=WIDTH).flatten(2).mT
+
+
+def picture_of_rows(x: Tensor) -> Tensor:
+    x = x + tokens_then_heads(x)
+    return added_to(x, x.view(len(x), WIDTH, 2, 2))  # here
+
+
+def picture_of_tokens(x: Tensor) -> Tensor:
+    x = x + tokens_then_heads(x)
+    return added_to(x, x.mT.reshape(len(x), WIDTH, 2, 2))
+
+
 def of_two_heads(kind: Any) -> Invocation:
     module = of_module(lambda: kind(2)).target
     call = of_x(module)
@@ -124,6 +156,8 @@ CASES = [
     Case("sum-of-one-of-heads", heads_then_tokens, blocks_of_two, of_x, has_line=False),
     Case("samples-apart", tokens_then_samples, tokens_then_heads, of_x, has_line=False),
     Case("samples-apart", channels_then_samples, samples_then_channels, of_x_and_context, has_line=False),
+    Case("axes-transposed", convolved_and_reshaped, convolved_and_transposed, of_x),
+    Case("axes-transposed", picture_of_rows, picture_of_tokens, of_x),
     Case("heads-as-told", ViewedTurned, Viewed, of_two_heads),
     Case("heads-as-told", NeverSplit, Viewed, of_two_heads),
     Case("heads-as-told", OneNumberEach, OneOfTheHeads, of_two_heads),

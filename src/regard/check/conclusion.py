@@ -52,6 +52,7 @@ MAX_WALL_SECONDS = 30.0
 NAMED_BY_NO_RECIPE = frozenset(
     {
         "begun-anew",
+        "axes-transposed",
         "inputs-kept",
         "keys-over-the-tokens",
         "keys-seen",

@@ -11,14 +11,26 @@ from torch import Tensor, nn
 import cached_attentions as cached
 from attention_styles import tokens_call
 from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
-from property_cases.cache_cases import W_K, W_Q, W_V, Past, attended, handed_over, length, past_tokens_scaled, projected
+from property_cases.cache_cases import (
+    W_K,
+    W_Q,
+    W_V,
+    MemoryOfInputs,
+    Mems,
+    Past,
+    attended,
+    handed_over,
+    length,
+    past_tokens_scaled,
+    projected,
+)
 from property_cases.cache_place_cases import ReadsEmptyPlaces, told_its_start
 from regard.check.conclusion import conclude
 from regard.check.properties.analyze import analyze
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.finding import Finding
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.target import invocations
+from regard.check.target import Stream, invocations
 from regard.check.target.cache_forms import CacheForm
 from regard.check.target.cache_runs import CachedCall
 
@@ -304,3 +316,19 @@ def test_empty_places_of_a_cache_are_left_to_the_mask_of_the_caller() -> None:
     assert analyze(call).violations == []
     call.masks = []
     assert [each.property for each in analyze(call).violations] == ["cache-places"]
+
+
+class TokensFirst(MemoryOfInputs):
+    """The states that each layer reads, kept with the tokens first."""
+
+    def forward(self, x: Tensor, mems: Mems = None) -> tuple[Tensor, Mems]:
+        mems = mems if mems is None else [each.transpose(0, 1) for each in mems]
+        x, kept = super().forward(x.transpose(0, 1), mems)
+        return x.transpose(0, 1), [each.transpose(0, 1) for each in kept or ()]
+
+
+def test_a_cache_is_judged_where_a_call_has_more_samples_than_tokens() -> None:
+    call = of_module(TokensFirst)
+    call.arguments["x"], call.streams = drawn(2, 5, 8, seed=0), [Stream("x", "x", 1, (0,))]
+    held = [each.message for each in analyze(call).findings if each.property == "cache-equals-whole"]
+    assert held == ["token by token through mems equals all at once"]

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, drawn, joined, of_module, of_x, split
+from property_cases.decoder_cases import LayerThatReadsTwice, of_layer_and_memory
+from property_cases.expert_cases import Experts
 from regard.check import check
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream, invocations
@@ -351,3 +353,28 @@ def test_rows_and_columns_of_one_line_are_two_attentions(kind: type[BothAxes], w
     call.arguments["x"], call.streams = drawn(2, 3, 4, WIDTH, seed=0), [Stream("x", "x", 0, (1, 2))]
     assert analyze(call, masks=True).num_attentions == 2
     assert names(call) == wanted | {("design", "mask-pattern")}
+
+
+def test_a_second_attention_of_the_same_class_may_have_no_positions() -> None:
+    assert not {each for each in names(of_layer_and_memory(LayerThatReadsTwice)) if each[0] == "violation"}
+
+
+class ManyExperts(Experts):
+    count = 16
+
+
+class TwoLayersOfExperts(nn.Module):
+    """The second attention reads what experts returned, and other tokens go to others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([ManyExperts(), ManyExperts()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_tokens_may_go_to_experts_between_attentions() -> None:
+    assert names(of_module(TwoLayersOfExperts)) == set()

@@ -37,6 +37,35 @@ def test_a_condition_is_one_vector_of_each_sample() -> None:
     assert told.arguments["t_emb"].shape == (2, 10)
 
 
+class Steered(nn.Module):
+    """What it is called with by one letter shifts and scales a norm."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.modulation, self.norm = nn.Linear(hidden_size, 2 * hidden_size), nn.LayerNorm(hidden_size)
+        self.qkv = nn.Linear(hidden_size, 3 * hidden_size)
+
+    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        shift, scale = self.modulation(c).chunk(2, dim=1)
+        modulated = self.norm(x) * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1)
+        return x + attention(*self.qkv(modulated).chunk(3, -1))
+
+
+class Written(Steered):
+    """x is (B, T, D); c: (B, D)."""
+
+    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        steering = self.modulation(torch.relu(c)).unsqueeze(1)
+        return x + attention(*self.qkv(self.norm(x) + sum(steering.chunk(2, -1))).chunk(3, -1))
+
+
+@pytest.mark.parametrize("kind", [Steered, Written])
+def test_what_steers_a_norm_is_a_vector_of_each_sample(kind: type[nn.Module]) -> None:
+    call = first(kind, hidden_size=12)
+    assert (call.arguments["x"].ndim, call.arguments["c"].shape) == (3, (2, 12))
+    assert call.guessed == []
+
+
 class OfItems(nn.Module):
     """A recommender: its sequences are arrays of ids, and it is told on which device it computes."""
 

@@ -24,7 +24,7 @@ from regard.check.properties.masks.arguments import (
 )
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.hidden_keys import hidden_key_findings
-from regard.check.properties.masks.key_arguments import key_argument_findings
+from regard.check.properties.masks.key_arguments import key_argument_findings, stacked_key_argument_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
@@ -74,7 +74,7 @@ from regard.check.properties.read_weights import linear_findings, read_findings
 from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.scores.equal_scores import equal_scores
-from regard.check.properties.scores.handed_on import handed_on_findings
+from regard.check.properties.scores.handed_on import dropped_bias_findings, handed_on_findings
 from regard.check.properties.scores.paired_attentions import open_paired_queries
 from regard.check.properties.scores.told_heads import unsplit_head_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
@@ -218,11 +218,11 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     invocation, several = analysis.invocation, list[Evidence]()
     frozen = {each.operation.index: each.output.data for instance in instances for each in instance.sums}
     influence = influence_of(invocation, base, frozen=frozen)
-    first_scores = min(each.operation.index for instance in instances for each in instance.scores)
+    spans = [(each.scores[0].operation.index, each.sums[-1].operation.index) for each in instances]
     chosen = {
         index: places
         for index, places in selections(base).items()
-        if index < first_scores or any(each.takes_chosen(index) for each in instances)
+        if not any(start < index < end for start, end in spans) or any(each.takes_chosen(index) for each in instances)
     }
     fresh = record_invocation(invocation, with_fresh_tokens(invocation), frozen=chosen)
     equal = record_invocation(
@@ -283,7 +283,9 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     shared: dict[str, list[Finding]] = {}
     if analysis.asked_masks and is_shared and all(_can_be_masked(analysis, each) for each in several):
         shared = dict(shared_mask_findings(invocation, several))
-        analysis.findings += [found for judged in shared.values() for found in judged]
+    if analysis.asked_masks and len(several) == len(instances) > 1 and _can_be_masked(analysis, several[0]):
+        shared |= dict(stacked_key_argument_findings(invocation, several))
+    analysis.findings += [found for judged in shared.values() for found in judged]
     if analysis.asked_masks:  # else another call was asked
         analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
     analysis.findings += handed_on_findings(several)
@@ -300,6 +302,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
         analysis.findings += position_table_findings(base, several, analysis.findings)
     if not analysis.violations:
         analysis.findings += value_residual_findings(several)
+        analysis.findings += dropped_bias_findings(invocation, several)
         analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += crossed_mask_findings(invocation, samples, several)
         analysis.findings += unread_mask_findings(invocation, several)

@@ -54,7 +54,8 @@ def numbers_by_tag(run: TaggedRun, trace: Trace) -> Tensor:
     numbers = torch.full((run.num_tags + 1,), float("nan"), dtype=torch.float64)
     for index, first in run.first_tag.items():
         data = data_of(trace, index, None)
-        if not data.is_complex():
+        is_as_large = data.shape == data_of(run.trace, index, None).shape  # else it is of an expert with other tokens
+        if is_as_large and not data.is_complex():
             numbers[first : first + data.numel()] = data.flatten().double()
     for name, tags in run.given.items():
         if trace.arguments[name].data.is_floating_point():

@@ -17,7 +17,7 @@ from regard.check.target.running import Invocation
 
 __all__ = ["CacheForm", "CacheNames", "cache_forms", "cache_names"]
 
-ARGUMENT = re.compile(r"cache|(^|_)(past|incremental|presents?)(_|$)")
+ARGUMENT = re.compile(r"cache|(^|_)(past|incremental|presents?|mems)(_|$)")
 NOT_A_CACHE = re.compile(r"len|pos|rope|cos|sin|mask|freq|emb|causal|bias|attn|weights|scores|index|idx|size")
 FLAG = re.compile(
     r"^(use|return|update|with|store|keep|output)_\w*(cache|past|kv|present)|^return_(states?|intermediates)$|^(kv_)?cached?$"

@@ -9,7 +9,16 @@ from functools import cache
 
 from regard.check.names import INPUTS, SIZES, inverted, meaning
 
-__all__ = ["call_meaning", "constructor_meaning", "first_word", "is_encoded", "is_state", "last_words", "side_names"]
+__all__ = [
+    "call_meaning",
+    "constructor_meaning",
+    "first_word",
+    "is_bias",
+    "is_encoded",
+    "is_state",
+    "last_words",
+    "side_names",
+]
 
 _CALL = {
     "x": "latents queries_input features trg target_sequence queries_in sequences xs_in "
@@ -189,6 +198,11 @@ def call_meaning(name: str) -> str | None:
     if (suffixed := _SHAPE_SUFFIX.fullmatch(name)) is not None:
         return call_meaning(suffixed["name"])
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
+
+
+def is_bias(name: str) -> bool:
+    """Whether the name says that it is added to something, as r_w_bias to queries: it is no sequence."""
+    return "bias" in name.lower().split("_")
 
 
 def is_encoded(name: str) -> bool:

@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from regard.check.names import role as weight_role
 from regard.check.target.classes import parameters_of
+from regard.check.target.conditions import is_applied, is_condition, is_sequence
 from regard.check.target.decoder_steps import step_roles
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.graphs import are_counted, are_of_pairs
 from regard.check.target.masks_of_sequences import masks_of_sequences
-from regard.check.target.names import call_meaning, constructor_meaning, first_word
+from regard.check.target.names import call_meaning, constructor_meaning, first_word, is_bias
 from regard.check.target.preparation import embeds
 from regard.check.target.usage import (
     added_to,
-    applied_modules,
     fields_of,
     has_fields,
     is_bound,
@@ -108,9 +108,10 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         named = [replace(each, role=None) if _is_bare(each) else each for each in named]
     if [each.role for each in named if each.required and each.role in STREAMS] == ["x"]:
         source = source_of(target)
-        others = [each for each in named if _may_be_a_sequence(each) and _is_applied(each, source)]
+        others = [each for each in named if _may_be_a_sequence(each) and is_applied(source, each.name)]
         named = [replace(each, role="context", guessed=True) if [each] == others else each for each in named]
-    return [*_read(named), *(_settled(each) for each in (*_of_a_context(named), *_of_an_image(target, named)))]
+    last = (_settled(each) for each in (*_of_a_context(named), *_of_an_image(target, named)))
+    return [*_of_a_condition(target, named), *_read(named), *last]
 
 
 def _of_a_graph(target: Any, argument: Argument) -> Argument:
@@ -202,6 +203,14 @@ def _in_the_place_of_another(target: Any, argument: Argument, named: list[Argume
     return replace(argument, role="context") if others and re.search(stands, source_of(target), re.M) else argument
 
 
+def _of_a_condition(target: Any, named: list[Argument]) -> list[list[Argument]]:
+    """The reading by which what may be a context is one vector of each sample instead."""
+    given = [each.name for each in named if each.required and each.role == "context"]
+    found = [each for each in given if is_condition(source_of(target), each)]
+    read = [replace(each, role="condition", guessed=False) if each.name in found else each for each in named]
+    return _read(read) if found else []
+
+
 def _of_a_context(named: list[Argument]) -> list[list[Argument]]:
     """The reading by which m, beside an x alone, is no mask but a memory."""
     given = [each for each in named if each.required]
@@ -222,7 +231,7 @@ def _of_an_image(target: Any, named: list[Argument]) -> list[list[Argument]]:
 
 def _read(named: list[Argument]) -> list[list[Argument]]:
     given = [each for each in named if each.required]
-    unknown = [each for each in given if each.role is None and not _is_bias(each)]
+    unknown = [each for each in given if each.role is None and not is_bias(each.name)]
     if not unknown:
         alone = None if given else _of_x_alone(named)
         return [_settled(named), *([] if alone is None else [alone])]
@@ -254,11 +263,6 @@ def _of_x_alone(arguments: list[Argument]) -> list[Argument] | None:
     return _settled(others)
 
 
-def _is_bias(argument: Argument) -> bool:
-    """Whether the name says that it is added to something, as r_w_bias to queries: it is no sequence."""
-    return "bias" in argument.name.lower().split("_")
-
-
 def _is_of_an_encoder(argument: Argument) -> bool:
     """Whether the name says that it is what a decoder attends to."""
     return _OF_AN_ENCODER.search(argument.name.lower()) is not None
@@ -276,23 +280,18 @@ def _may_be_a_sequence(argument: Argument) -> bool:
     return unknown or _is_bare(argument)
 
 
-def _is_applied(argument: Argument, source: str) -> bool:
-    """Whether the code calls a module with it alone, as with a sequence that is projected."""
-    return bool(applied_modules(source, argument.name))
-
-
 def _with_inputs(arguments: list[Argument], inputs: Mapping[str, Any]) -> list[Argument]:
     """The arguments, where the user hands over some: of those, tensors are sequences by name, or by their axes."""
     found = []
     arguments = [
         replace(each, role=None)
-        if (each.role or "").startswith("size ") and _is_sequence(inputs.get(each.name))
+        if (each.role or "").startswith("size ") and is_sequence(inputs.get(each.name))
         else each
         for each in arguments
     ]
     sequences = [each.name for each in arguments if each.role in STREAMS and isinstance(inputs.get(each.name), Tensor)]
     named = bool(sequences) or any(each.required and each.role in STREAMS for each in arguments)
-    others = [each.name for each in arguments if each.role is None and _is_sequence(inputs.get(each.name))]
+    others = [each.name for each in arguments if each.role is None and is_sequence(inputs.get(each.name))]
     asking = {each.role for each in arguments if each.role in STREAMS and (each.name in sequences or each.required)}
     for each in arguments:
         value = inputs.get(each.name)
@@ -306,10 +305,6 @@ def _with_inputs(arguments: list[Argument], inputs: Mapping[str, Any]) -> list[A
             each = replace(each, required=True)
         found.append(each)
     return found
-
-
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point() and value.ndim > 2
 
 
 def _guesses(unknown: int, streams: list[str | None]) -> list[tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -13,6 +14,7 @@ from regard.check.properties.caches.causes import cache_causes, remembering_line
 from regard.check.properties.caches.chunks import hidden_past
 from regard.check.properties.caches.comparison import recorded
 from regard.check.properties.caches.places import kept_writes, misplaced, reads_of
+from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
@@ -30,6 +32,16 @@ TOLERANCE = 1e-9
 MIN_TOKENS = 3
 MAX_FORMS = 30
 """Ways to hand a cache over that are tried."""
+_MEMORIES = re.compile(r"(?:^|_)mems(?:_|$)")
+"""Arguments for what the layers read of the text before, which they may read otherwise than as a whole on purpose."""
+_AS_ONE_TEXT = re.compile(
+    r"\bas if\b|\bTransformer[- ]?XL\b|\b(?:equals?|identical|equivalent|same)\b[^.]*\b(?:whole|at once|one segment)\b"
+    r"|\b(?:inputs?|states?)\b[^.]*\b(?:layers?|it)(?: \w)? (?:reads?|takes?|saw)\b",
+    re.I,
+)
+"""In a documentation: a layer's memory holds what the layer read, as in Transformer-XL, and not what it returned."""
+OF_MEMORIES = frozenset({"cache-order", "cache-values"})
+"""What is wrong with a memory that holds the states of each token before, however many it keeps."""
 SURE_OF_MASKS = frozenset({"cache-order", "cache-mask", "cache-places", "cache-values"})
 """What tables of positions that were cut into parts cannot be the reason of."""
 
@@ -54,7 +66,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
     names = cache_names(invocation)
     if not names or invocation.arrays or invocation.steps_from:
         return  # in steps, it is judged with its cache as it is
-    call = _of_one_sequence(invocation)
+    call = _of_one_sequence(_turned(invocation))
     if call is None:
         if names.is_certain:
             yield _not_exercised(names, "it is called with several sequences")
@@ -154,6 +166,25 @@ def _of_one_sequence(invocation: Invocation) -> Invocation | None:
         call.run()
     except Failed:
         return None
+    return call
+
+
+def _turned(invocation: Invocation) -> Invocation:
+    """The call with as many tokens as it had samples, and the other way round, where these are more."""
+    stream = invocation.streams[0] if len(invocation.streams) == 1 else None
+    if stream is None or stream.batch_axis is None or len(stream.token_axes) != 1:
+        return invocation
+    given = invocation.arguments[stream.argument]
+    (token,), batch = stream.token_axes, stream.batch_axis
+    if given.shape[token] >= MIN_TOKENS or given.shape[batch] <= given.shape[token]:
+        return invocation
+    call = replace(
+        invocation, arguments={**invocation.arguments, stream.argument: given.transpose(token, batch).clone()}
+    )
+    try:
+        call.run()
+    except Failed:
+        return invocation
     return call
 
 
@@ -288,6 +319,9 @@ def _differs(
         found = [each for each in found if each.property in SURE_OF_MASKS]
     if masks_left_out(call.invocation) and not with_mask:  # its caller may have to hand over the mask of a part
         found = [each for each in found if each.property != "cache-mask"]
+    if any(_MEMORIES.search(each) for each in call.form.arguments):
+        is_promised = _AS_ONE_TEXT.search(documentation_of(call.invocation.target)) is not None
+        found, unsure = [each for each in found if is_promised and each.property in OF_MEMORIES], True
     if not found and unsure:
         yield _not_exercised(names, "it was not found out which positions and masks a part of the tokens needs")
         return

@@ -78,6 +78,27 @@ BLOCKS = (
         "x = x + self.attention(self.norm1(x))\nx = x + self.mlp(self.norm2(x))",
     ),
     Property(
+        "norm-of-both-branches",
+        "block",
+        "an attention and a feed-forward network side by side both read normalized vectors, or both do not",
+        "One branch grows with the stream, and the other does not.",
+        "return x + self.attention(normed) + self.mlp(normed)  # normed = self.norm(x)",
+    ),
+    Property(
+        "modulations-used",
+        "block",
+        "of the shifts, scales and gates that a projection makes of a condition each is used at its own place",
+        "Two sublayers are steered by the same numbers, and a part of the projection is never trained.",
+        "x = x + gate_mlp * self.mlp(modulate(self.norm2(x), shift_mlp, scale_mlp))  # not gate_msa, shift_msa",
+    ),
+    Property(
+        "experts-by-their-weights",
+        "block",
+        "what an expert returns for a token is multiplied by the weight by which the token chose it",
+        "Experts that are chosen second count too much, and the router learns nothing about them.",
+        "out[token] += expert(x[token]) * weights[token, slot, None]  # token, slot = torch.where(chosen == i)",
+    ),
+    Property(
         "norm-of-one-token",
         "block",
         "a norm of layers normalizes each token by itself",

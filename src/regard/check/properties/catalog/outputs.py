@@ -56,4 +56,11 @@ OUTPUTS = (
         "The model learns to tell what it has seen.",
         "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())",
     ),
+    Property(
+        "axes-transposed",
+        "block",
+        "the axes of tokens and channels are exchanged by a transposition, not by a reshape",
+        "Channels and tokens are scrambled: what follows learns from mixed numbers.",
+        "x = self.conv(x.transpose(1, 2)).transpose(1, 2)  # not .reshape(B, T, C)",
+    ),
 )

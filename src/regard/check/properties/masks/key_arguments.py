@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,12 +12,12 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.masked_weights import are_scores_others, masked_weights
 from regard.check.properties.masks.memory import mask_memory_findings
 from regard.check.properties.masks.outcome import MaskOutcome
-from regard.check.properties.masks.outcome_findings import kept, own_mask_lost, violated
+from regard.check.properties.masks.outcome_findings import WITHOUT_EFFECT, kept, own_mask_lost, violated
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 
-__all__ = ["key_argument_findings"]
+__all__ = ["key_argument_findings", "stacked_key_argument_findings"]
 
 
 def key_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -55,6 +56,34 @@ def key_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterato
             yield one_way
             continue
         yield from _judged(invocation, evidence, name, (texts, one), (same, judged), says)
+
+
+def stacked_key_argument_findings(
+    invocation: Invocation, several: Sequence[Evidence]
+) -> Iterator[tuple[str, list[Finding]]]:
+    """The same of layers one after the other, all of one line and of one sequence, by the name of the argument.
+
+    Of these the first is asked: the scores of the others change with what it read. What it does not read may be of
+    something else, as lengths by which the output is pooled.
+
+    Args:
+        invocation: the call.
+        several: the evidence of all of its attentions.
+    """
+    lines = {each.base.instance.scores_location for each in several}
+    is_of_itself = all(torch.equal(each.base.query.stream, each.base.key.stream) for each in several)
+    if len(several) < 2 or len(invocation.streams) > 1 or len(lines) > 1 or not is_of_itself:
+        return
+    first = several[0]
+    for name in (*invocation.lengths, *invocation.prefixes, *invocation.documents):
+        lengths, prefixes, documents = (
+            [each for each in names if each == name]
+            for names in (invocation.lengths, invocation.prefixes, invocation.documents)
+        )
+        alone = replace(invocation, lengths=lengths, prefixes=prefixes, documents=documents)
+        found = [replace(each, module=first.base.instance.module) for each in key_argument_findings(alone, first)]
+        if found and all(each.kind != "open" and WITHOUT_EFFECT not in each.message for each in found):
+            yield name, found
 
 
 def _one_way(invocation: Invocation, evidence: Evidence, name: str, texts: Tensor, same: Tensor) -> Finding | None:

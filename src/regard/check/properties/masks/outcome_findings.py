@@ -14,10 +14,12 @@ from regard.check.properties.sums import query_numbers
 from regard.check.properties.weights.softmax import SUM_TOLERANCE
 from regard.check.roles.table import AttentionTable
 
-__all__ = ["are_of_one_sequence", "have_no_effect", "kept", "own_mask_lost", "violated"]
+__all__ = ["WITHOUT_EFFECT", "are_of_one_sequence", "have_no_effect", "kept", "own_mask_lost", "violated"]
 
 OWN_MASKS = frozenset({"causal", "causal window", FROM_FIRST_KEY})
 """Masks of the code itself that a mask of padding has to be joined with."""
+
+WITHOUT_EFFECT = "has no effect on any weight"
 
 
 def are_of_one_sequence(table: AttentionTable) -> bool:
@@ -109,7 +111,7 @@ def violated(evidence: Evidence, outcomes: list[MaskOutcome], name: str) -> Iter
             message = f"whatever {name} holds, the code's own mask stands in its place"
             yield Finding("design", "mask-form", "mask", message, line)
             return
-        yield Finding("violation", "mask-argument", "mask", f"{name} has no effect on any weight", line)
+        yield Finding("violation", "mask-argument", "mask", f"{name} {WITHOUT_EFFECT}", line)
         return
     if len(outcomes) > 1 and all(_is_causal(evidence, each) for each in outcomes):
         message = (

@@ -10,6 +10,7 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.gated_activations import gated_activation_findings
 from regard.check.properties.modules.layer_residuals import layer_residual_findings
+from regard.check.properties.modules.modulations import modulation_findings
 from regard.check.properties.modules.norm_places import norm_place_findings
 from regard.check.properties.modules.normed_alone import (
     norm_of_sum_findings,
@@ -17,6 +18,7 @@ from regard.check.properties.modules.normed_alone import (
     passed_over_findings,
 )
 from regard.check.properties.modules.norms_passed import passed_norm_findings
+from regard.check.properties.modules.parallel_branches import parallel_branch_findings
 from regard.check.properties.modules.repeated_residuals import repeated_residual_findings
 from regard.check.properties.modules.residuals import forgotten_findings, residual_findings
 from regard.check.roles.instances import AttentionInstance, TaggedRun
@@ -41,5 +43,7 @@ def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionIns
     yield from passed_norm_findings(run, instances)
     yield from norm_of_sum_findings(target, run, instances)
     yield from norm_place_findings(target, run, instances)
+    yield from parallel_branch_findings(target, run, instances)
+    yield from modulation_findings(run.trace)
     yield from feed_forward_findings(run)
     yield from gated_activation_findings(target, run)

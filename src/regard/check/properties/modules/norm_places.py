@@ -19,13 +19,13 @@ from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target.preparation import modules_in
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["norm_place_findings"]
+__all__ = ["norm_calls", "norm_place_findings"]
 
 BEFORE, OF_SUM, BEHIND = "before its sublayer", "behind the sum with it", "behind its sublayer and before the sum"
 
 
 @dataclass(frozen=True)
-class _NormCall:
+class NormCall:
     """One call of a norm."""
 
     path: str
@@ -44,9 +44,9 @@ def norm_place_findings(target: Any, run: TaggedRun, instances: Sequence[Attenti
         run: the run.
         instances: its attentions.
     """
-    calls = list(_norm_calls(target, run.trace))
+    calls = list(norm_calls(target, run.trace))
     yield from itertools.islice(_of_norms(calls, instances), 1)
-    blocks: dict[str, list[_NormCall]] = defaultdict(list)
+    blocks: dict[str, list[NormCall]] = defaultdict(list)
     for each in calls:
         blocks[_parent(each.path)].append(each)
     for path, siblings in blocks.items():
@@ -60,7 +60,7 @@ def norm_place_findings(target: Any, run: TaggedRun, instances: Sequence[Attenti
             return
 
 
-def _of_norms(calls: Sequence[_NormCall], instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+def _of_norms(calls: Sequence[NormCall], instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
     """Norms between the attentions that take what another norm of their own block returned."""
     first, last = instances[0].scores[0].operation.index, instances[-1].sums[-1].operation.index
     by_returned = {each.returned: each for each in calls}
@@ -77,7 +77,7 @@ def _of_norms(calls: Sequence[_NormCall], instances: Sequence[AttentionInstance]
             yield Finding("violation", "norms-apart", "block", message, call.first.location)
 
 
-def _norm_calls(target: Any, trace: Trace) -> Iterator[_NormCall]:
+def norm_calls(target: Any, trace: Trace) -> Iterator[NormCall]:
     """Each call of a module that is called a norm and has no modules of its own."""
     paths = {
         path
@@ -92,7 +92,7 @@ def _norm_calls(target: Any, trace: Trace) -> Iterator[_NormCall]:
             one, two = operations[0], operations[-1]
             given = one.inputs[0].storage
             if one.inputs[0].shape == two.outputs[0].shape:
-                yield _NormCall(path, one, two, copied.get(given, given), two.outputs[0].storage)
+                yield NormCall(path, one, two, copied.get(given, given), two.outputs[0].storage)
         for each in operations:
             if each.name in COPIES:
                 copied[each.outputs[0].storage] = copied.get(each.inputs[0].storage, each.inputs[0].storage)
@@ -104,7 +104,7 @@ def _holds_one_attention(path: str, instances: Sequence[AttentionInstance]) -> b
     return len(inside) == 1 and inside[0] != path
 
 
-def _place_of(run: TaggedRun, call: _NormCall) -> str:
+def _place_of(run: TaggedRun, call: NormCall) -> str:
     """Where a norm stands, by what it takes and what becomes of it; empty at none of the known places."""
     trace, given = run.trace, call.given
     returned = trace.made_of([call.returned])

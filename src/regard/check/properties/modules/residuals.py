@@ -14,8 +14,14 @@ from regard.check.trace.operation import Operation, TensorRecord, Trace
 
 __all__ = ["ACTIVATIONS", "LAYER_NORMS", "forgotten_findings", "is_joined", "is_sum", "reached", "residual_findings"]
 
-PRE_NORM = re.compile(r"pre[-_ ]?(?:layer[-_ ]?|rms[-_ ]?)?norm|\bpre[-_ ]?ln\b", re.I)
-"""In a name or a documentation: norms stand before the attention, and the residual goes past them."""
+PRE_NORM = re.compile(
+    r"pre[-_ ]?(?:layer[-_ ]?|rms[-_ ]?)?norm|\bpre[-_ ]?ln\b|\b(\w+)\s*\+\s*\w+\(\s*(?:\w*norm|ln)\w*\(\s*\1\s*\)",
+    re.I,
+)
+"""In a name or a documentation: norms stand before the attention, and the residual goes past them.
+
+Also by a formula, as x + Attention(LayerNorm(x)).
+"""
 ACTIVATIONS = frozenset({"gelu", "relu", "silu", "leaky_relu", "elu", "mish", "hardswish", "celu", "selu"})
 LAYER_NORMS = frozenset({"native_layer_norm", "_fused_rms_norm"})
 IN_GELU = frozenset({"tanh", "erf"})
@@ -179,14 +185,11 @@ def _added_behind_the_norm(run: TaggedRun, instances: Sequence[AttentionInstance
     normed = {each.outputs[0].storage: each for each in trace if each.name in LAYER_NORMS}
     for instance in instances:
         attended = trace.made_of({each.operation.outputs[0].storage for each in instance.sums})
-        total = next((each for each in trace if is_joined(each, attended)), None)
-        if total is None:
+        others, total = _summands(trace, attended)
+        norm = next((normed[each] for each in others if each in normed), None)
+        if total is None or norm is None or norm.index > instance.scores[0].operation.index:
             continue
-        (other,) = (each for each in total.inputs if each.storage not in attended)
-        norm = normed.get(other.storage)
-        if norm is None or norm.index > instance.scores[0].operation.index:
-            continue
-        made = trace.made_of([other.storage])
+        made = trace.made_of([norm.outputs[0].storage])
         between = trace.operations[norm.index + 1 : instance.scores[0].operation.index]
         if not any(each.name in LAYER_NORMS and each.inputs[0].storage in made for each in between):
             message = (
@@ -195,6 +198,19 @@ def _added_behind_the_norm(run: TaggedRun, instances: Sequence[AttentionInstance
             )
             yield Finding("violation", "residual-before-norm", "block", message, total.location)
             return
+
+
+def _summands(trace: Trace, attended: Collection[int]) -> tuple[list[int], Operation | None]:
+    """The memory of all that an attention's output is added to in sums one after the other, and the last of these."""
+    terms, total = dict[int, list[int]](), None
+    for operation in filter(is_sum, trace):
+        one, two = (each.storage for each in operation.inputs)
+        is_of_it = is_joined(operation, attended)
+        if total is None or (is_of_it and total.outputs[0].storage in (one, two)):
+            terms[operation.outputs[0].storage] = [*terms.get(one, [one]), *terms.get(two, [two])]
+            total = operation if is_of_it else total
+    found = [] if total is None else terms[total.outputs[0].storage]
+    return [each for each in found if each not in attended], total
 
 
 def _lost(run: TaggedRun, instance: AttentionInstance) -> Operation | None:

@@ -10,6 +10,8 @@ from torch.utils._pytree import tree_leaves
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.larger_batches import larger_batch_findings
 from regard.check.properties.modules.patches import patch_findings
+from regard.check.properties.modules.routing_weights import routing_weight_findings
+from regard.check.properties.outputs.exchanged_axes import exchanged_axis_findings
 from regard.check.roles.influence import Influence, differs, influence_of, record_invocation
 from regard.check.roles.instances import TaggedRun
 from regard.check.target import Failed, Invocation
@@ -35,9 +37,12 @@ def surrounding_findings(
         if not found and holds and not is_random(invocation):
             found = list(_samples_alike(invocation, base)) or list(larger_batch_findings(invocation, base))
         yield from found
+    patches = list(patch_findings(invocation, run))
+    yield from patches
     if base.outputs and holds:
         yield from _places(invocation, base)
-    yield from patch_findings(invocation, run)
+        yield from () if patches else exchanged_axis_findings(invocation, base)
+        yield from routing_weight_findings(invocation, base)
 
 
 def _samples_apart(invocation: Invocation, influence: Influence) -> Iterator[Finding]:
