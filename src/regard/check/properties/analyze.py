@@ -9,7 +9,6 @@ from torch import Tensor
 
 from regard.check.properties.analysis import OPEN_QUESTIONS, Analysis
 from regard.check.properties.attention import attention_findings
-from regard.check.properties.caches.places import cache_place_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.designs import channel_gate, learned_memory, summarized_keys, through_summaries
 from regard.check.properties.empty_parts import with_whole_parts
@@ -22,34 +21,24 @@ from regard.check.properties.masks.arguments import (
     mask_argument_findings,
     shared_mask_findings,
 )
-from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.hidden_keys import hidden_key_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings, stacked_key_argument_findings
-from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
 from regard.check.properties.masks.part_sizes import chunk_findings, part_size_findings
 from regard.check.properties.masks.shifted_windows import shifted_window_findings
-from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.masks.unasked import unasked_mask_findings
-from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.masks.unread_arguments import documented_unread_findings
 from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
-from regard.check.properties.modules.class_tokens import class_token_findings
-from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
-from regard.check.properties.modules.inner_sequences import inner_sequence_findings
-from regard.check.properties.modules.later_tokens import later_token_findings
-from regard.check.properties.modules.losses import loss_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.norms import norm_findings
-from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS
@@ -58,26 +47,18 @@ from regard.check.properties.modules.uncalled_methods import uncalled_method_fin
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
 from regard.check.properties.modules.unused_parameters import unread_scale_findings
 from regard.check.properties.modules.written_inputs import written_input_findings
-from regard.check.properties.not_a_number import nan_findings
-from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
 from regard.check.properties.outputs.documented_functions import documented_function_findings
 from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.outputs.uneven_blocks import uneven_block_findings
-from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.positions.grids import has_two_axes
-from regard.check.properties.positions.left_padding import left_padding_findings
-from regard.check.properties.positions.sinusoids import sinusoid_findings
-from regard.check.properties.positions.tables import position_table_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
 from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.scores.equal_scores import equal_scores
-from regard.check.properties.scores.handed_on import dropped_bias_findings, handed_on_findings
 from regard.check.properties.scores.paired_attentions import open_paired_queries
-from regard.check.properties.scores.told_heads import unsplit_head_findings
-from regard.check.properties.token_ids import target_findings, token_padding_findings
+from regard.check.properties.together import judge_together
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
 from regard.check.properties.weights.channel_weights import channel_weight_findings
@@ -288,37 +269,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     analysis.findings += [found for judged in shared.values() for found in judged]
     if analysis.asked_masks:  # else another call was asked
         analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
-    analysis.findings += handed_on_findings(several)
-    if unsplit := list(unsplit_head_findings(invocation, several)):
-        analysis.findings = [*(each for each in analysis.findings if each.property != "scale"), *unsplit]
-    misplaced = list(cache_place_findings(invocation, several, is_wrong=bool(analysis.violations)))
-    if misplaced:
-        analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *misplaced]
-    analysis.findings += nan_findings(base)
-    if not analysis.violations and analysis.is_first:
-        analysis.findings += output_axis_findings(invocation, several, frozen)
-    if not analysis.violations and several:
-        analysis.findings += sinusoid_findings(base, several[0])
-        analysis.findings += position_table_findings(base, several, analysis.findings)
-    if not analysis.violations:
-        analysis.findings += value_residual_findings(several)
-        analysis.findings += dropped_bias_findings(invocation, several)
-        analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()
-        analysis.findings += crossed_mask_findings(invocation, samples, several)
-        analysis.findings += unread_mask_findings(invocation, several)
-        analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
-        analysis.findings += token_padding_findings(invocation, several)
-        analysis.findings += masked_mean_findings(invocation, analysis.holding)
-        analysis.findings += pooled_mask_findings(invocation, base, several) if analysis.asked_masks else ()
-        analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
-        analysis.findings += target_findings(invocation, several, base)
-        analysis.findings += co_attention_findings(invocation, base, several)
-    if not analysis.violations and analysis.is_first:
-        analysis.findings += inner_sequence_findings(invocation, several)
-        analysis.findings += class_token_findings(invocation.target, base)
-        analysis.findings += loss_findings(invocation)
-    if not analysis.violations and not analysis.missing and analysis.is_first:
-        analysis.findings += later_token_findings(invocation, base, several)
+    judge_together(analysis, base, samples, several, frozen)
 
 
 def _names_of_streams(evidence: Evidence) -> set[str]:

@@ -1,0 +1,80 @@
+"""What is asked of a call as a whole, once each of its attentions has been held against the properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.caches.places import cache_place_findings
+from regard.check.properties.finding import Evidence
+from regard.check.properties.masks.crossed import crossed_mask_findings
+from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
+from regard.check.properties.masks.source_masks import source_mask_findings
+from regard.check.properties.masks.unread import unread_mask_findings
+from regard.check.properties.modules.class_tokens import class_token_findings
+from regard.check.properties.modules.co_attention import co_attention_findings
+from regard.check.properties.modules.inner_sequences import inner_sequence_findings
+from regard.check.properties.modules.later_tokens import later_token_findings
+from regard.check.properties.modules.losses import loss_findings
+from regard.check.properties.modules.packed_order import packed_order_findings
+from regard.check.properties.not_a_number import nan_findings
+from regard.check.properties.outputs.axes import output_axis_findings
+from regard.check.properties.outputs.values_of_others import value_residual_findings
+from regard.check.properties.positions.left_padding import left_padding_findings
+from regard.check.properties.positions.sinusoids import sinusoid_findings
+from regard.check.properties.positions.tables import position_table_findings
+from regard.check.properties.scores.handed_on import dropped_bias_findings, handed_on_findings
+from regard.check.properties.scores.told_heads import unsplit_head_findings
+from regard.check.properties.token_ids import target_findings, token_padding_findings
+from regard.check.roles.influence import Influence
+from regard.check.trace.operation import Trace
+
+__all__ = ["judge_together"]
+
+
+def judge_together(
+    analysis: Analysis, base: Trace, samples: Influence, several: Sequence[Evidence], frozen: Mapping[int, Tensor]
+) -> None:
+    """Add to an analysis what its attentions show together: masks, positions and caches of the whole call, its outputs.
+
+    Args:
+        analysis: of the call; what each attention violates by itself stands in it.
+        base: a run.
+        samples: what its samples have an influence on.
+        several: the evidence of its attentions.
+        frozen: the weighted sums of each, which are held while tokens are changed.
+    """
+    invocation = analysis.invocation
+    analysis.findings += handed_on_findings(several)
+    if unsplit := list(unsplit_head_findings(invocation, several)):
+        analysis.findings = [*(each for each in analysis.findings if each.property != "scale"), *unsplit]
+    misplaced = list(cache_place_findings(invocation, several, is_wrong=bool(analysis.violations)))
+    if misplaced:
+        analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *misplaced]
+    analysis.findings += nan_findings(base)
+    if not analysis.violations and analysis.is_first:
+        analysis.findings += output_axis_findings(invocation, several, frozen)
+    if not analysis.violations and several:
+        analysis.findings += sinusoid_findings(base, several[0])
+        analysis.findings += position_table_findings(base, several, analysis.findings)
+    if not analysis.violations:
+        analysis.findings += value_residual_findings(several)
+        analysis.findings += dropped_bias_findings(invocation, several)
+        analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()
+        analysis.findings += crossed_mask_findings(invocation, samples, several)
+        analysis.findings += unread_mask_findings(invocation, several)
+        analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
+        analysis.findings += token_padding_findings(invocation, several)
+        analysis.findings += masked_mean_findings(invocation, analysis.holding)
+        analysis.findings += pooled_mask_findings(invocation, base, several) if analysis.asked_masks else ()
+        analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
+        analysis.findings += target_findings(invocation, several, base)
+        analysis.findings += co_attention_findings(invocation, base, several)
+    if not analysis.violations and analysis.is_first:
+        analysis.findings += inner_sequence_findings(invocation, several)
+        analysis.findings += class_token_findings(invocation.target, base)
+        analysis.findings += loss_findings(invocation)
+    if not analysis.violations and not analysis.missing and analysis.is_first:
+        analysis.findings += later_token_findings(invocation, base, several)
