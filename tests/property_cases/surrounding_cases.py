@@ -260,6 +260,33 @@ class ReshapedAndProjectedPatches(ProjectedPatches):
         return patches.reshape(len(patches), -1, WIDTH)
 
 
+class CutPatches(nn.Module):
+    """Patches of 2 x 2 places are cut out and projected."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(3 * 2 * 2, WIDTH)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return attention(self.project(self.cut(image)))  # here
+
+    def cut(self, image: Tensor) -> Tensor:
+        patches = image.unflatten(3, (-1, 2)).unflatten(2, (-1, 2))
+        return patches.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+
+
+class CutAsViewed(CutPatches):
+    def cut(self, image: Tensor) -> Tensor:
+        return image.reshape(len(image), -1, 3 * 2 * 2)
+
+
+class CutAcrossPatches(CutPatches):
+    """Four places of a row, or of two."""
+
+    def cut(self, image: Tensor) -> Tensor:
+        return image.flatten(2).unflatten(2, (-1, 2 * 2)).transpose(1, 2).flatten(2)
+
+
 def windows_of(x: Tensor) -> Tensor:
     """Attention within windows of 2 x 2, as (batch, rows, columns, 2, 2, width)."""
     batch, height, width, channels = x.shape
@@ -501,6 +528,8 @@ CASES = [
     Case("output-at-its-place", added_to_windows_left_as_cut, added_to_windows_put_back, of_map, has_line=False),
     Case("output-of-the-token", moved_on_twice, moved_on_and_back, of_large_map),
     Case("patches-whole", ReshapedPatches, Patches, of_image),
+    Case("patches-whole", CutAsViewed, CutPatches, of_image),
+    Case("patches-whole", CutAcrossPatches, CutPatches, of_image),
     Case("patches-whole", PlacesAsViewed, Places, of_image),
     Case("patches-whole", ReshapedAndProjectedPatches, ProjectedPatches, of_image),
 ]

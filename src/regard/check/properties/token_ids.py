@@ -265,6 +265,14 @@ def asking_text(invocation: Invocation, several: Sequence[Evidence]) -> int | No
     return asking[0] if len(asking) == 1 else None
 
 
+def _is_in_order(table: AttentionTable, stream: int) -> bool:
+    """Whether an attention is of one sequence to itself, in which a token sees itself and all earlier ones alone."""
+    of_it = (table.query.stream == stream) & (table.key.stream == stream)
+    later = table.key.token > table.query.token
+    seen = table.weight > ZERO_WEIGHT
+    return bool(of_it.all()) and bool(later.any()) and torch.equal(seen, ~later)
+
+
 def target_findings(invocation: Invocation, several: Sequence[Evidence], base: Trace) -> Iterator[Finding]:
     """Whether a model of two sequences of ids lets a token of the one that it predicts see later ones.
 
@@ -286,6 +294,15 @@ def target_findings(invocation: Invocation, several: Sequence[Evidence], base: T
     if target is None or len(output.shape) != 3 or output.shape[:2] != tuple([*ids.values()][target].shape):
         return
     tables = [each.base for each in several if len(each.base.weight)]
+    in_order = [each for each in tables if _is_in_order(each, 1 - target)]
+    if in_order:
+        message = (
+            f"a token of {invocation.streams[1 - target].argument} sees no later one: it is there as a whole, and what "
+            "is predicted is the other"
+        )
+        instance = in_order[0].instance
+        yield Finding("violation", "source-whole", "mask", message, instance.scores_location, instance.module)
+        return
     for table in tables:
         of_target = (table.query.stream == target) & (table.key.stream == target)
         later = of_target & (table.key.token > table.query.token) & (table.weight > ZERO_WEIGHT)

@@ -113,6 +113,13 @@ MASKS = (
         "x = (x * keep[..., None]).sum(1) / keep.sum(1, keepdim=True)  # keep: (batch, tokens), True for real ones",
     ),
     Property(
+        "source-whole",
+        "mask",
+        "every token of a source sees all others: it is there as a whole before its translation begins",
+        "What comes later in the source is unknown where it is read.",
+        "memory = self.encoder(source, source_padding)  # without the decoder's causal mask",
+    ),
+    Property(
         "target-causal",
         "masked",
         "of two sequences of ids, the predicted one does not see its later tokens",
