@@ -194,7 +194,7 @@ SCORES = (
         "biased",
         "a bias that is made of pairs of tokens is of the pair of query and key, in this order",
         "Each token is told what the others are to it as what it is to them.",
-        "bias = rearrange(self.to_bias(pairs), 'b i j h -> b h i j')  # i: query, j: key",
+        'bias = rearrange(self.to_bias(pairs), "b i j h -> b h i j")  # i: query, j: key',
     ),
     Property(
         "bias-by-distance",
