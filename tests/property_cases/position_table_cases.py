@@ -156,6 +156,11 @@ def added_twice(x: Tensor) -> Tensor:
     return attended(x)
 
 
+def thrown_away(x: Tensor) -> Tensor:
+    x + PLACES[: x.shape[1]]  # here
+    return attended(x)
+
+
 def added_to_what_is_read(x: Tensor) -> Tensor:
     positions = PLACES[: x.shape[1]]
     return attended(x) + positions  # here
@@ -181,5 +186,6 @@ CASES = [
     Case("positions-added", Multiplied, MultipliedAndAdded, of_ids, has_line=False),
     Case("positions-once", added_twice, added_once, of_x),
     Case("positions-without-effect", added_to_what_is_read, added_once, of_x),
+    Case("positions-without-effect", thrown_away, added_once, of_x),
     Case("positions-from-the-start", last_rows, first_rows, of_x),
 ]

@@ -55,6 +55,13 @@ def of_x_of_width(made: Tensor) -> Invocation:
     return call
 
 
+def test_a_sine_in_the_place_of_each_cosine_is_told() -> None:
+    angles = torch.arange(16.0)[:, None] * BASE ** (-EVEN / WIDTH)
+    (found,) = analyze(of_x_of_width(angles.sin().repeat_interleave(2, 1))).violations
+    assert found.property == "sinusoid-frequencies"
+    assert found.message.endswith("every second channel is the same as the one before it, and no cosine")
+
+
 def test_normalized_places_and_a_frequency_for_each_channel_are_right() -> None:
     normalized = torch.arange(16.0) / 5 * 2 * math.pi
     assert analyze(of_x_of_width(table(BASE ** (-EVEN / WIDTH), places=normalized))).violations == []

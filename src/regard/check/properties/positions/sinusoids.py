@@ -38,6 +38,8 @@ class _Sinusoids:
     """Of places."""
     is_half_empty: bool = False
     """Whether every second channel is 0 at every place."""
+    are_twice: bool = False
+    """Whether every second channel is the same as the one before it."""
     are_alone: bool = False
     """Whether no two channels have the first frequency, as the sine and the cosine of a pair have."""
 
@@ -79,6 +81,8 @@ def _said(table: _Sinusoids, numbers: Collection[float]) -> str:
     ratio = second / max(first, 1e-12)
     if table.is_half_empty:
         return "are of half of its channels: every second one is 0 at every place, as where sines were written over"
+    if table.are_twice:
+        return "stand in the sines alone: every second channel is the same as the one before it, and no cosine"
     if ratio < 1 and _is_geometric(table.frequencies, ratio):
         exponents = [1 / each for count in table.counts for each in (count, count - 1) if each >= 1]
         bases = [each for each in numbers if each > 1]
@@ -116,6 +120,7 @@ def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
         )
         empty = (rows == 0).all(0)
         is_half_empty = any(bool(empty[start::2].all()) and not bool(empty[1 - start :: 2].any()) for start in (0, 1))
+        are_twice = rows.shape[1] % 2 == 0 and bool((rows[:, 0::2] == rows[:, 1::2]).all())
         rows = rows[:, (rows - rows[:1]).abs().amax(0) > CLOSE]
         if rows.shape[1] < SEVERAL:
             continue
@@ -131,7 +136,7 @@ def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
         if len(found) >= SEVERAL:
             axes = sum(table.shape[axis] > 1 for axis in (places, *others[-1:]))
             are_alone = sum(abs(each - found[0]) <= CLOSE for each in measured) == 1
-            yield _Sinusoids(found[: SEVERAL + 1], table.shape[channels], axes, is_half_empty, are_alone)
+            yield _Sinusoids(found[: SEVERAL + 1], table.shape[channels], axes, is_half_empty, are_twice, are_alone)
 
 
 def _growth(frequencies: Sequence[float]) -> float:

@@ -32,6 +32,7 @@ def position_table_findings(base: Trace, several: Sequence[Evidence], found: Seq
     of_tokens = base.made_of(base.arguments[each].storage for each in first.base.streams if each in base.arguments)
     applied = list(_applied(base, of_tokens, first.num_tokens))
     yield from _added_twice(applied)
+    yield from _thrown_away(base, applied)
     yield from _of_one_text(base, several)
     yield from _one_row(base, first.num_tokens)
     yield from _multiplied(base, applied)
@@ -74,6 +75,16 @@ def _added_twice(applied: Sequence[tuple[Operation, TensorRecord, TensorRecord]]
             yield Finding("violation", "positions-once", "positions", message, operation.location)
             return
         sums[operation.outputs[0].storage] = table.data, operation.location
+
+
+def _thrown_away(base: Trace, applied: Sequence[tuple[Operation, TensorRecord, TensorRecord]]) -> Iterator[Finding]:
+    """A sum of tokens and a table that no later operation takes."""
+    used = {each.storage for each in base.outputs} | {each.storage for step in base for each in step.inputs}
+    for operation, _, table in applied:
+        if operation.name == "add" and operation.outputs[0].storage not in used and table.data.ndim > 1:
+            message = "a table of positions is added to the tokens, and the sum is thrown away"
+            yield Finding("violation", "positions-without-effect", "positions", message, operation.location)
+            return
 
 
 def _of_one_text(base: Trace, several: Sequence[Evidence]) -> Iterator[Finding]:
