@@ -74,6 +74,36 @@ class OfBothWays(StatesAsk):
         return torch.stack(outputs, 1)
 
 
+class StepByStep(OfBothWays):
+    """In each step a matrix makes keys of the same encoded tokens again (Luong et al. 2015, the general score)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.of_query, self.score
+        self.cell = nn.GRUCell(WIDTH, WIDTH)
+
+    def read(self, asking: Tensor, states: Tensor) -> Tensor:
+        keys = self.of_key(states)
+        weights = (keys @ asking[..., None]).squeeze(-1).softmax(-1)
+        return (weights[:, None] @ states).squeeze(1)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        states, last = self.encoder(context)
+        state, outputs = self.first(last.transpose(0, 1).flatten(1)).tanh(), list[Tensor]()
+        for token in x.unbind(1):
+            state = self.cell(token, state)
+            read = self.read(state, states)
+            outputs.append(self.out(torch.cat([read, state], -1)))
+        return torch.stack(outputs, 1)
+
+
+class OfTheNextToken(StepByStep):
+    def read(self, asking: Tensor, states: Tensor) -> Tensor:
+        keys = self.of_key(states)
+        weights = (keys @ asking[..., None]).squeeze(-1).softmax(-1)
+        return (weights[:, None] @ states.roll(1, 1)).squeeze(1)
+
+
 class OverTheQueries(StatesAsk):
     axis = -2
 
@@ -93,6 +123,11 @@ def test_states_of_recurrent_layers_are_rows_of_their_own(kind: type[nn.Module])
 
 def test_a_state_that_is_made_of_the_tokens_that_it_asks_is_a_row_of_its_own() -> None:
     assert violated(OfBothWays, attentions=3) == set()
+
+
+def test_keys_that_are_projected_again_in_each_step_are_the_same_keys() -> None:
+    assert violated(StepByStep, attentions=1) == set()
+    assert "value-of-the-key" in violated(OfTheNextToken, attentions=1)
 
 
 def test_a_mistake_beside_them_is_found() -> None:
