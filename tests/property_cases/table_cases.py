@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from property_cases import Case, drawn, joined, of_module, split
+from property_cases import Case, drawn, joined, of_module, of_x, split
+from regard.check.target import Invocation
+from regard.check.target.preparation import prepare
 
 
 class OfAWindow(nn.Module):
@@ -32,6 +35,35 @@ class RowsAndColumnsSummed(OfAWindow):
 
     def __init__(self) -> None:
         super().__init__(factor=1)
+
+
+class InWindows(OfAWindow):
+    """The same of the two windows of a model, side by side."""
+
+    def __init__(self, *, factor: int = 0) -> None:
+        super().__init__(factor=factor)
+        self.embed = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        windows = self.embed(x).unflatten(1, (self.rows, 2, -1)).transpose(1, 2)
+        made = super().forward(windows.flatten(0, 1).flatten(1, 2)).unflatten(0, (-1, 2))
+        return made.unflatten(2, (self.rows, -1)).transpose(1, 2).flatten(1, 3)
+
+
+class InWindowsSummed(InWindows):
+    def __init__(self) -> None:
+        super().__init__(factor=1)
+
+
+class InWindowsViewed(InWindows):
+    """A table (offsets, heads) is viewed as (heads, queries, keys)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = self.table[self.index.flatten()].view(-1, *self.index.shape)
+        windows = self.embed(x).unflatten(1, (self.rows, 2, -1)).transpose(1, 2).flatten(0, 1).flatten(1, 2)
+        q, k, v = (split(windows @ (drawn(8, 8, seed=seed) / 8**0.5)) for seed in (1, 2, 3))
+        made = joined((q @ k.mT / 2 + bias).softmax(-1) @ v).unflatten(0, (-1, 2))  # here
+        return made.unflatten(2, (self.rows, -1)).transpose(1, 2).flatten(1, 3)
 
 
 class InBuckets(nn.Module):
@@ -60,7 +92,16 @@ class InNarrowBuckets(InBuckets):
         super().__init__(ratio=math.e)
 
 
+def of_eight_tokens(kind: Callable[[], nn.Module]) -> Invocation:
+    """A call of two windows."""
+    module = kind()
+    prepare(module, 1)
+    return of_x(module, tokens=8)
+
+
 CASES = [
     Case("entry-of-each-offset", RowsAndColumnsSummed, OfAWindow, of_module),
+    Case("entry-of-each-offset", InWindowsSummed, InWindows, of_eight_tokens),
+    Case("table-by-head", InWindowsViewed, InWindows, of_eight_tokens),
     Case("bucket-of-each-distance", InNarrowBuckets, InBuckets, of_module),
 ]

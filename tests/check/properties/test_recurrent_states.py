@@ -74,6 +74,59 @@ class OfBothWays(StatesAsk):
         return torch.stack(outputs, 1)
 
 
+class StepByStep(OfBothWays):
+    """In each step a matrix makes keys of the same encoded tokens again (Luong et al. 2015, the general score)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.of_query, self.score
+        self.cell = nn.GRUCell(WIDTH, WIDTH)
+
+    def read(self, asking: Tensor, states: Tensor) -> Tensor:
+        keys = self.of_key(states)
+        weights = (keys @ asking[..., None]).squeeze(-1).softmax(-1)
+        return (weights[:, None] @ states).squeeze(1)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        states, last = self.encoder(context)
+        state, outputs = self.first(last.transpose(0, 1).flatten(1)).tanh(), list[Tensor]()
+        for token in x.unbind(1):
+            state = self.cell(token, state)
+            read = self.read(state, states)
+            outputs.append(self.out(torch.cat([read, state], -1)))
+        return torch.stack(outputs, 1)
+
+
+class OfTheNextToken(StepByStep):
+    def read(self, asking: Tensor, states: Tensor) -> Tensor:
+        keys = self.of_key(states)
+        weights = (keys @ asking[..., None]).squeeze(-1).softmax(-1)
+        return (weights[:, None] @ states.roll(1, 1)).squeeze(1)
+
+
+class OfIds(nn.Module):
+    """Its states ask those of ids, whose padding is 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.asking = (nn.Embedding(12, WIDTH) for _ in range(2))
+        self.encoder, self.decoder = (nn.GRU(WIDTH, WIDTH, batch_first=True) for _ in range(2))
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        states, _ = self.encoder(self.embedding(context))
+        asking, _ = self.decoder(self.asking(x))
+        return self.hidden(asking @ states.mT, context[:, None] == 0).softmax(-1) @ states + asking
+
+    def hidden(self, scores: Tensor, is_padding: Tensor) -> Tensor:
+        return scores.masked_fill(is_padding, -torch.inf)
+
+
+class NotKept(OfIds):
+    def hidden(self, scores: Tensor, is_padding: Tensor) -> Tensor:
+        scores.masked_fill(is_padding, -torch.inf)
+        return scores
+
+
 class OverTheQueries(StatesAsk):
     axis = -2
 
@@ -93,6 +146,20 @@ def test_states_of_recurrent_layers_are_rows_of_their_own(kind: type[nn.Module])
 
 def test_a_state_that_is_made_of_the_tokens_that_it_asks_is_a_row_of_its_own() -> None:
     assert violated(OfBothWays, attentions=3) == set()
+
+
+def test_keys_that_are_projected_again_in_each_step_are_the_same_keys() -> None:
+    assert violated(StepByStep, attentions=1) == set()
+    assert "value-of-the-key" in violated(OfTheNextToken, attentions=1)
+
+
+@pytest.mark.parametrize(("kind", "found"), [(OfIds, set()), (NotKept, {"mask-read"})])
+def test_masked_scores_that_are_thrown_away_leave_padding_in(kind: type[nn.Module], found: set[str]) -> None:
+    module = kind()
+    prepare(module, 1)
+    call = of_x_and_context(module)
+    call.arguments |= {"x": torch.arange(1, 9).view(2, 4), "context": torch.arange(1, 11).view(2, 5)}
+    assert {each.property for each in analyze(call).violations} == found
 
 
 def test_a_mistake_beside_them_is_found() -> None:

@@ -47,6 +47,11 @@ def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) 
         if crossed is not None:
             yield crossed
             return
+        if is_left and _is_seen_in_rows(several, run, tokens):
+            unread = _thrown_away(several[0], run, stream, invocation)
+            if unread is not None:
+                yield unread
+                return
         if number in read:
             yield from _of_stream(several, run, number, stream, tokens, invocation, is_left)
             continue
@@ -54,6 +59,24 @@ def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) 
             shape, ids = invocation.arguments[other.argument].shape, invocation.arguments[stream.argument]
             if beside in read and other.batch_axis == 0 and other.token_axes == (1,) and shape[:2] == ids.shape:
                 yield from _of_stream(several, run, beside, stream, tokens, invocation, is_left)
+
+
+def _is_seen_in_rows(several: Sequence[Evidence], run: Trace, tokens: int) -> bool:
+    """Whether the keys of all attentions are rows inside of a model, as many as tokens in some; padding is read there.
+
+    As of the states of a recurrent encoder, which are each of several tokens.
+    """
+    is_seen = False
+    for evidence in several:
+        base = evidence.base
+        if base.streams == tuple(evidence.roles) or not run.same_operations(base.instance.run.trace):
+            return False
+        if int(base.key.token.max()) + 1 == tokens:
+            keys = (base.key.sample == 0) & (base.key.token >= tokens - PADDED)
+            if not bool((base.of_run(run).weight[keys] > ZERO_WEIGHT).all()):
+                return False
+            is_seen = is_seen or bool(keys.any())
+    return is_seen
 
 
 def with_padding(invocation: Invocation) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -197,7 +220,8 @@ def _thrown_away(evidence: Evidence, run: Trace, stream: Stream, invocation: Inv
     ids = _by_sample(invocation, stream, run.arguments[stream.argument].data)
     pairs = list(zip(evidence.base.instance.run.trace, run, strict=True))
     for before, after in reversed(pairs):
-        if not after.is_view and not after.written and not {each.storage for each in after.outputs} & used:
+        is_dead = not after.is_view and not after.written and not {each.storage for each in after.outputs} & used
+        if is_dead:
             made = [(one.data, other.data) for one, other in zip(before.outputs, after.outputs, strict=True)][:1]
             if any(_tells_padding(one, other, ids) for one, other in made):
                 message = (
@@ -205,7 +229,8 @@ def _thrown_away(evidence: Evidence, run: Trace, stream: Stream, invocation: Inv
                     "done with it: padding is attended to"
                 )
                 return Finding("violation", "mask-read", "mask", message, before.location)
-        used |= {each.storage for each in after.inputs if not after.is_view}
+        else:  # what is not used uses nothing either, as masked scores that are thrown away
+            used |= {each.storage for each in after.inputs if not after.is_view}
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -112,6 +112,9 @@ def local_influence(
     # What a projection makes of another one's rows is of its own: keys that a convolution makes of projected tokens.
     normed = [_normed(each, instance) for each in projections]
     held = {**frozen, **{each.index: each.outputs[0].data for each in (*projections, *normed)}}
+    again = _computed_again(projections, instance)
+    projections = [each for each in projections if each.index not in again]
+    normed = [_normed(each, instance) for each in projections]
     several = [_rows(each, influence, samples) for each in projections]
     known = {order for orders in several if len(orders) == 1 for order in orders}
     if not all(several):
@@ -133,10 +136,41 @@ def local_influence(
                 if len(found.runs) >= MAX_RUNS:
                     raise ValueError(TOO_MANY_ROWS)
                 moved = torch.where((labels == index).reshape(output.shape), fresh, output)
-                run = record_invocation(invocation, frozen={**held, norm.index: moved})
+                same = {number: moved for number, first in again.items() if first == operation.index}
+                run = record_invocation(invocation, frozen={**held, norm.index: moved, **same})
                 if run.same_operations(base):
                     found.runs.append((Source(name, kind, index), run))
     return found, [*names, *sorted(ids)]
+
+
+def _computed_again(projections: Sequence[Operation], instance: AttentionInstance) -> dict[int, int]:
+    """Projections that make the same rows as one before, and the index of that one: its rows are theirs.
+
+    A decoder that takes one step after the other may project the same encoded tokens in each of them, by one line.
+    """
+    found: dict[int, int] = {}
+    first: list[tuple[Operation, frozenset[str]]] = []
+    parts = _parts_made(instance)
+    for each in projections:
+        of_parts = parts[each.index]
+        same = next((one for one, others in first if others == of_parts and _are_same(one, each)), None)
+        if same is None or _normed(same, instance) is not same or _normed(each, instance) is not each:
+            first.append((each, of_parts))
+        else:
+            found[each.index] = same.index
+    return found
+
+
+def _are_same(one: Operation, other: Operation) -> bool:
+    """Whether a line has computed the same twice."""
+    return (
+        one.name == other.name
+        and one.location is not None
+        and one.location == other.location
+        and len(one.inputs) == len(other.inputs)
+        and all(torch.equal(mine.data, theirs.data) for mine, theirs in zip(one.inputs, other.inputs, strict=True))
+        and torch.equal(one.outputs[0].data, other.outputs[0].data)
+    )
 
 
 def _normed(projection: Operation, instance: AttentionInstance) -> Operation:
@@ -186,13 +220,20 @@ def are_rows_alike(instance: AttentionInstance, trace: Trace, samples: int) -> b
 
 def projections_of(instance: AttentionInstance) -> list[Operation]:
     """What makes queries, keys and values: products and convolutions."""
+    return [instance.run.trace.operations[index] for index in sorted(_parts_made(instance))]
+
+
+def _parts_made(instance: AttentionInstance) -> dict[int, frozenset[str]]:
+    """Which factors of scores, or values, each projection makes, by its index."""
     run = instance.run
-    places = [place for each in instance.scores for place in (each.left_place, each.right_place)]
-    places += [instance.values_place(each) for each in instance.sums]
-    indices: set[int] = set()
-    for operation, number in places:
-        indices |= run.owner_of(run.tags.inputs[operation][number])
-    return [run.trace.operations[index] for index in sorted(indices)]
+    places = [("left", each.left_place) for each in instance.scores]
+    places += [("right", each.right_place) for each in instance.scores]
+    places += [("values", instance.values_place(each)) for each in instance.sums]
+    found: dict[int, frozenset[str]] = {}
+    for part, (operation, number) in places:
+        for index in run.owner_of(run.tags.inputs[operation][number]):
+            found[index] = found.get(index, frozenset()) | {part}
+    return found
 
 
 def _rows(operation: Operation, influence: Influence, unheld: Influence) -> dict[str, tuple[Tensor, Tensor]]:

@@ -83,7 +83,11 @@ def table_head_findings(invocation: Invocation, evidence: Evidence) -> Iterator[
         return
     for added, _, line in added_to_scores(evidence):
         bias = evidence.base.dense(added)[0]
-        if bool(bias.isnan().any()) or bool((bias == bias[:1]).all()):
+        hidden = bias.isnan()  # of tokens of other windows, in every head
+        if bool((hidden != hidden[:1]).any()):
+            continue
+        bias = bias[:, ~hidden[0]]
+        if bool((bias == bias[:1]).all()):
             continue
         for table in _parameters(invocation):
             axes = [axis for axis, size in enumerate(table.shape) if size == heads]
@@ -107,16 +111,18 @@ def table_entry_findings(invocation: Invocation, evidence: Evidence) -> Iterator
         invocation: the call.
         evidence: of an attention to whose scores a bias by positions is added.
     """
-    tokens = evidence.num_tokens
-    if _are_places_handed_over(invocation, tokens):
+    if _are_places_handed_over(invocation, evidence.num_tokens):
         return
+    tokens = _window_size(evidence) or evidence.num_tokens
+    is_window = tokens < evidence.num_tokens
     for entries, index, line in lookups(evidence.base.instance.run.trace, tokens):
         unread = entries - len(torch.unique(index))
         grids = [(1, tokens)] if _is_by_distance(index) else _grids(tokens)
         grids = [each for each in grids if math.prod(2 * size - 1 for size in each) == entries]
         if not unread or any(_is_one_to_one(index, each) for each in grids):
             continue
-        if grids and run_of_tokens(invocation, tokens + 1) is None:  # else it may have more tokens than these
+        # Else it may have more tokens than these; a window has not.
+        if grids and (is_window or run_of_tokens(invocation, tokens + 1) is None):
             grid = next((each for each in grids[::-1] if _reads_one_each(index, each)), grids[-1])
             listed = " x ".join(map(str, grid))
             of_what = f"a window of {listed} tokens" if min(grid) > 1 else f"{tokens} tokens"
@@ -126,13 +132,27 @@ def table_entry_findings(invocation: Invocation, evidence: Evidence) -> Iterator
             )
             yield Finding("violation", "entry-of-each-offset", "bias", message, line)
             return
-        never = _never_read(invocation, entries) if entries >= LEAST_ENTRIES else 0
+        never = _never_read(invocation, entries) if entries >= LEAST_ENTRIES and not is_window else 0
         if 2 * never >= entries - 2:
             message = (
                 f"{never} of the {entries} entries of the table are read at no distance, up to {LONG[-1] - 1} tokens"
             )
             yield Finding("violation", "entry-of-each-offset", "bias", message, line)
             return
+
+
+def _window_size(evidence: Evidence) -> int:
+    """How many tokens the windows of an attention have, each of which asks all of them and no others; 0 if it has none.
+
+    Two windows at least: a table that has an entry for each offset in one has no more than these.
+    """
+    scored = ~evidence.base.dense(evidence.base.weight)[0, 0].isnan()
+    sizes = set(scored.sum(-1).tolist())
+    if scored.shape[0] != scored.shape[1] or len(sizes) != 1 or not torch.equal(scored, scored.T):
+        return 0
+    windows = torch.unique(scored, dim=0)
+    are_apart = bool((windows.sum(0) == 1).all())
+    return sizes.pop() if are_apart and len(windows) > 1 else 0
 
 
 def _are_places_handed_over(invocation: Invocation, tokens: int) -> bool:
