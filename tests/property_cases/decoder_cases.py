@@ -119,6 +119,22 @@ class AllBehindTheNorm(ValuesPastTheNorm):
         return normed
 
 
+class AloneBehindTheNorm(ValuesPastTheNorm):
+    """A layer whose queries are normed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = self.norm(x)
+        q, k, v = split(self.q(normed)), split(self.k(x)), split(self.v(x))  # here
+        return self.read(x, normed) + joined((q @ k.mT / 2).softmax(-1) @ v)
+
+
+class CarriesTheNormOn(AloneBehindTheNorm):
+    """A layer whose queries are normed, and carried on, as in SASRec."""
+
+    def read(self, x: Tensor, normed: Tensor) -> Tensor:
+        return normed
+
+
 class NormedAfterwards(Twice):
     """Both kinds of norm: that of the output comes before the sum."""
 
@@ -301,6 +317,7 @@ class ValuesOfPlaces(OfPlaces):
 
 CASES = [
     Case("norm-used", ValuesPastTheNorm, AllBehindTheNorm, of_module),
+    Case("norm-used", AloneBehindTheNorm, CarriesTheNormOn, of_module),
     Case("residual-of-the-sum", ForgetsTheFirst, OfAMemory, of_layer_and_memory, attentions=2),
     Case("residual-of-the-input", TwoLayersOfAttentionAlone, TwoLayers, of_module, has_line=False, attentions=2),
     Case("residual-of-the-input", TwoLayersOfFeedForwardAlone, TwoLayersBentInBetween, of_module, False, attentions=2),
