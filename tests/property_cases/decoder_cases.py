@@ -315,6 +315,33 @@ class ValuesOfPlaces(OfPlaces):
         return y
 
 
+class FedByConvolutions(TwoLayers):
+    """Two layers of an attention and a feed-forward network of convolutions, each added to what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.out = nn.Conv1d(WIDTH, 16, 1), nn.Conv1d(16, WIDTH, 1)
+
+    def fed_forward(self, x: Tensor) -> Tensor:
+        return self.summed(x, self.out(self.bent(self.hidden(x.mT))).mT)  # here
+
+    def summed(self, x: Tensor, added: Tensor) -> Tensor:
+        return x + added
+
+    def bent(self, hidden: Tensor) -> Tensor:
+        return hidden.relu()
+
+
+class FedByConvolutionsAlone(FedByConvolutions):
+    def summed(self, x: Tensor, added: Tensor) -> Tensor:
+        return added
+
+
+class FedByStraightConvolutions(FedByConvolutions):
+    def bent(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+
 CASES = [
     Case("norm-used", ValuesPastTheNorm, AllBehindTheNorm, of_module),
     Case("norm-used", AloneBehindTheNorm, CarriesTheNormOn, of_module),
@@ -327,6 +354,8 @@ CASES = [
     ),
     Case("residual-of-the-input", SecondAlone, Twice, of_module, attentions=2),
     Case("residual-of-the-input", SecondAlone, NormedAfterwards, of_module, attentions=2),
+    Case("residual-of-the-input", FedByConvolutionsAlone, FedByConvolutions, of_module, has_line=False, attentions=2),
+    Case("feed-forward-bends", FedByStraightConvolutions, FedByConvolutions, of_module, attentions=2),
     Case("norm-as-documented", NormsOfBoth, NormsOfSums, of_module),
     Case("norm-as-documented", NormsOfBoth, NormsOfOutputs, of_module),
     Case("bias-handed-on", HandsWeightsOn, Handing, of_module, attentions=2),
