@@ -119,6 +119,22 @@ class AllBehindTheNorm(ValuesPastTheNorm):
         return normed
 
 
+class AloneBehindTheNorm(ValuesPastTheNorm):
+    """A layer whose queries are normed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = self.norm(x)
+        q, k, v = split(self.q(normed)), split(self.k(x)), split(self.v(x))  # here
+        return self.read(x, normed) + joined((q @ k.mT / 2).softmax(-1) @ v)
+
+
+class CarriesTheNormOn(AloneBehindTheNorm):
+    """A layer whose queries are normed, and carried on, as in SASRec."""
+
+    def read(self, x: Tensor, normed: Tensor) -> Tensor:
+        return normed
+
+
 class NormedAfterwards(Twice):
     """Both kinds of norm: that of the output comes before the sum."""
 
@@ -299,8 +315,36 @@ class ValuesOfPlaces(OfPlaces):
         return y
 
 
+class FedByConvolutions(TwoLayers):
+    """Two layers of an attention and a feed-forward network of convolutions, each added to what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.out = nn.Conv1d(WIDTH, 16, 1), nn.Conv1d(16, WIDTH, 1)
+
+    def fed_forward(self, x: Tensor) -> Tensor:
+        return self.summed(x, self.out(self.bent(self.hidden(x.mT))).mT)  # here
+
+    def summed(self, x: Tensor, added: Tensor) -> Tensor:
+        return x + added
+
+    def bent(self, hidden: Tensor) -> Tensor:
+        return hidden.relu()
+
+
+class FedByConvolutionsAlone(FedByConvolutions):
+    def summed(self, x: Tensor, added: Tensor) -> Tensor:
+        return added
+
+
+class FedByStraightConvolutions(FedByConvolutions):
+    def bent(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+
 CASES = [
     Case("norm-used", ValuesPastTheNorm, AllBehindTheNorm, of_module),
+    Case("norm-used", AloneBehindTheNorm, CarriesTheNormOn, of_module),
     Case("residual-of-the-sum", ForgetsTheFirst, OfAMemory, of_layer_and_memory, attentions=2),
     Case("residual-of-the-input", TwoLayersOfAttentionAlone, TwoLayers, of_module, has_line=False, attentions=2),
     Case("residual-of-the-input", TwoLayersOfFeedForwardAlone, TwoLayersBentInBetween, of_module, False, attentions=2),
@@ -310,6 +354,8 @@ CASES = [
     ),
     Case("residual-of-the-input", SecondAlone, Twice, of_module, attentions=2),
     Case("residual-of-the-input", SecondAlone, NormedAfterwards, of_module, attentions=2),
+    Case("residual-of-the-input", FedByConvolutionsAlone, FedByConvolutions, of_module, has_line=False, attentions=2),
+    Case("feed-forward-bends", FedByStraightConvolutions, FedByConvolutions, of_module, attentions=2),
     Case("norm-as-documented", NormsOfBoth, NormsOfSums, of_module),
     Case("norm-as-documented", NormsOfBoth, NormsOfOutputs, of_module),
     Case("bias-handed-on", HandsWeightsOn, Handing, of_module, attentions=2),

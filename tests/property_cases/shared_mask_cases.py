@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from property_cases import Case, drawn, joined, of_x, split
+from property_cases import Case, drawn, joined, of_module, of_x, split
+from regard.check.target import Invocation
 
 FIRST, SECOND, KEYS = (drawn(8, 8, seed=seed) / 3 for seed in (70, 71, 72))
 BLOCKED = -torch.inf
@@ -62,10 +63,71 @@ def added(x: Tensor, matrix: Tensor, scores_less: Tensor) -> Tensor:
     return x + joined((scores + scores_less).softmax(-1) @ split(x)) / 3
 
 
+class Averaged(nn.Module):
+    """Two layers, and the mean of the tokens that a mask lets through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(self.layer() for _ in range(2))
+
+    def layer(self) -> nn.Module:
+        return Masked()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+        for layer in self.layers:
+            x = layer(x, mask)
+        return (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
+class Masked(nn.Module):
+    """One layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        scores = split(self.q(x)) @ split(self.k(x)).mT / 2
+        scores = scores.masked_fill(~mask[:, None, None], -torch.inf)
+        return x + joined(scores.softmax(-1) @ split(x)) / 3
+
+
+class MaskedInVain(Masked):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        scores = split(self.q(x)) @ split(self.k(x)).mT / 2
+        scores.masked_fill(~mask[:, None, None], -torch.inf)  # here
+        return x + joined(scores.softmax(-1) @ split(x)) / 3
+
+
+class NeverMasked(Masked):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # here
+        scores = split(self.q(x)) @ split(self.k(x)).mT / 2
+        return x + joined(scores.softmax(-1) @ split(x)) / 3
+
+
+class AveragedOfMaskedInVain(Averaged):
+    def layer(self) -> nn.Module:
+        return MaskedInVain()
+
+
+class AveragedOfNeverMasked(Averaged):
+    def layer(self) -> nn.Module:
+        return NeverMasked()
+
+
+def of_layers(kind: type[nn.Module]) -> Invocation:
+    call = of_module(kind)
+    call.masks = ["mask"]
+    return call
+
+
 masked = functools.partial(of_x, masks=("mask",))
 CASES = [
     Case("mask-argument", neither_reads_it, the_first_reads_it, masked, attentions=2),
     Case("mask-argument", neither_reads_it, the_second_reads_it, masked, attentions=2),
     Case("mask-argument", a_little_less_in_three_layers, hidden_in_three_layers, masked, attentions=3),
+    Case("mask-argument", AveragedOfMaskedInVain, Averaged, of_layers, attentions=2),
+    Case("mask-argument", AveragedOfNeverMasked, Averaged, of_layers, attentions=2),
     Case("mask-argument", all_that_is_kept_is_alike, both_read_it, masked, attentions=2),
 ]

@@ -58,6 +58,25 @@ class SourceInItsOrder(Translator):
         return self.past(count)
 
 
+class TwoLayers(Translator):
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = nn.TransformerDecoder(self.decoder, 2)  # type: ignore[assignment]
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        memory = self.encoder(self.embedded(source), None, self.padding(source))
+        hidden = self.padding(target), self.padding(source)
+        return self.head(self.decoder(self.placed(target), memory, self.past(len(target)), None, *hidden))
+
+    def placed(self, target: Tensor) -> Tensor:
+        return self.embedded(target)
+
+
+class CountedFromTheLast(TwoLayers):
+    def placed(self, target: Tensor) -> Tensor:
+        return self.words(target) + self.places[-len(target) :]
+
+
 def tokens_first(kind: Any) -> Invocation:
     """A call of a module of two sequences of ids (tokens, samples), without padding."""
     module = kind()
@@ -71,5 +90,6 @@ def tokens_first(kind: Any) -> Invocation:
 CASES = [
     Case("padding-by-ids", PaddingOfMemorySeen, Translator, tokens_first, has_line=False, attentions=3),
     Case("target-causal", TargetAsAWhole, Translator, tokens_first, has_line=False, attentions=3),
+    Case("positions-from-the-start", CountedFromTheLast, TwoLayers, tokens_first, has_line=False, attentions=5),
     Case("source-whole", SourceInItsOrder, Translator, tokens_first, has_line=False, attentions=3),
 ]

@@ -31,6 +31,8 @@ from regard.check.properties.masks.outcome_findings import (
 )
 from regard.check.properties.masks.patterns import allowed_of, are_of_others, built_in_pattern, own_keys, square
 from regard.check.properties.masks.settings import (
+    NOT_OF_KEYS,
+    OTHER_SEQUENCE,
     documented_unused,
     not_chosen,
     of_the_loss,
@@ -38,6 +40,7 @@ from regard.check.properties.masks.settings import (
     switched_off,
 )
 from regard.check.properties.masks.together import beside_others
+from regard.check.properties.masks.unread_in_layers import unread_in_layers
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
 from regard.check.properties.weights.softmax import SUM_TOLERANCE
@@ -53,10 +56,6 @@ __all__ = ["are_layers", "flag_findings", "mask_argument_findings", "shared_mask
 SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "kb", "k")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid|present|presence|exists")
-OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_|^prepend_")
-"""Names of masks of a sequence that need not be there."""
-NOT_OF_KEYS = re.compile("^(?:q|query|queries)_|prefix")
-"""Names of masks that hide no key: of queries that are padding, whose outputs are of no use, and of a prefix."""
 GRAPH = re.compile("adj(?:acency)?(?:_?(?:mat|matrix))?")
 """Names of the edges of a graph."""
 MOST_UNREAD = 12
@@ -153,7 +152,13 @@ def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
             break
         if not is_told and is_of_layers and of_first and not have_no_effect(of_first):
             yield name, [each for each in violated(several[0], of_first, name) if each.kind == "violation"]
-        if unread == len(several) and _is_without_effect(invocation, several[0], name, outcomes):
+        if unread < len(several):
+            continue
+        if not _is_without_effect(invocation, several[0], name, outcomes):
+            in_vain = unread_in_layers(invocation, several, name, outcomes)
+            if in_vain is not None:
+                yield name, [in_vain]
+        else:
             if reasons := [reason for each in EXPLAINED if (reason := each(invocation, name))]:
                 yield name, reasons[:1]
                 continue

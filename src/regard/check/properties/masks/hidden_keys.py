@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Finding
-from regard.check.properties.masks.arguments import NOT_OF_KEYS
 from regard.check.properties.masks.documented import documented_forms
 from regard.check.properties.masks.drawn import padding_mask
+from regard.check.properties.masks.settings import NOT_OF_KEYS
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation

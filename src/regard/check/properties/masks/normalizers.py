@@ -11,8 +11,8 @@ from dataclasses import replace
 import torch
 
 from regard.check.properties.finding import Finding
-from regard.check.properties.masks.arguments import NOT_OF_KEYS
 from regard.check.properties.masks.drawn import padding_mask
+from regard.check.properties.masks.settings import NOT_OF_KEYS
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.roles.influence import influence_of, record_invocation
 from regard.check.roles.instances import attentions_of, tagged_run

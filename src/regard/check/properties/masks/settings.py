@@ -17,10 +17,22 @@ from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 from regard.check.target.signature import source_of
 
-__all__ = ["documented_unused", "not_chosen", "of_the_loss", "said_by_boundaries", "switched_off"]
+__all__ = [
+    "NOT_OF_KEYS",
+    "OTHER_SEQUENCE",
+    "documented_unused",
+    "not_chosen",
+    "of_the_loss",
+    "said_by_boundaries",
+    "switched_off",
+]
 
 OF_ATTENTION = re.compile("att|pad|key|src|tgt|causal", re.I)
 """In names of masks that are of attention, wherever the code reads them."""
+OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_|^prepend_")
+"""Names of masks of a sequence that need not be there."""
+NOT_OF_KEYS = re.compile("^(?:q|query|queries)_|prefix")
+"""Names of masks that hide no key: of queries that are padding, whose outputs are of no use, and of a prefix."""
 
 
 def switched_off(invocation: Invocation, name: str) -> Finding | None:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks.arguments import NOT_OF_KEYS
 from regard.check.properties.masks.drawn import padding_mask
 from regard.check.properties.masks.masked_weights import masked_weights
+from regard.check.properties.masks.settings import NOT_OF_KEYS
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation

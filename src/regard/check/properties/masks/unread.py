@@ -15,8 +15,9 @@ from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
 from regard.check.target.subclasses import is_read_by_a_subclass
+from regard.check.trace.operation import Trace
 
-__all__ = ["unread_mask_findings"]
+__all__ = ["thrown_away_mask", "unread_mask_findings"]
 
 
 def unread_mask_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
@@ -30,7 +31,7 @@ def unread_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
         return
     if not all(bool((each.base.weight > ZERO_WEIGHT).all()) for each in several):
         return
-    thrown_away = _thrown_away(several[0])
+    thrown_away = thrown_away_mask(several[0], several[0].base.instance.run.trace)
     if thrown_away is not None:
         yield thrown_away
         return
@@ -45,13 +46,16 @@ def unread_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
                     return
 
 
-def _thrown_away(evidence: Evidence) -> Finding | None:
+def thrown_away_mask(evidence: Evidence, trace: Trace) -> Finding | None:
     """A mask of queries and keys, or masked scores, that no operation takes and no call returns; None if all are used.
 
     As where the result of ``masked_fill`` is not kept, which ``masked_fill_`` would have written into the scores.
+
+    Args:
+        evidence: an attention.
+        trace: the run.
     """
     table = evidence.base
-    trace = table.instance.run.trace
     sizes = (int(table.query.token.max()) + 1, int(table.key.token.max()) + 1)
     used = {each.storage for each in trace.outputs}
     for operation in reversed(trace.operations):

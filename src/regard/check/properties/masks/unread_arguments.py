@@ -12,7 +12,7 @@ from typing import Any
 from regard.check.location import CodeLocation
 from regard.check.properties.documentation import documentation_of, documents_a_use, says_unused
 from regard.check.properties.finding import Finding
-from regard.check.properties.masks.arguments import NOT_OF_KEYS, OTHER_SEQUENCE
+from regard.check.properties.masks.settings import NOT_OF_KEYS, OTHER_SEQUENCE
 from regard.check.target import Invocation
 from regard.check.target.classes import METHODS
 from regard.check.target.names import call_meaning

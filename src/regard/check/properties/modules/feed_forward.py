@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from regard.check.properties.finding import Finding
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["feed_forward_findings"]
+__all__ = ["feed_forward_findings", "is_of_one_place"]
 
 LINEAR = frozenset({"add", "sub", "neg", "clone", "_unsafe_view", "native_dropout"})
 """Operations that leave a linear function of a token what it is; a product or a quotient with a number does as well."""
@@ -18,19 +19,16 @@ LINEAR = frozenset({"add", "sub", "neg", "clone", "_unsafe_view", "native_dropou
 def feed_forward_findings(run: TaggedRun) -> Iterator[Finding]:
     """Two learned matrices in a row, the first to more channels and the second back, with nothing that bends between.
 
-    Vaswani et al. 2017, "Attention Is All You Need", equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2.
+    Vaswani et al. 2017, "Attention Is All You Need", equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2. A matrix may
+    be written as a convolution of one place at a time.
     """
-    by_output = {
-        each.operation.outputs[0].storage: each for each in run.products if _by_a_matrix(run, each) is not None
-    }
-    for second in run.products:
-        given = _by_a_matrix(run, second)
-        first = None if given is None else _made_linearly(run.trace, second.operation.index, given, by_output)
+    several = [*_matrices(run)]
+    by_output = {each.operation.outputs[0].storage: each for each in several}
+    for second in several:
+        first = _made_linearly(run.trace, second.operation.index, second.given, by_output)
         if first is None:
             continue
-        before = _by_a_matrix(run, first)
-        assert before is not None
-        widths = [before.shape[-1], first.operation.outputs[0].shape[-1], second.operation.outputs[0].shape[-1]]
+        widths = [*first.widths, second.widths[1]]
         if widths[0] == widths[2] < widths[1] and second.operation.index not in _of_attention(run):
             message = (
                 f"between the matrices of {widths[0]} to {widths[1]} channels and back stands no activation: both "
@@ -38,6 +36,37 @@ def feed_forward_findings(run: TaggedRun) -> Iterator[Finding]:
             )
             yield Finding("violation", "feed-forward-bends", "block", message, second.operation.location)
             return
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A learned matrix in a run."""
+
+    operation: Operation
+    given: TensorRecord
+    """What it is multiplied by."""
+    widths: tuple[int, int]
+    """The channels that it takes, and returns."""
+
+
+def _matrices(run: TaggedRun) -> Iterator[_Matrix]:
+    for product in run.products:
+        given = _by_a_matrix(run, product)
+        if given is not None:
+            yield _Matrix(product.operation, given, (given.shape[-1], product.operation.outputs[0].shape[-1]))
+    for operation in run.trace:
+        if is_of_one_place(operation):
+            given, output = operation.inputs[0], operation.outputs[0]
+            yield _Matrix(operation, given, (given.shape[1], output.shape[1]))
+
+
+def is_of_one_place(operation: Operation) -> bool:
+    """Whether an operation is a learned convolution of one place at a time: a matrix of its channels."""
+    if operation.name != "convolution" or operation.args[-1] != 1:
+        return False
+    given, weight = operation.inputs[:2]
+    is_one = all(size == 1 for size in weight.shape[2:])
+    return is_one and weight.learned and given.shape[2:] == operation.outputs[0].shape[2:]
 
 
 def _of_attention(run: TaggedRun) -> set[int]:
@@ -56,10 +85,8 @@ def _by_a_matrix(run: TaggedRun, product: Contraction) -> TensorRecord | None:
     return other if matrix.learned and matrix.data.ndim == 2 else None
 
 
-def _made_linearly(
-    trace: Trace, index: int, record: TensorRecord, products: dict[int, Contraction]
-) -> Contraction | None:
-    """The product that a tensor is a linear function of, one that changes no token's numbers for another's."""
+def _made_linearly(trace: Trace, index: int, record: TensorRecord, products: dict[int, _Matrix]) -> _Matrix | None:
+    """The matrix of whose output a tensor is a linear function, one that changes no token's numbers for another's."""
     storages = {record.storage}
     for operation in reversed(trace.operations[:index]):
         is_view = operation.is_view and not operation.written  # an activation may be written in place

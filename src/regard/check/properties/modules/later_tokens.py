@@ -14,7 +14,7 @@ from regard.check.properties.modules.earlier_calls import with_fewer_tokens
 from regard.check.properties.modules.surroundings import is_random
 from regard.check.properties.token_ids import asking_text
 from regard.check.roles.influence import influence_of, record_invocation
-from regard.check.target import Invocation
+from regard.check.target import Invocation, Stream
 from regard.check.trace.operation import Trace
 
 __all__ = ["later_token_findings"]
@@ -71,15 +71,20 @@ def later_token_findings(invocation: Invocation, base: Trace, several: Sequence[
         message += "a later one: something else mixes the tokens"
         yield Finding("violation", "later-tokens-hidden", "mask", message)
     elif not bool(later.any()) and not is_random(invocation):
-        yield from _by_later_tokens(invocation, base, several, axis)
+        yield from _by_later_tokens(invocation, base, several, stream)
 
 
-def _by_later_tokens(invocation: Invocation, base: Trace, several: Sequence[Evidence], axis: int) -> Iterator[Finding]:
+def _by_later_tokens(
+    invocation: Invocation, base: Trace, several: Sequence[Evidence], stream: Stream
+) -> Iterator[Finding]:
     """Queries and outputs of what is causal that are others where one token less comes after them."""
+    (axis,) = stream.token_axes
+    others = {each.argument: invocation.arguments[each.argument] for each in invocation.streams if each is not stream}
     fewer = with_fewer_tokens(invocation)
     if fewer is None or any(_FROM_THE_END.search(each.code) for each in several):
         return
-    count, run = fewer[0], record_invocation(invocation, fewer[1], lines=True)
+    count = invocation.arguments[stream.argument].shape[axis] - 1
+    run = record_invocation(invocation, {**fewer[1], **others}, lines=True)  # the other text has all of its tokens
     if run.error or run.outputs[0].data.ndim <= axis or run.outputs[0].shape[axis] != count:
         return
     whole, part = base.outputs[0].data.narrow(axis, 0, count), run.outputs[0].data

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from regard.check.properties.finding import Finding
+from regard.check.properties.modules.feed_forward import is_of_one_place
 from regard.check.properties.modules.residuals import ACTIVATIONS, is_joined, reached
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.trace.operation import Operation, Trace
@@ -60,7 +61,7 @@ def _around_feed_forward_alone(trace: Trace, instances: Sequence[AttentionInstan
 def _around_attentions_alone(run: TaggedRun, instances: Sequence[AttentionInstance]) -> bool:
     """Whether each attention's output is added, the next time to what a feed-forward network returned alone."""
     trace, network = run.trace, set[int]()
-    products = {each.operation.index for each in run.products}
+    products = {each.operation.index for each in run.products} | {each.index for each in trace if is_of_one_place(each)}
     starts = [each.sums[-1].operation.index + 1 for each in instances]
     for number, instance in enumerate(instances):
         later = trace.operations[starts[number] :]

@@ -14,6 +14,7 @@ __all__ = ["passed_norm_findings"]
 
 COPIES = frozenset({"clone", "_unsafe_view"})
 """Operations whose output has the numbers of what they take."""
+ADDITIONS = frozenset({"add", "add_"})
 
 
 def passed_norm_findings(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
@@ -35,13 +36,21 @@ def passed_norm_findings(run: TaggedRun, instances: Sequence[AttentionInstance])
             given, returned = norm.inputs[0].storage, norm.outputs[0].storage
             behind = [one for one, storages in zip(several, read, strict=True) if returned in storages]
             beside = [one for one, storages in zip(several, read, strict=True) if given in storages]
-            if behind and beside and _are_apart(behind, beside):
+            if behind and beside and _are_apart(behind, beside) and not _is_carried_on(instance, norm, behind):
                 message = (
                     f"{len(behind)} of queries, keys and values are made of what a norm returned, and {len(beside)} of "
                     "what it was given"
                 )
                 yield Finding("violation", "norm-used", "projections", message, beside[0].location)
                 return
+
+
+def _is_carried_on(instance: AttentionInstance, norm: Operation, behind: Sequence[Operation]) -> bool:
+    """Whether the output is added to what the norm returned, of which the queries alone are made, as in SASRec."""
+    given, returned = norm.inputs[0].storage, norm.outputs[0].storage
+    later = instance.run.trace.operations[instance.sums[-1].operation.index :]
+    added = {one.storage for each in later if each.name in ADDITIONS for one in each.inputs}
+    return len(behind) == 1 and returned in added and given not in added
 
 
 def _are_apart(some: Sequence[Operation], others: Sequence[Operation]) -> bool:

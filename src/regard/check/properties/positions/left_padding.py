@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Finding
-from regard.check.properties.masks.arguments import NOT_OF_KEYS
+from regard.check.properties.masks.settings import NOT_OF_KEYS
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation, Stream
 from regard.check.target.mask_values import MASK_FORMS, write_mask

@@ -108,8 +108,8 @@ def _of_one_text(base: Trace, several: Sequence[Evidence]) -> Iterator[Finding]:
 def _scores_of(name: str, several: Sequence[Evidence]) -> Iterator[Contraction]:
     """The scores of the attentions of a sequence to itself."""
     for each in several:
-        streams = {*each.base.query.stream.tolist(), *each.base.key.stream.tolist()}
-        if streams == {each.base.streams.index(name)}:
+        numbers = {*each.base.query.stream.tolist(), *each.base.key.stream.tolist()}
+        if {each.base.streams[number] if number >= 0 else "" for number in numbers} == {name}:
             yield from each.base.instance.scores
 
 
