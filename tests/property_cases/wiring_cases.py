@@ -61,6 +61,14 @@ class BesideEachOther(PreNormBlock):
         return x + self.attended(self.norm1(x)) + self.mlp(self.norm2(x))
 
 
+class BothAroundTheAttention(PreNormBlock):
+    """As in compact convolutional transformers (CCT): the network reads what the second norm returned."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm2(x + self.attended(self.norm1(x)))
+        return x + self.mlp(x)
+
+
 class Model(nn.Module):
     kind: type[nn.Module] = PreNormBlock
 
@@ -87,6 +95,10 @@ class ModelOfPostNorm(Model):
 
 class ModelBehind(Model):
     kind = NormsBehindTheSublayers
+
+
+class ModelOfBothAround(Model):
+    kind = BothAroundTheAttention
 
 
 class ModelOfBoth(Model):
@@ -120,6 +132,7 @@ class AroundAll(Model):
 CASES = [
     Case("norms-alike", ModelOfBoth, Model, of_module, attentions=2),
     Case("norms-alike", ModelOfBoth, ModelOfPostNorm, of_module, attentions=2),
+    Case("norms-alike", ModelOfBoth, ModelOfBothAround, of_module, attentions=2),
     Case("norms-alike", ModelOfOneBehind, ModelBehind, of_module, attentions=2),
     Case("norms-apart", ModelOfTheFirstNorm, ModelBesideEachOther, of_module, attentions=2),
     Case("residual-once", AddedByTheModelAsWell, AroundAll, of_module, attentions=2),

@@ -52,8 +52,8 @@ def norm_place_findings(target: Any, run: TaggedRun, instances: Sequence[Attenti
     for path, siblings in blocks.items():
         if len(siblings) != 2 or not _holds_one_attention(path, instances):
             continue
-        here, there = (_place_of(run, each) for each in siblings)
-        if here and there and here != there:
+        (here, total), (there, last) = (_place_of(run, each) for each in siblings)
+        if here and there and here != there and total is not last:  # both may be of one sublayer, as in CCT
             one, other = siblings
             message = f"{one.path} stands {here}, and {other.path} {there}: two arrangements in one block"
             yield Finding("violation", "norms-alike", "block", message, one.first.location)
@@ -104,24 +104,24 @@ def _holds_one_attention(path: str, instances: Sequence[AttentionInstance]) -> b
     return len(inside) == 1 and inside[0] != path
 
 
-def _place_of(run: TaggedRun, call: NormCall) -> str:
-    """Where a norm stands, by what it takes and what becomes of it; empty at none of the known places."""
+def _place_of(run: TaggedRun, call: NormCall) -> tuple[str, Operation | None]:
+    """Where a norm stands, by what it takes and what becomes of it, and the sum that it is of; empty of others."""
     trace, given = run.trace, call.given
     returned = trace.made_of([call.returned])
     sums = [each for each in trace.operations[call.last.index + 1 :] if is_joined(each, returned)]
     for total in sums:
         if any(each.storage == given for each in total.inputs):
-            return "" if any(each.storage == call.returned for each in total.inputs) else BEFORE
+            return ("", None) if any(each.storage == call.returned for each in total.inputs) else (BEFORE, total)
     makers = [each for each in trace.operations[: call.first.index] if not each.is_view or each.written]
     maker = next((each for each in reversed(makers) if given in {one.storage for one in each.outputs}), None)
     if maker is None:
-        return ""
+        return "", None
     takers = [each for each in trace if any(one.storage == given for one in each.inputs) and not each.is_view]
     if is_sum(maker) and all(each.module == call.path for each in takers):
-        return OF_SUM
+        return OF_SUM, maker
     is_alone = maker.index in {each.operation.index for each in run.products}
     is_added = any(each.storage == call.returned for total in sums[:1] for each in total.inputs)
-    return BEHIND if is_alone and is_added else ""
+    return (BEHIND, sums[0]) if is_alone and is_added else ("", None)
 
 
 def _parent(path: str) -> str:
