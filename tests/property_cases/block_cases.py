@@ -10,6 +10,18 @@ from property_cases.surrounding_cases import Attention
 from regard.check.target import Invocation, Stream
 
 
+class WidthAsEps(nn.RMSNorm):
+    """Its second argument is the number that is added to the variance."""
+
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+
+
+class OfItsWidth(nn.RMSNorm):
+    def __init__(self) -> None:
+        super().__init__(WIDTH)
+
+
 class MeanAdded(nn.Module):
     """Called a norm: so it is held against what norms do."""
 
@@ -67,6 +79,14 @@ class Block(Attention):
 
 class BlockOfMeanAdded(Block):
     norm_of = MeanAdded
+
+
+class BlockOfAWideEps(Block):
+    norm_of = WidthAsEps
+
+
+class BlockOfItsWidth(Block):
+    norm_of = OfItsWidth
 
 
 class BlockOfTheSum(Block):
@@ -290,6 +310,7 @@ class GatedByHand(GatedBlock):
 
 
 CASES = [
+    Case("norm-normalizes", BlockOfAWideEps, BlockOfItsWidth, of_module, has_line=False),
     Case("norm-normalizes", BlockOfTheSum, BlockOfMeanAdded, of_module, has_line=False),
     Case("norm-normalizes", BlockOverTheVariance, Block, of_module, has_line=False),
     Case("norm-normalizes", BlockOfTheSum, BlockOfRMSNorm, of_module, has_line=False),

@@ -27,6 +27,8 @@ FAR = 1e5
 """What is added to all channels."""
 SAME = 1e-2
 """Of the largest number that a norm returns: so much may a small number in a denominator do, as 0.01 beside 1."""
+LARGEST_ADDED = 0.1
+"""To a variance that is about 1: published norms add 1e-3 and less."""
 BOUNDED = 10.0
 """How much larger the numbers of a vector that was moved may be, by the square root of the width."""
 
@@ -40,6 +42,15 @@ def norm_findings(invocation: Invocation) -> Iterator[Finding]:
     """
     if not isinstance(invocation.target, nn.Module):
         return
+    for name, module in invocation.target.named_modules():
+        added = getattr(module, "eps", None) if isinstance(module, (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm)) else None
+        if isinstance(added, int | float) and added > LARGEST_ADDED:
+            message = (
+                f"{name} ({type(module).__name__}) is no norm: {added:g} is added to the variance, which is about 1: "
+                "another argument was handed over as its eps"
+            )
+            yield Finding("violation", "norm-normalizes", "block", message)
+            return
     live, given = copied(invocation.target), dict[str, Tensor]()
     names = [name for name, module in live.named_modules() if name and _is_a_norm_by_hand(module)]
     for name in names:
