@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.drawn import padding_mask
 from regard.check.properties.masks.source_masks import hides_keys, masks_of_keys
@@ -17,6 +19,8 @@ from regard.check.trace.operation import Operation, Trace
 
 __all__ = ["masked_mean_findings", "pooled_mask_findings"]
 
+MOVED = 1e-6
+"""Of the largest number that is returned; less is rounding."""
 PROPERTY, STEP = "mean-of-the-kept", "output"
 
 
@@ -50,33 +54,53 @@ def masked_mean_findings(invocation: Invocation, hidden: Collection[str] = ()) -
 
 
 def pooled_mask_findings(invocation: Invocation, base: Trace, several: Sequence[Evidence]) -> Iterator[Finding]:
-    """The same mean of all where an argument hides tokens from all attentions.
+    """Tokens that a mask hides from all attentions, and that change the one vector that is returned for each sample.
+
+    Hidden at the end, and at the begin: what reads the first token alone, or the last one, has to see one of them.
 
     Args:
         invocation: a call without a mask.
         base: its run.
         several: of each of its attentions.
     """
-    if not several or not any(each.name == "mean" for each in base) or any(each.is_masked for each in several):
+    streams = invocation.streams
+    if not several or any(each.is_masked for each in several) or len(streams) != 1:
         return
     samples, _, queries, keys = several[0].base.dense(several[0].base.weight).shape
-    if _of_all(base, torch.zeros(samples, keys, dtype=torch.bool)) is None:
+    given = invocation.arguments[streams[0].argument]
+    if (streams[0].batch_axis, *streams[0].token_axes) != (0, 1) or given.shape[:2] != (samples, keys):
         return
-    hidden = ~padding_mask([samples, keys], "end")
+    if not base.outputs or any(each.shape[:1] != (samples,) or each.data.ndim != 2 for each in base.outputs):
+        return
     for name in invocation.masks:
-        for value in masks_of_keys(hidden, samples, queries):
-            if not all(hides_keys(each, value, invocation, name, hidden) for each in several):
-                continue
-            run = record_invocation(invocation, {**invocation.arguments, name: value}, lines=True)
-            pooled = _of_all(run, ~hidden)
-            if pooled is not None:
-                message = (
-                    f"{name} hides tokens from the attentions, and the mean that is returned is of all tokens, the "
-                    "hidden ones included"
-                )
-                yield Finding("violation", PROPERTY, STEP, message, pooled.location)
-                return
-            break
+        changes = []
+        for side in ("end", "front"):
+            hidden = ~padding_mask([samples, keys], side)
+            masks = masks_of_keys(hidden, samples, queries)
+            exact = (each for each in masks if all(hides_keys(one, each, invocation, name, hidden) for one in several))
+            value = next(exact, None)
+            changes.append(0.0 if value is None else _changed(invocation, {name: value}, hidden))
+        if min(changes) > MOVED:
+            line = _of_all(base, torch.zeros(samples, keys, dtype=torch.bool))
+            message = (
+                f"{name} hides tokens from the attentions, and what is returned changes with them all the same, by up "
+                f"to {max(changes):.2g}: they are in what is read of all tokens in the end"
+            )
+            yield Finding("violation", PROPERTY, STEP, message, None if line is None else line.location)
+            return
+
+
+def _changed(invocation: Invocation, masked: Mapping[str, Any], hidden: Tensor) -> float:
+    """By how much the first output changes with hidden tokens, of the largest number in it; 0 where it cannot run."""
+    name = invocation.streams[0].argument
+    given, fresh = invocation.arguments[name], with_fresh_tokens(invocation)[name]
+    where = hidden.reshape(hidden.shape + (1,) * (given.ndim - hidden.ndim))
+    tokens = [given, torch.where(where, fresh, given)]
+    runs = [record_invocation(invocation, {**invocation.arguments, **masked, name: each}) for each in tokens]
+    if any(each.error or not each.outputs for each in runs) or runs[0].outputs[0].shape != runs[1].outputs[0].shape:
+        return 0.0
+    one, other = (each.outputs[0].data for each in runs)
+    return float((one - other).abs().max() / one.abs().max().clamp(min=1e-12))
 
 
 def _is_mask(numbers: Tensor, kept: Tensor) -> bool:
