@@ -122,8 +122,40 @@ def of_layers(kind: type[nn.Module]) -> Invocation:
     return call
 
 
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(FIRST)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return attended(x, self.matrix, None if mask is None else ~mask)
+
+
+class Layers(nn.Module):
+    """Each of two layers is given the mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(2))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, mask)
+            mask = self.passed_on(mask)
+        return x
+
+    def passed_on(self, mask: Tensor | None) -> Tensor | None:
+        return mask
+
+
+class GivenToTheFirst(Layers):
+    def passed_on(self, mask: Tensor | None) -> Tensor | None:
+        return None
+
+
 masked = functools.partial(of_x, masks=("mask",))
 CASES = [
+    Case("mask-argument", GivenToTheFirst, Layers, of_layers, attentions=2),
     Case("mask-argument", neither_reads_it, the_first_reads_it, masked, attentions=2),
     Case("mask-argument", neither_reads_it, the_second_reads_it, masked, attentions=2),
     Case("mask-argument", a_little_less_in_three_layers, hidden_in_three_layers, masked, attentions=3),

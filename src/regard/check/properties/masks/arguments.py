@@ -147,6 +147,7 @@ def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
             found = list(kept(evidence, outcome, name)) if is_first else []
             message = f"{name} hides exactly the keys that it blocks; {SAID[outcome.form].format(name=name)}"
             found = found or list(documented_mask_findings(invocation, evidence, outcome, outcomes, name))
+            found = found or list(_other_layers(invocation, several, number, outcome, name))
             yield name, found or [Finding("holds", "mask-form", "mask", message)]
             is_told = True
             break
@@ -170,6 +171,29 @@ def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
 def _is_unread(outcome: MaskOutcome) -> bool:
     """Whether a mask changes no weight by more than rounding: a number that is added to all scores of a query does."""
     return float((outcome.weight - outcome.free).abs().max()) < UNREAD
+
+
+def _other_layers(
+    invocation: Invocation, several: Sequence[Evidence], number: int, outcome: MaskOutcome, name: str
+) -> Iterator[Finding]:
+    """A layer of the same list that a mask changes nothing in, where it hides keys in another one.
+
+    Args:
+        invocation: the call.
+        several: the evidence of its attentions.
+        number: the one in which the mask hides exactly what it blocks.
+        outcome: of that one.
+        name: the argument.
+    """
+    place = several[number].base.instance.module
+    for other in several if are_layers(several) and re.search(r"\d", place) else ():
+        path = other.base.instance.module
+        weight = masked_weights(other, record_invocation(invocation, {**invocation.arguments, name: outcome.value}))
+        is_sibling = path != place and re.sub(r"\d+", "0", path) == re.sub(r"\d+", "0", place)
+        if is_sibling and weight is not None and not bool((weight.abs() <= ZERO_WEIGHT)[outcome.blocked].any()):
+            message = f"{name} hides keys in {place}, and {path} attends to them"
+            yield Finding("violation", "mask-argument", "mask", message, other.base.instance.scores_location)
+            return
 
 
 def are_layers(several: Sequence[Evidence]) -> bool:
