@@ -173,6 +173,39 @@ class TwoLayersOfFeedForwardAlone(TwoLayers):
         return self.out(self.hidden(x).relu())
 
 
+class Reader(nn.Module):
+    """With a bias of positions that is as large as the scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        scores = split(self.q(x)) @ split(self.k(context)).mT / 2
+        return x + joined((scores + torch.zeros_like(scores)).softmax(-1) @ split(self.v(context)))
+
+
+class EncodedAndDecoded(TwoLayers):
+    """Two layers of an encoder, and two of a decoder, which has a cross-attention as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = (nn.ModuleList(Reader() for _ in range(count)) for count in (2, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = 0.5 * x
+        for reader in self.encoder:
+            x = self.fed_forward(reader(x, x))
+        for number, reader in enumerate(self.decoder):
+            y = self.fed_forward(reader(y, x)) if number % 2 else reader(y, y)
+        return y
+
+
+class EncodedAndDecodedByAttentionAlone(EncodedAndDecoded):
+    def fed_forward(self, x: Tensor) -> Tensor:
+        return self.out(self.hidden(x).relu())
+
+
 class TwoLayersBentInBetween(TwoLayers):
     """Without a feed-forward network, as layers of a graph."""
 
@@ -352,6 +385,7 @@ CASES = [
         Case("queries-from-their-input", SecondAsksWithTheInput, right, of_module, has_line=False, attentions=2)
         for right in (SecondAsksWithTheSum, SideBySide)
     ),
+    Case("residual-of-the-input", EncodedAndDecodedByAttentionAlone, EncodedAndDecoded, of_module, False, attentions=6),
     Case("residual-of-the-input", SecondAlone, Twice, of_module, attentions=2),
     Case("residual-of-the-input", SecondAlone, NormedAfterwards, of_module, attentions=2),
     Case("residual-of-the-input", FedByConvolutionsAlone, FedByConvolutions, of_module, has_line=False, attentions=2),

@@ -59,8 +59,11 @@ def _around_feed_forward_alone(trace: Trace, instances: Sequence[AttentionInstan
 
 
 def _around_attentions_alone(run: TaggedRun, instances: Sequence[AttentionInstance]) -> bool:
-    """Whether each attention's output is added, the next time to what a feed-forward network returned alone."""
-    trace, network = run.trace, set[int]()
+    """Whether each attention's output is added, behind a feed-forward network to what that one returned alone.
+
+    Another sequence may begin there, as the target behind the encoder of a source.
+    """
+    trace, network, before, found = run.trace, set[int](), set[int](), 0
     products = {each.operation.index for each in run.products} | {each.index for each in trace if is_of_one_place(each)}
     starts = [each.sums[-1].operation.index + 1 for each in instances]
     for number, instance in enumerate(instances):
@@ -69,15 +72,18 @@ def _around_attentions_alone(run: TaggedRun, instances: Sequence[AttentionInstan
         total = next((each for each in later if is_joined(each, attended)), None)
         if total is None:
             return False
-        if number and any(each.storage not in attended | network for each in total.inputs):
+        carried = [each for each in total.inputs if network and each.storage not in attended]
+        if any(each.storage in before - network for each in carried):
             return False  # something else is carried from layer to layer
+        found += any(each.storage in network for each in carried)
         if number + 1 == len(instances):
-            return True
+            return found > 0
+        before = attended
         layer = trace.operations[total.index + 1 : starts[number + 1]]
         hidden, network = set[int](), set[int]()
         for operation in layer:
             taken = {each.storage for each in operation.inputs}
-            if is_joined(operation, hidden | network):
+            if is_joined(operation, hidden | network) and operation.inputs[0].shape == total.inputs[0].shape:
                 return False  # it is added to something
             if taken & network or (taken & hidden and operation.index in products):
                 network.update(each.storage for each in (*operation.outputs, *operation.written))
