@@ -427,3 +427,21 @@ def test_a_call_that_blocks_every_key_of_every_query_tells_nothing() -> None:
     analysis = analyze(of_q_k_v(before_any_picture))
     assert not {each.property for each in analysis.violations} & {"weights-kept", "mask-pattern"}
     assert any(each.startswith("every key of every query is blocked") for each in analysis.missing)
+
+
+LATENTS = drawn(3, 8, seed=90)
+
+
+def asked_by_latents(x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    """Latents ask the tokens, and then themselves, as in a Perceiver; their mean is returned."""
+    scores = (LATENTS @ x.mT) / 8**0.5
+    if attention_mask is not None:
+        scores = scores.masked_fill(attention_mask[:, None] == 0, -torch.inf)
+    y = scores.softmax(-1) @ x
+    q, k, v = (y @ (drawn(8, 8, seed=seed) / 3) for seed in (91, 92, 93))
+    return ((q @ k.mT / 8**0.5).softmax(-1) @ v).mean(1)
+
+
+def test_a_mask_of_the_tokens_is_no_mask_of_the_latents() -> None:
+    found = analyze(of_x(asked_by_latents, masks=("attention_mask",), tokens=5), masks=True)
+    assert (found.violations, found.num_attentions) == ([], 2)

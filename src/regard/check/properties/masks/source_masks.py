@@ -95,4 +95,6 @@ def hides_keys(evidence: Evidence, value: Tensor, invocation: Invocation, name: 
     if weight is None:
         return False
     dense = evidence.base.dense(weight)
+    if (dense.shape[0], dense.shape[-1]) != tuple(hidden.shape):
+        return False  # its keys are others, as the latents of a Perceiver
     return torch.equal(dense.abs() <= ZERO_WEIGHT, hidden[:, None, None].expand(dense.shape))
