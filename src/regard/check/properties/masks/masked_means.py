@@ -66,6 +66,9 @@ def pooled_mask_findings(invocation: Invocation, base: Trace, several: Sequence[
     streams = invocation.streams
     if not several or any(each.is_masked for each in several) or len(streams) != 1:
         return
+    parts = [part for each in several for part in (each.base.query, each.base.key)]
+    if not invocation.masks or any(int(part.token.min()) < 0 for part in parts):
+        return  # they are of several tokens each
     samples, _, queries, keys = several[0].base.dense(several[0].base.weight).shape
     given = invocation.arguments[streams[0].argument]
     if (streams[0].batch_axis, *streams[0].token_axes) != (0, 1) or given.shape[:2] != (samples, keys):
