@@ -14,6 +14,8 @@ __all__ = ["CHOICES", "Operation", "TensorRecord", "Trace", "axis_of"]
 
 CHOICES = frozenset({"topk", "sort"})
 """Operations that return some of the numbers that they take along an axis, in another order, and their places."""
+COPIES = frozenset({"clone", "_unsafe_view"})
+"""Operations whose output has the numbers of what they take, in their order."""
 
 
 def axis_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
@@ -71,6 +73,11 @@ class Operation:
         """Whether its first output lies in the memory of its first input."""
         return bool(self.inputs and self.outputs) and self.outputs[0].storage == self.inputs[0].storage
 
+    @property
+    def is_addition(self) -> bool:
+        """Whether it adds two tensors, in place or not."""
+        return self.name.rstrip("_") == "add" and len(self.inputs) == 2
+
 
 @dataclass(eq=False)
 class Trace:
@@ -98,6 +105,14 @@ class Trace:
         for operation in self:
             if any(each.storage in found for each in operation.inputs):
                 found.update(each.storage for each in (*operation.outputs, *operation.written))
+        return found
+
+    def originals(self) -> dict[int, int]:
+        """By the memory of a copy, that of what was copied."""
+        found = dict[int, int]()
+        for each in self:
+            if each.name in COPIES:
+                found[each.outputs[0].storage] = found.get(each.inputs[0].storage, each.inputs[0].storage)
         return found
 
     def only_chooses(self, storages: Iterable[int], *, after: int = -1) -> bool:

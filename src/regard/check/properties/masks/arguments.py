@@ -147,7 +147,8 @@ def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
             found = list(kept(evidence, outcome, name)) if is_first else []
             message = f"{name} hides exactly the keys that it blocks; {SAID[outcome.form].format(name=name)}"
             found = found or list(documented_mask_findings(invocation, evidence, outcome, outcomes, name))
-            found = found or list(_other_layers(invocation, several, number, outcome, name))
+            if is_of_layers:
+                found = found or list(_other_layers(invocation, several, number, outcome, name))
             yield name, found or [Finding("holds", "mask-form", "mask", message)]
             is_told = True
             break
@@ -186,7 +187,7 @@ def _other_layers(
         name: the argument.
     """
     place = several[number].base.instance.module
-    for other in several if are_layers(several) and re.search(r"\d", place) else ():
+    for other in several if re.search(r"\d", place) else ():
         path = other.base.instance.module
         weight = masked_weights(other, record_invocation(invocation, {**invocation.arguments, name: outcome.value}))
         is_sibling = path != place and re.sub(r"\d+", "0", path) == re.sub(r"\d+", "0", place)

@@ -67,7 +67,7 @@ def _positions_shared(trace: Trace) -> Iterator[Finding]:
     """
     added: dict[int, _RowsAdded] = {}
     for operation in trace:
-        if _is_added(operation):
+        if operation.is_addition:
             for table, other in (operation.inputs, operation.inputs[::-1]):
                 rows = _rows(table) if table.learned and table.storage != other.storage else None
                 if rows is not None:
@@ -84,11 +84,6 @@ def _positions_shared(trace: Trace) -> Iterator[Finding]:
                 )
                 yield Finding("violation", "positions-apart", "positions", message, others.operation.location)
                 return
-
-
-def _is_added(operation: Operation) -> bool:
-    """Whether it adds two tensors."""
-    return operation.name.rstrip("_") == "add" and len(operation.inputs) == 2
 
 
 def _rows(table: TensorRecord) -> range | None:

@@ -9,31 +9,17 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from regard.check.properties.finding import Finding
-from regard.check.properties.modules.norms_passed import COPIES
+from regard.check.properties.modules.norm_calls import NormCall, norm_calls, parent_of
 from regard.check.properties.modules.residuals import is_joined, is_sum
 from regard.check.roles.instances import AttentionInstance, TaggedRun
-from regard.check.target.preparation import modules_in
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import Operation
 
-__all__ = ["norm_calls", "norm_place_findings"]
+__all__ = ["norm_place_findings"]
 
 BEFORE, OF_SUM, BEHIND = "before its sublayer", "behind the sum with it", "behind its sublayer and before the sum"
-
-
-@dataclass(frozen=True)
-class NormCall:
-    """One call of a norm."""
-
-    path: str
-    first: Operation
-    last: Operation
-    given: int
-    """The memory of what it takes."""
-    returned: int
 
 
 def norm_place_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
@@ -48,7 +34,7 @@ def norm_place_findings(target: Any, run: TaggedRun, instances: Sequence[Attenti
     yield from itertools.islice(_of_norms(calls, instances), 1)
     blocks: dict[str, list[NormCall]] = defaultdict(list)
     for each in calls:
-        blocks[_parent(each.path)].append(each)
+        blocks[parent_of(each.path)].append(each)
     for path, siblings in blocks.items():
         if len(siblings) != 2 or not _holds_one_attention(path, instances):
             continue
@@ -66,36 +52,15 @@ def _of_norms(calls: Sequence[NormCall], instances: Sequence[AttentionInstance])
     by_returned = {each.returned: each for each in calls}
     for call in calls:
         before = by_returned.get(call.given)
-        if before is None or before.path == call.path or _parent(before.path) != _parent(call.path):
+        if before is None or before.path == call.path or parent_of(before.path) != parent_of(call.path):
             continue
         if (
-            _holds_one_attention(_parent(call.path), instances)
+            _holds_one_attention(parent_of(call.path), instances)
             and before.first.index < last
             and call.last.index > first
         ):
             message = f"{call.path} takes what {before.path} returned, and nothing was added in between"
             yield Finding("violation", "norms-apart", "block", message, call.first.location)
-
-
-def norm_calls(target: Any, trace: Trace) -> Iterator[NormCall]:
-    """Each call of a module that is called a norm and has no modules of its own."""
-    paths = {
-        path
-        for module in modules_in(target)
-        for path, each in module.named_modules()
-        if "norm" in type(each).__name__.lower() and not list(each.children())
-    }
-    copied = dict[int, int]()
-    for path, group in itertools.groupby(trace, lambda each: each.module):
-        operations = [each for each in group if each.inputs and each.outputs]
-        if path in paths and operations:
-            one, two = operations[0], operations[-1]
-            given = one.inputs[0].storage
-            if one.inputs[0].shape == two.outputs[0].shape:
-                yield NormCall(path, one, two, copied.get(given, given), two.outputs[0].storage)
-        for each in operations:
-            if each.name in COPIES:
-                copied[each.outputs[0].storage] = copied.get(each.inputs[0].storage, each.inputs[0].storage)
 
 
 def _holds_one_attention(path: str, instances: Sequence[AttentionInstance]) -> bool:
@@ -122,7 +87,3 @@ def _place_of(run: TaggedRun, call: NormCall) -> tuple[str, Operation | None]:
     is_alone = maker.index in {each.operation.index for each in run.products}
     is_added = any(each.storage == call.returned for total in sums[:1] for each in total.inputs)
     return (BEHIND, sums[0]) if is_alone and is_added else ("", None)
-
-
-def _parent(path: str) -> str:
-    return path.rpartition(".")[0]

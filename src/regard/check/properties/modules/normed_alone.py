@@ -9,10 +9,10 @@ from typing import Any
 
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
+from regard.check.properties.modules.norm_calls import norm_paths, parent_of
 from regard.check.properties.modules.residuals import is_joined
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.roles.table import NORMALIZATIONS
-from regard.check.target.preparation import modules_in
 from regard.check.trace.operation import Operation, Trace
 
 __all__ = ["norm_of_sum_findings", "normed_alone_findings", "passed_over_findings"]
@@ -71,7 +71,9 @@ def normed_alone_findings(target: Any, run: TaggedRun, instances: Sequence[Atten
             continue
         after = run.trace.operations[instance.sums[-1].operation.index + 1 :]
         first = next((path for path, (operation, _) in taken.items() if _takes(operation, after, attended)), None)
-        others = [made for path, (_, made) in taken.items() if _parent(path) == _parent(first or "") and path != first]
+        others = [
+            made for path, (_, made) in taken.items() if parent_of(path) == parent_of(first or "") and path != first
+        ]
         if first is not None and any(is_joined(made, each) for made in others if made for each in reached):
             message = (
                 f"{first} takes what an attention returned alone, and not its sum with what the attention read: the "
@@ -114,12 +116,7 @@ def passed_over_findings(run: TaggedRun, instances: Sequence[AttentionInstance])
 
 def _taken_by_norms(target: Any, trace: Trace) -> Iterator[tuple[str, tuple[Operation, Operation | None]]]:
     """For each norm of the target its first operation, and what made the vectors that this takes."""
-    paths = {
-        path
-        for module in modules_in(target)
-        for path, each in module.named_modules()
-        if "norm" in type(each).__name__.lower() and not list(each.children())
-    }
+    paths = norm_paths(target)
     seen = set[str]()
     made: dict[int, Operation] = {}
     for operation in trace:
@@ -132,7 +129,3 @@ def _taken_by_norms(target: Any, trace: Trace) -> Iterator[tuple[str, tuple[Oper
 
 def _takes(operation: Operation, after: Sequence[Operation], attended: set[int]) -> bool:
     return operation in after and operation.inputs[0].storage in attended
-
-
-def _parent(path: str) -> str:
-    return path.rpartition(".")[0]

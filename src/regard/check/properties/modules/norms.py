@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -42,15 +43,7 @@ def norm_findings(invocation: Invocation) -> Iterator[Finding]:
     """
     if not isinstance(invocation.target, nn.Module):
         return
-    for name, module in invocation.target.named_modules():
-        added = getattr(module, "eps", None) if isinstance(module, (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm)) else None
-        if isinstance(added, int | float) and added > LARGEST_ADDED:
-            message = (
-                f"{name} ({type(module).__name__}) is no norm: {added:g} is added to the variance, which is about 1: "
-                "another argument was handed over as its eps"
-            )
-            yield Finding("violation", "norm-normalizes", "block", message)
-            return
+    yield from itertools.islice(_wide_eps(invocation.target), 1)
     live, given = copied(invocation.target), dict[str, Tensor]()
     names = [name for name, module in live.named_modules() if name and _is_a_norm_by_hand(module)]
     for name in names:
@@ -73,6 +66,18 @@ def norm_findings(invocation: Invocation) -> Iterator[Finding]:
             message = f"{name} ({kind}) is no norm: {wrong}"
             yield Finding("violation", "norm-normalizes", "block", message)
             return
+
+
+def _wide_eps(target: nn.Module) -> Iterator[Finding]:
+    """Norms of PyTorch's own whose eps is as large as what it is added to."""
+    for name, module in target.named_modules():
+        eps = module.eps if isinstance(module, nn.LayerNorm | nn.RMSNorm | nn.GroupNorm) else None
+        if eps is not None and eps > LARGEST_ADDED:
+            message = (
+                f"{name} ({type(module).__name__}) is no norm: {eps:g} is added to the variance, which is about 1: "
+                "another argument was handed over as its eps"
+            )
+            yield Finding("violation", "norm-normalizes", "block", message)
 
 
 def _mixes_tokens(norm: nn.Module, value: Tensor) -> bool:

@@ -12,10 +12,6 @@ from regard.check.trace.operation import Operation
 
 __all__ = ["passed_norm_findings"]
 
-COPIES = frozenset({"clone", "_unsafe_view"})
-"""Operations whose output has the numbers of what they take."""
-ADDITIONS = frozenset({"add", "add_"})
-
 
 def passed_norm_findings(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
     """Projections of one attention of which one reads what a norm returned, and another what the norm was given.
@@ -25,10 +21,7 @@ def passed_norm_findings(run: TaggedRun, instances: Sequence[AttentionInstance])
         instances: its attentions.
     """
     trace = run.trace
-    norms, copied = [each for each in trace if each.name in LAYER_NORMS], dict[int, int]()
-    for each in trace:
-        if each.name in COPIES:
-            copied[each.outputs[0].storage] = copied.get(each.inputs[0].storage, each.inputs[0].storage)
+    norms, copied = [each for each in trace if each.name in LAYER_NORMS], trace.originals()
     for instance in instances:
         several = [each for each in projections_of(instance) if each.index < instance.scores[0].operation.index]
         read = [{copied.get(one.storage, one.storage) for one in each.inputs} for each in several]
@@ -49,7 +42,7 @@ def _is_carried_on(instance: AttentionInstance, norm: Operation, behind: Sequenc
     """Whether the output is added to what the norm returned, of which the queries alone are made, as in SASRec."""
     given, returned = norm.inputs[0].storage, norm.outputs[0].storage
     later = instance.run.trace.operations[instance.sums[-1].operation.index :]
-    added = {one.storage for each in later if each.name in ADDITIONS for one in each.inputs}
+    added = {one.storage for each in later if each.is_addition for one in each.inputs}
     return len(behind) == 1 and returned in added and given not in added
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from regard.check.properties.finding import Finding
-from regard.check.properties.modules.norm_places import norm_calls
+from regard.check.properties.modules.norm_calls import norm_calls
 from regard.check.properties.modules.residuals import ACTIVATIONS, is_joined
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.trace.operation import Operation, Trace

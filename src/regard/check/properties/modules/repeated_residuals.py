@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from regard.check.properties.finding import Finding
-from regard.check.properties.modules.norms_passed import COPIES
 from regard.check.properties.modules.residuals import is_sum
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.trace.operation import Operation
@@ -32,7 +31,7 @@ def repeated_residual_findings(run: TaggedRun, instances: Sequence[AttentionInst
     ends = [each.sums[-1].operation.index for each in instances]
     of_tokens = trace.made_of(each.storage for each in trace.arguments.values())
     attended = [trace.made_of({each.operation.outputs[0].storage for each in one.sums}) for one in instances]
-    terms = dict[int, Counter[int]]()
+    terms, copied = dict[int, Counter[int]](), trace.originals()
     again: list[Operation] = []
     for operation in trace:
         made = operation.outputs[0].storage if operation.outputs else None
@@ -40,10 +39,9 @@ def repeated_residual_findings(run: TaggedRun, instances: Sequence[AttentionInst
             continue
         if not is_sum(operation):
             terms.pop(made, None)
-            if operation.name in COPIES:
-                terms[made] = terms.get(operation.inputs[0].storage, Counter([operation.inputs[0].storage]))
             continue
-        one, two = (terms.get(each.storage, Counter([each.storage])) for each in operation.inputs)
+        summed = [copied.get(each.storage, each.storage) for each in operation.inputs]
+        one, two = (terms.get(each, Counter([each])) for each in summed)
         before = [each for each, end in zip(attended, ends, strict=True) if end < operation.index]
         for part, whole, record in ((one, two, operation.inputs[0]), (two, one, operation.inputs[1])):
             if not before or part == whole or not part <= whole or record.storage not in of_tokens - before[-1]:

@@ -267,8 +267,7 @@ def _is_same(one: TensorRecord, other: TensorRecord) -> bool:
 
 def is_sum(operation: Operation) -> bool:
     """Whether it adds two tensors of the same shape."""
-    is_of_two = operation.name.rstrip("_") == "add" and len(operation.inputs) == 2
-    return is_of_two and operation.inputs[0].shape == operation.inputs[1].shape
+    return operation.is_addition and operation.inputs[0].shape == operation.inputs[1].shape
 
 
 def is_joined(operation: Operation, some: Collection[int]) -> bool:

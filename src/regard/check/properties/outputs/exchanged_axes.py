@@ -75,8 +75,7 @@ def _is_read(trace: Trace, reshape: Operation, is_last: bool) -> bool:
             return True
         for each in operation.outputs:
             is_same = each.shape == result.shape
-            is_joined = operation.name.rstrip("_") == "add" and len(operation.inputs) == 2
-            if is_joined and is_same and all(one.shape == each.shape for one in operation.inputs):
+            if operation.is_addition and is_same and all(one.shape == each.shape for one in operation.inputs):
                 return True
             is_flat = operation.is_view and is_last and len(each.shape) == 2 and each.shape[-1] == result.shape[-1]
             if is_same or is_flat:

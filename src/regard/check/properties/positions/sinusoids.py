@@ -62,7 +62,7 @@ def sinusoid_findings(base: Trace, evidence: Evidence) -> Iterator[Finding]:
     streams = [base.arguments[each] for each in evidence.base.streams if each in base.arguments]
     of_tokens = base.made_of(each.storage for each in streams)
     for operation in base:
-        if operation.name.rstrip("_") != "add" or len(operation.inputs) != 2:
+        if not operation.is_addition:
             continue
         for one, table in (operation.inputs, operation.inputs[::-1]):
             if one.storage not in of_tokens or table.storage in of_tokens or table.learned:

@@ -107,7 +107,7 @@ def _matrices(invocation: Invocation, table: AttentionTable) -> Iterator[str]:
     queries, keys = (int(each.token.max()) + 1 for each in (table.query, table.key))
     own = {each.operation.index for each in table.instance.scores}
     first = min(each.index for each in table.instance.softmaxes)
-    sums = [each for each in trace.operations[first:] if each.name.rstrip("_") == "add" and len(each.inputs) == 2]
+    sums = [each for each in trace.operations[first:] if each.is_addition]
     added = {
         other.storage
         for each in sums
