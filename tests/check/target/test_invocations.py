@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import functools
 import time
 from typing import Any
@@ -117,6 +118,16 @@ def test_what_a_call_left_behind_is_copied_without_its_history() -> None:
     (kept,) = copied(module).last["weights"]
     assert kept.is_leaf
     assert torch.equal(kept, module.last["weights"][0])
+
+
+def test_what_cannot_be_copied_is_shared() -> None:
+    module = nn.Linear(4, 4)
+    module.rotate = staticmethod(torch.flip)  # as rotary-embedding-torch keeps its function
+    module.library = [math]
+    other = copied(module)
+    assert other.rotate is module.rotate
+    assert other.library == [math]
+    assert other.weight is not module.weight
 
 
 # What is called. ------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 import types
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,8 @@ __all__ = [
     "width_of_scale",
 ]
 
+WITHOUT_COPIES = (staticmethod, classmethod, types.ModuleType, types.GeneratorType, type(threading.Lock()))
+"""Kinds of attributes that `copy.deepcopy` refuses: a copy shares them."""
 ONES = ("norm", "ln", "scale", "temp", "gamma")
 """In the names of parameters that multiply: redrawn around one, others around zero."""
 SPREAD = 1.2
@@ -200,7 +203,7 @@ def _remember(value: Any, known: dict[int, Any]) -> None:
     """What stands for a value in a copy, where a copy cannot or need not be made."""
     if isinstance(value, Tensor) and not value.is_leaf:
         known[id(value)] = value.detach().clone()
-    elif type(value).__name__.endswith(("Config", "Args")):
+    elif type(value).__name__.endswith(("Config", "Args")) or isinstance(value, WITHOUT_COPIES):
         known[id(value)] = value
     elif type(value) is list and set(map(type, value)) <= {int, float, bool, str}:
         known[id(value)] = value.copy()  # it may be long, as the distances of all tokens
