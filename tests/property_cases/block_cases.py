@@ -149,6 +149,16 @@ class MadeAndKept(MadeAndThrownAway):
         return self.changed(Block.placed(self, x))
 
 
+class MadeAndReturnedWhereAsked(MadeAndThrownAway):
+    """What is made with the vector is a second result."""
+
+    def forward(self, x: Tensor, returns_both: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+        made = super().forward(x)
+        if not returns_both:
+            return made
+        return made, self.changed(made)
+
+
 class NormedAndThrownAway(MadeAndKept):
     """What a norm makes is not used."""
 
@@ -327,4 +337,5 @@ CASES = [
     Case("parameters-used", NormedAndThrownAway, NormedAndRead, of_module, has_line=False),
     Case("parameters-used", FirstOfTheLayers, AttentionLayers, of_module, has_line=False, attentions=3),
     Case("parameters-used", MadeAndThrownAway, MadeAndKept, of_module, has_line=False),
+    Case("parameters-used", MadeAndThrownAway, MadeAndReturnedWhereAsked, of_module, has_line=False),
 ]

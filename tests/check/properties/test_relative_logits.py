@@ -133,3 +133,23 @@ def test_vectors_of_each_pair_may_be_handed_over() -> None:
 def test_vectors_of_each_pair_are_no_positions_where_they_are_none_of_the_call_s() -> None:
     analysis = with_logits(lambda q: (PAIRS @ q[..., None]).squeeze(-1))
     assert [each.property for each in analysis.violations] == ["positions-relative"]
+
+
+def with_given_places(q: Tensor, k: Tensor, v: Tensor, *, relative_position_embeddings: Tensor) -> Tensor:
+    logits = q @ (2 * relative_position_embeddings).T
+    return ((q @ k.mT + logits) / 2).softmax(-1) @ v
+
+
+def with_its_places(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Relative positions, as it says, of a table of its own."""
+    relative_position_embeddings = PLACES[:3]
+    return ((q @ k.mT + q @ relative_position_embeddings.T) / 2).softmax(-1) @ v
+
+
+def test_vectors_of_the_key_s_place_that_are_handed_over_are_the_caller_s() -> None:
+    call = of_q_k_v(with_given_places)
+    call.arguments["relative_position_embeddings"] = PLACES[:3]
+    analysis = analyze(call)
+    assert [each.property for each in analysis.findings if each.kind in ("violation", "design")] == ["given-logits"]
+    (told,) = analyze(of_q_k_v(with_its_places)).violations
+    assert told.property == "positions-relative"

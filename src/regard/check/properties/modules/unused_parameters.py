@@ -130,7 +130,7 @@ def _computed_with(invocation: Invocation, names: list[str]) -> Iterator[str]:
     except Failed:
         return
     for name in names:
-        if name not in mode.read or _FOR_OTHERS.search(name) or _CHOOSES.search(name):
+        if _is_in_another_return(invocation.target, name) or name not in mode.read or _FOR_OTHERS.search(name) or _CHOOSES.search(name):
             continue
         with torch.no_grad():
             parameters[name].add_(torch.linspace(0.5, 1.5, parameters[name].numel()).view_as(parameters[name]))
@@ -140,6 +140,23 @@ def _computed_with(invocation: Invocation, names: list[str]) -> Iterator[str]:
             return
         if len(after) == len(before) and all(map(torch.equal, before, after)):
             yield name
+
+
+def _is_in_another_return(target: nn.Module, path: str) -> bool:
+    """Whether a module on the path returns several things under a condition: what is made may be one of these."""
+    parts = path.split(".")
+    for number in range(len(parts)):
+        kind = type(target.get_submodule(".".join(parts[:number])))
+        file = sys.modules.get(kind.__module__)
+        tree = None if file is None or kind.__module__.partition(".")[0] == "torch" else _tree(file)
+        for part in tree.body if tree is not None else ():
+            if not isinstance(part, ast.ClassDef) or part.name != kind.__name__:
+                continue
+            for function in (each for each in part.body if isinstance(each, ast.FunctionDef)):
+                returned = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
+                if len(returned) > 1 and any(isinstance(each, ast.Tuple) for each in returned):
+                    return True
+    return False
 
 
 class _Reading(TorchFunctionMode):

@@ -74,6 +74,10 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
         distances = {2 * int(each) + 1 for each in places[1].amax(0)}
         if (queries or keys) and not any(_is_cut_from_distances(run, each, distances) for each in learned):
             of_what, others = ("keys", "queries") if keys else ("queries", "keys")
+            if any(_is_of_given(invocation, evidence.base, each, of_pairs=False) for each in learned):
+                message = f"{others} times a vector of the place of {of_what}, handed over, are added to the scores"
+                yield Finding("design", "given-logits", "positions", message, line)
+                return
             if _RELATIVE.search(evidence.code) and not _ABSOLUTE.search(evidence.code):
                 message = (
                     f"{others} times a learned vector of the place of {of_what} alone are added to the scores, where "
@@ -84,7 +88,7 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
             message = f"{others} times a learned vector of the place of {of_what} are added to the scores"
             yield Finding("design", "absolute-logits", "positions", message, line)
             return
-        if any(_is_of_given_pairs(invocation, evidence.base, each) for each in learned):
+        if any(_is_of_given(invocation, evidence.base, each, of_pairs=True) for each in learned):
             message = "queries times a vector for each two tokens, which is handed over, are added to the scores"
             yield Finding("design", "given-logits", "positions", message, line)
             return
@@ -95,13 +99,21 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
     yield Finding("design", "relative-logits", "positions", message, line)
 
 
-def _is_of_given_pairs(invocation: Invocation, table: AttentionTable, product: Contraction) -> bool:
-    """Whether the vectors are made of what the call was given with one for each query and key, beside its sequences."""
+def _is_of_given(invocation: Invocation, table: AttentionTable, product: Contraction, *, of_pairs: bool) -> bool:
+    """Whether the vectors are made of what the call was given beside its sequences: which they are is the caller's.
+
+    Args:
+        invocation: the call.
+        table: of its scores.
+        product: that of the vectors.
+        of_pairs: whether there is to be one for each query and key.
+    """
     run, streams = table.instance.run, {each.argument for each in invocation.streams}
     queries, keys = (int(each.token.max()) + 1 for each in (table.query, table.key))
     given = tree_leaves([value for name, value in invocation.arguments.items() if name not in streams])
-    tensors = [each for each in given if isinstance(each, Tensor) and each.is_floating_point() and each.ndim > 2]
-    tensors = [each for each in tensors if (queries, keys) in itertools.pairwise(each.shape[:-1])]
+    tensors = [each for each in given if isinstance(each, Tensor) and each.is_floating_point() and each.ndim > 1]
+    if of_pairs:
+        tensors = [each for each in tensors if (queries, keys) in itertools.pairwise(each.shape[:-1])]
     index, number = product.right_place if product.left_place in run.depends else product.left_place
     behind = {run.trace.operations[index].inputs[number].storage}
     for operation in reversed(run.trace.operations[: index + 1]) if tensors else ():
