@@ -69,6 +69,14 @@ def queries_as_keys(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+def pooled_by_learned_queries(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """One sequence, handed over as all three, is read by a query of each head's own."""
+    asking = drawn(1, v.shape[1], 1, v.shape[3], seed=5).expand(q.shape[0], -1, -1, -1)
+    k = 2 * v
+    scores = asking @ k.mT / 2
+    return scores.softmax(-1) @ v
+
+
 def keys_as_values(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scores = q @ k.mT / 2  # here
     return scores.softmax(-1) @ k
@@ -304,6 +312,7 @@ CASES = [
     Case("samples-apart", keys_and_values_of_another_sample, batch_turned_there_and_back),
     Case("queries-from-their-input", keys_as_queries, attention),
     Case("keys-from-their-input", queries_as_keys, attention),
+    Case("keys-from-their-input", queries_as_keys, pooled_by_learned_queries),
     Case("values-from-their-input", keys_as_values, attention),
     Case("values-from-the-keys-input", values_of_x, cross_attention, of_x_and_context),
     Case("queries-from-x", queries_of_the_context, cross_attention, of_x_and_context),

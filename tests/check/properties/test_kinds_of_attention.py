@@ -341,6 +341,19 @@ def test_rectified_scores_over_a_sum_promise_one() -> None:
     assert ("violation", "weights-sum-to-one") in names(of_x(lambda x: rectified(x, summed_over=1)))
 
 
+def by_angles(x: Tensor, *, is_divided: bool) -> Tensor:
+    """YOSO, Zeng et al. 2021: by how often the hashes of a query and a key are the same."""
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    q, k = (each / each.norm(dim=-1, keepdim=True) for each in (q, k))
+    read = (1 - torch.acos(0.999 * q @ k.mT) / torch.pi) ** 3 @ v
+    return torch.nn.functional.normalize(read, dim=-1) if is_divided else read
+
+
+def test_weights_need_no_sum_where_the_length_of_what_was_read_is_divided_by() -> None:
+    assert ("design", "weights-of-any-sum") in names(of_x(partial(by_angles, is_divided=True)))
+    assert ("violation", "weights-sum-to-one") in names(of_x(partial(by_angles, is_divided=False)))
+
+
 def through_landmarks(x: Tensor) -> Tensor:
     """Agent attention, and Nystrom's without the matrix between both softmaxes."""
     q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))

@@ -14,12 +14,14 @@ from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.owners import SEVERAL
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
+from regard.check.trace.operation import TensorRecord
 
 __all__ = [
     "averaged_heads",
     "channel_gate",
     "differential",
     "learned_memory",
+    "of_any_sum",
     "rectified",
     "retention",
     "subtracted_scores",
@@ -29,6 +31,7 @@ __all__ = [
 
 
 GATES = frozenset({"sigmoid", "hardsigmoid", *SOFTMAXES})
+LENGTHS = frozenset({"linalg_vector_norm", "norm"})
 RECTIFIERS = frozenset({"relu", "clamp", "clamp_min", "maximum", "threshold"})
 
 SAME = 1e-8
@@ -92,6 +95,32 @@ def rectified(evidence: Evidence) -> Finding | None:
             return None
     message = "weights are rectified scores: they are not negative, and do not sum to 1 (ReLU attention)"
     return Finding("design", "rectified-weights", "weights", message, instance.sums_location)
+
+
+def of_any_sum(evidence: Evidence) -> Finding | None:
+    """Weights whose sum has no effect, as each query's weighted sum is divided by its length; None of anything else.
+
+    Zeng et al. 2021, "You Only Sample (Almost) Once" (YOSO), section 3.3: an L2 norm stands for the sum of weights.
+    """
+    instance = evidence.base.instance
+    trace = instance.run.trace
+    if instance.softmaxes or not instance.sums:
+        return None
+    for each in instance.sums:
+        read, width = {each.output.storage}, each.output.shape[-1]
+        later = [one for one in trace.operations[each.operation.index + 1 :] if one.inputs and one.outputs]
+        taken = [one for one in later if one.inputs[0].storage in read and not one.is_view]
+        lengths = [one for one in taken if one.name in LENGTHS and _is_of_rows(one.inputs[0], one.outputs[0], width)]
+        memory = {length.outputs[0].storage for length in lengths}
+        if not lengths or not any(one.name in ("div", "clamp_min") and one.inputs[-1].storage in memory for one in later):
+            return None
+    message = "weights do not sum to 1, and what a query read is divided by its length: no sum of them would change it"
+    return Finding("design", "weights-of-any-sum", "weights", message, instance.sums_location)
+
+
+def _is_of_rows(rows: TensorRecord, lengths: TensorRecord, width: int) -> bool:
+    """Whether there is a length for each row of a width."""
+    return rows.shape[-1] == width and lengths.data.numel() * width == rows.data.numel()
 
 
 def _rises_at_each_place(evidence: Evidence) -> bool:

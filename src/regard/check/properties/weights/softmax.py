@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from regard.check.properties.designs import rectified, retention
+from regard.check.properties.designs import of_any_sum, rectified, retention
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import BLOCKED
 from regard.check.properties.sums import groupings, query_numbers, sums_by
@@ -80,7 +80,7 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
     if bool(table.with_sink.any()) and bool((beside_sinks[live] & (sums[live] < 1))[off].all()):
         yield Finding("design", "sinks", "weights", "a sink takes a share of the weights of each query", line)
         return
-    without_a_sum = rectified(evidence)
+    without_a_sum = rectified(evidence) or of_any_sum(evidence)
     if without_a_sum is not None:
         yield without_a_sum
         return
