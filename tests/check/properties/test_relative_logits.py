@@ -48,6 +48,21 @@ def test_what_a_skewing_leaves_above_the_diagonal_is_right_where_a_mask_may_hide
     assert told.property == "logits-of-the-query"
 
 
+def skewed_behind(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The same with the zeros behind each row: a token itself takes one of them, and no key the first vector."""
+    logits = torch.nn.functional.pad(q @ VECTORS[:3].T, (0, 1))
+    scores = (q @ k.mT + logits.view(2, 2, 4, 3)[:, :, 1:]) / 2
+    if mask is not None:
+        scores = scores.masked_fill(mask, -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def test_each_key_that_a_mask_leaves_has_a_vector_of_its_distance() -> None:
+    (told,) = analyze(of_q_k_v(skewed_behind, masks=("mask",))).violations
+    assert told.property == "vector-of-each-distance"
+    assert "of the query's own token takes the padding" in told.message
+
+
 PLACES = drawn(8, 4, seed=7)
 
 

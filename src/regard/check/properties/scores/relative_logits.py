@@ -49,11 +49,17 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
         return
     line = learned[0].operation.location
     stray = _of_another_query(evidence.base, learned)
+    is_of_sequence = len(invocation.streams[0].token_axes) == 1
     if stray is not None and _is_of_later_keys(invocation, evidence.base, learned):
+        earlier = evidence.base.key.token <= evidence.base.query.token
+        beside = _beside_the_padding(evidence.base, learned, earlier) if is_of_sequence else None
+        if beside is not None:
+            yield beside
+            return
         message = f"{stray.message}, a later one: it is right where a causal mask hides those, and none was handed over"
         yield Finding("open", "positions-open", "positions", message, line)
         return
-    if stray is None and len(invocation.streams[0].token_axes) == 1:
+    if stray is None and is_of_sequence:
         stray = _beside_the_padding(evidence.base, learned)
     if stray is not None:
         yield stray
@@ -165,15 +171,18 @@ def _of_another_query(table: AttentionTable, learned: list[Contraction], among: 
     return None
 
 
-def _beside_the_padding(table: AttentionTable, learned: list[Contraction]) -> Finding | None:
+def _beside_the_padding(
+    table: AttentionTable, learned: list[Contraction], among: Tensor | None = None
+) -> Finding | None:
     """A distance whose scores take the padding of a shift, while as many vectors as distances leave one for none.
 
-    Elsewhere a distance may have no vector on purpose, as one beyond the last.
+    Elsewhere a distance may have no vector on purpose, as one beyond the last; `among` (scores) says which are judged.
     """
     run, rows = table.instance.run, table.rows_of_tags()
     if any(len(torch.unique(each.stream)) > 1 for each in (table.query, table.key)):
         return None  # keys of a memory besides: their distances are others
     live, distance = table.weight > ZERO_WEIGHT, table.query.token - table.key.token
+    live = live if among is None else live & among
     seen = torch.unique(distance[live])
     for product in learned:
         first, count = run.first_tag[product.operation.index], product.output.data.numel()
