@@ -19,6 +19,7 @@ from regard.check.properties.masks.documented import (
     takes_causal_masks_alone,
 )
 from regard.check.properties.masks.drawn import causal_mask, drawn_mask, open_mask, padding_mask, spread
+from regard.check.properties.masks.flag_influence import flag_by_influence
 from regard.check.properties.masks.masked_weights import are_scores_others, masked_weights
 from regard.check.properties.masks.memory import mask_memory_findings
 from regard.check.properties.masks.outcome import MaskOutcome
@@ -233,6 +234,7 @@ def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Findin
         run = record_invocation(invocation, {**invocation.arguments, name: True})
         weight = masked_weights(evidence, run)
         if weight is None:
+            yield from flag_by_influence(invocation, name, evidence.base.instance.scores_location)
             continue
         allowed = square(evidence, evidence.base.dense((weight > ZERO_WEIGHT).double(), 0.0, rows)[0, 0] > 0)
         pattern, wrong = built_in_pattern(allowed)
