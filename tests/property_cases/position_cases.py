@@ -105,6 +105,17 @@ def queries_further_on(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return scores.softmax(-1) @ v
 
 
+def causal_queries_further_on(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The mask says that queries and keys are of the same tokens."""
+    scores = rotated(q, ANGLES + 3 * ANGLES[1]) @ rotated(k).mT / 2  # here
+    return scores.masked_fill(torch.ones(3, 3).triu(1).bool(), -torch.inf).softmax(-1) @ v
+
+
+def causal_both_further_on(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k = (rotated(each, ANGLES + 3 * ANGLES[1]) for each in (q, k))
+    return (q @ k.mT / 2).masked_fill(torch.ones(3, 3).triu(1).bool(), -torch.inf).softmax(-1) @ v
+
+
 def both_further_on(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     further = ANGLES + 3 * ANGLES[1]
     return (rotated(q, further) @ rotated(k, further).mT / 2).softmax(-1) @ v
@@ -319,6 +330,7 @@ CASES = [
     Case("positions-relative", queries_of_a_part_rotated, a_part_rotated, has_line=False),
     Case("positions-without-effect", turned_by_no_angle, rotary, has_line=False),
     Case("positions-relative", queries_further_on, both_further_on, of_x_alone),
+    Case("positions-relative", causal_queries_further_on, causal_both_further_on),
     Case("keys-from-their-input", keys_of_halves_of_queries, rotary),
     Case("rotary-frequencies", exponents_half_as_fast, frequencies_of_the_paper),
     Case("rotary-frequencies", every_second_frequency_twice, frequencies_of_four_pairs, of_wide_heads),

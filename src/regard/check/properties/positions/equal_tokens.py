@@ -129,7 +129,7 @@ def position_findings(evidence: Evidence, text: str, grid: tuple[int, int] | Non
         ) + ": the score of the same two tokens at the same distance is not the same"
         yield Finding("violation", "positions-relative", "positions", message, line)
         return
-    turned = _turned_apart(table)
+    turned = _turned_apart(evidence, table)
     if turned:
         yield Finding("violation", "positions-relative", "positions", turned, line)
         return
@@ -149,9 +149,14 @@ def _are_keys_alike(table: AttentionTable) -> bool:
     return is_one and weights.shape[-1] > 1 and float((weights - weights[..., :1]).abs().max()) < SAME
 
 
-def _turned_apart(table: AttentionTable) -> str:
-    """What is said where the first token is not turned as a key, and is as a query, or the other way round."""
-    if not torch.equal(table.query.stream, table.key.stream):
+def _turned_apart(evidence: Evidence, table: AttentionTable) -> str:
+    """What is said where the first token is not turned as a key, and is as a query, or the other way round.
+
+    Queries and keys that are handed over apart are of the same tokens where a mask of the code's own says so.
+    """
+    hides = not evidence.is_masked and bool((evidence.base.weight == 0).any())
+    are_given_apart = hides and evidence.num_tokens > 0 and {"q", "k"} <= set(evidence.roles.values())
+    if not torch.equal(table.query.stream, table.key.stream) and not are_given_apart:
         return ""
     still, turned = list[str](), list[str]()
     for name, vectors, source, owner in (
