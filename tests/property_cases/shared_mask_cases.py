@@ -154,7 +154,41 @@ class GivenToTheFirst(Layers):
 
 
 masked = functools.partial(of_x, masks=("mask",))
+class PooledSet(nn.Module):
+    """Set Transformer, Lee et al. 2019: two layers, and a learned query that pools; the heads stand before the samples.
+
+    As in its paper the queries are added in each head, and the network behind the joined heads is added to its input.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = (nn.ModuleList(nn.Linear(8, 8) for _ in range(3)) for _ in range(2))
+        self.network, self.asks = nn.Linear(8, 8), nn.Parameter(torch.randn(1, 1, 8))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        for layer in (0, 1):
+            x = self.read(layer, x, x, mask)
+        return self.read(2, self.asks.expand(len(x), 1, 8), x, mask)
+
+    def read(self, layer: int, asking: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
+        q, k = (torch.cat(each.split(4, -1)) for each in (self.q[layer](asking), self.k[layer](x)))
+        scores = q @ k.mT / 2  # here
+        if mask is not None:
+            scores = scores.masked_fill(~self.of_each_head(mask)[:, None], -torch.inf)
+        read = torch.cat((q + scores.softmax(-1) @ torch.cat(x.split(4, -1))).split(len(x)), -1)
+        return read + self.network(read).relu()
+
+    def of_each_head(self, mask: Tensor) -> Tensor:
+        return torch.cat([mask, mask])
+
+
+class PooledSetByOthersMasks(PooledSet):
+    def of_each_head(self, mask: Tensor) -> Tensor:
+        return mask.repeat_interleave(2, 0)
+
+
 CASES = [
+    Case("mask-argument", PooledSetByOthersMasks, PooledSet, of_layers, attentions=3),
     Case("mask-argument", GivenToTheFirst, Layers, of_layers, attentions=2),
     Case("mask-argument", neither_reads_it, the_first_reads_it, masked, attentions=2),
     Case("mask-argument", neither_reads_it, the_second_reads_it, masked, attentions=2),

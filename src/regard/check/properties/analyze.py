@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import torch
@@ -260,16 +261,29 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             for of_masks in MASKINGS:
                 analysis.findings += of_masks(invocation, evidence)
     open_paired_queries(analysis, [each for each, *_ in seen], of_channels)
-    is_shared = 1 < len(several) == len(instances) and (len(several) <= MOST_SHARING or are_layers(several))
     shared: dict[str, list[Finding]] = {}
-    if analysis.asked_masks and is_shared and all(_can_be_masked(analysis, each) for each in several):
-        shared = dict(shared_mask_findings(invocation, several))
+    sharing = _sharing(several, is_one=len(streams) == 1) if 1 < len(several) == len(instances) else []
+    if analysis.asked_masks and sharing and all(_can_be_masked(analysis, each) for each in several):
+        shared = dict(shared_mask_findings(invocation, sharing))
     if analysis.asked_masks and len(several) == len(instances) > 1 and _can_be_masked(analysis, several[0]):
         shared |= dict(stacked_key_argument_findings(invocation, several))
     analysis.findings += [found for judged in shared.values() for found in judged]
     if analysis.asked_masks:  # else another call was asked
         analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
     judge_together(analysis, base, samples, several, frozen)
+
+
+def _sharing(several: list[Evidence], *, is_one: bool) -> list[Evidence]:
+    """The attentions that a mask is asked in: all, or the first layers of many where there is only one sequence.
+
+    Args:
+        several: the evidence of all.
+        is_one: whether they have one sequence: the mask is of its tokens.
+    """
+    if len(several) <= MOST_SHARING or are_layers(several):
+        return several
+    first = [*itertools.takewhile(lambda each: are_layers([several[0], each]), several)]
+    return first if is_one else []
 
 
 def _names_of_streams(evidence: Evidence) -> set[str]:

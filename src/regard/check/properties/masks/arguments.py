@@ -125,8 +125,8 @@ def _together(evidence: Evidence, invocation: Invocation, name: str) -> Finding 
 def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[tuple[str, list[Finding]]]:
     """What is found of each mask that one of several attentions hides exactly by, or that none of them reads.
 
-    Else something is said against the mask where all are layers of one kind, each to its own sequence: of others it is
-    not known which of them it is of.
+    Else something is said against the mask where all are layers of one kind, each to its own sequence, or the first one
+    is of the only sequence: of others it is not known which of them it is of.
     """
     is_of_layers = are_layers(several)
     crossed = any(each.role in ("context", "k") for each in invocation.streams)
@@ -153,7 +153,8 @@ def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
             yield name, found or [Finding("holds", "mask-form", "mask", message)]
             is_told = True
             break
-        if not is_told and is_of_layers and of_first and not have_no_effect(of_first):
+        is_known = is_of_layers or (len(invocation.streams) == 1 and are_layers(several[:1]))
+        if not is_told and is_known and of_first and not have_no_effect(of_first):
             yield name, [each for each in violated(several[0], of_first, name) if each.kind == "violation"]
         if unread < len(several):
             continue

@@ -83,8 +83,9 @@ def _around_attentions_alone(run: TaggedRun, instances: Sequence[AttentionInstan
         hidden, network = set[int](), set[int]()
         for operation in layer:
             taken = {each.storage for each in operation.inputs}
-            if is_joined(operation, hidden | network) and operation.inputs[0].shape == total.inputs[0].shape:
-                return False  # it is added to something
+            numbers = operation.inputs[0].data.numel() if operation.inputs else 0
+            if is_joined(operation, hidden | network) and numbers == total.inputs[0].data.numel():
+                return False  # it is added to something, of as many numbers: heads may have been joined before
             if taken & network or (taken & hidden and operation.index in products):
                 network.update(each.storage for each in (*operation.outputs, *operation.written))
             elif taken & hidden or (taken & attended and operation.name.rstrip("_") in ACTIVATIONS):
