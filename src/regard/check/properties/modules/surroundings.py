@@ -12,6 +12,7 @@ from regard.check.properties.modules.larger_batches import larger_batch_findings
 from regard.check.properties.modules.patches import patch_findings
 from regard.check.properties.modules.routing_weights import routing_weight_findings
 from regard.check.properties.outputs.exchanged_axes import exchanged_axis_findings
+from regard.check.properties.outputs.unfolded_grids import unfolded_grid_findings
 from regard.check.roles.influence import Influence, differs, influence_of, record_invocation
 from regard.check.roles.instances import TaggedRun
 from regard.check.target import Failed, Invocation
@@ -42,6 +43,7 @@ def surrounding_findings(
     if base.outputs and holds:
         yield from _places(invocation, base)
         yield from () if patches else exchanged_axis_findings(invocation, base)
+        yield from unfolded_grid_findings(invocation, base)
         yield from routing_weight_findings(invocation, base)
 
 
