@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import HEADS, WIDTH, Case, drawn, of_module, of_x, of_x_and_context
-from regard.check.target import Invocation
+from regard.check.target import Invocation, Stream
 
 W_QKV = drawn(WIDTH, 3 * WIDTH, seed=20)
 W_Q, W_K, W_V = W_QKV.split(WIDTH, 1)
@@ -112,6 +112,30 @@ class ViewedTurned(Viewed):
     is_turned = True
 
 
+def windows_of(x: Tensor, *, are_exchanged: bool) -> Tensor:
+    """Attention in windows of 2 x 2 of a picture as wide as a token, which are put together again."""
+    batch, height, width, channels = x.shape
+    windows = x.view(batch, height // 2, 2, width // 2, 2, channels).transpose(2, 3).reshape(-1, 4, channels)
+    read = (windows @ windows.mT / channels**0.5).softmax(-1) @ windows
+    read = read.view(batch, height // 2, width // 2, 2, 2, channels).transpose(2, 3).reshape(x.shape)
+    places = read.flatten(1, 2)
+    return x + ((places.mT.reshape(places.shape) if are_exchanged else places) @ W_Q).view(x.shape)  # here
+
+
+def windows_and_an_exchanged_picture(x: Tensor) -> Tensor:
+    return windows_of(x, are_exchanged=True)
+
+
+def windows_put_together(x: Tensor) -> Tensor:
+    return windows_of(x, are_exchanged=False)
+
+
+def of_tall_picture(function: Any) -> Invocation:
+    """A picture as high as a token is wide."""
+    stream = Stream("x", "x", 0, (1, 2))
+    return Invocation(function, {"x": drawn(2, WIDTH, 4, WIDTH, seed=26)}, ["x"], [stream])
+
+
 OVER_TOKENS, OVER_PLACES = drawn(WIDTH, 1, 3, seed=24), drawn(WIDTH, 1, 3, 3, seed=25)
 
 
@@ -158,6 +182,7 @@ CASES = [
     Case("samples-apart", channels_then_samples, samples_then_channels, of_x_and_context, has_line=False),
     Case("axes-transposed", convolved_and_reshaped, convolved_and_transposed, of_x),
     Case("axes-transposed", picture_of_rows, picture_of_tokens, of_x),
+    Case("output-of-the-token", windows_and_an_exchanged_picture, windows_put_together, of_tall_picture),
     Case("heads-as-told", ViewedTurned, Viewed, of_two_heads),
     Case("heads-as-told", NeverSplit, Viewed, of_two_heads),
     Case("heads-as-told", OneNumberEach, OneOfTheHeads, of_two_heads),
