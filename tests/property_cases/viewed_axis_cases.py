@@ -136,6 +136,28 @@ def of_tall_picture(function: Any) -> Invocation:
     return Invocation(function, {"x": drawn(2, WIDTH, 4, WIDTH, seed=26)}, ["x"], [stream])
 
 
+class AskedByVectors(Viewed):
+    """Five learned vectors ask: there are as many scores of a token as vectors, in each head."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__(num_heads)
+        self.projections = nn.ModuleList(nn.Linear(12, 12) for _ in range(4))
+        self.vectors = nn.Parameter(torch.randn(5, 12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        sizes = (self.num_heads, -1)[:: -1 if self.is_turned else 1]
+        q, k, v = (
+            each(of).unflatten(-1, sizes).transpose(-2, -3)
+            for each, of in zip(self.projections, (self.vectors, x, x), strict=False)
+        )
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)  # here
+        return self.projections[3]((weights @ v).transpose(1, 2).flatten(2))
+
+
+class AskedByVectorsTurned(AskedByVectors):
+    is_turned = True
+
+
 OVER_TOKENS, OVER_PLACES = drawn(WIDTH, 1, 3, seed=24), drawn(WIDTH, 1, 3, 3, seed=25)
 
 
@@ -168,8 +190,12 @@ def picture_of_tokens(x: Tensor) -> Tensor:
     return added_to(x, x.mT.reshape(len(x), WIDTH, 2, 2))
 
 
-def of_two_heads(kind: Any) -> Invocation:
-    module = of_module(lambda: kind(2)).target
+def of_three_heads(kind: Any) -> Invocation:
+    return of_two_heads(kind, 3)
+
+
+def of_two_heads(kind: Any, heads: int = 2) -> Invocation:
+    module = of_module(lambda: kind(heads)).target
     call = of_x(module)
     call.arguments["x"] = drawn(2, 4, 12, seed=0)
     return call
@@ -184,6 +210,7 @@ CASES = [
     Case("axes-transposed", picture_of_rows, picture_of_tokens, of_x),
     Case("output-of-the-token", windows_and_an_exchanged_picture, windows_put_together, of_tall_picture),
     Case("heads-as-told", ViewedTurned, Viewed, of_two_heads),
+    Case("heads-as-told", AskedByVectorsTurned, AskedByVectors, of_three_heads),
     Case("heads-as-told", NeverSplit, Viewed, of_two_heads),
     Case("heads-as-told", OneNumberEach, OneOfTheHeads, of_two_heads),
 ]
