@@ -28,6 +28,7 @@ __all__ = [
     "mask_meaning",
     "name_and_documentation",
     "promises_causal_attention",
+    "promises_causal_mask",
     "promises_causality",
     "promises_co_attention",
     "promises_parts",
@@ -153,6 +154,11 @@ _AMONG_SAMPLES = re.compile(
 )
 _SAMPLES_AS_TOKENS = re.compile(r"['\"]\s*(b\w*) [^'\"]*->\s*(?:1|\(\s*\)) \1 (?:\w+|\([\w ]+\))\s*['\"]")
 _SEEN_BY_ALL = re.compile(r"\b(?:prefix|prompt|global|registers?\b|memory|memories)", re.I)
+_MEMORY = re.compile(r"\b(?:memory|memories)\b", re.I)
+_DOCSTRING = re.compile(r"(?:def|class) [^\"']*?:[ \t]*\n\s*[rR]?(?:\"{3}|'{3})(.*?)(?:\"{3}|'{3})", re.S)
+_CAUSAL_MASK = re.compile(
+    r"\W*(?:[\w-]+ ){0,3}?(?:causal|auto-?regressive)[\s-]+(?:[\w-]+[\s-]+){0,3}?(?:masks?|patterns?)\b", re.I
+)
 _CAUSAL = re.compile(r"(?<!non-)(?<!non )(?<!not )\b(?:causal(?:ly)?|auto-?regressive(?:ly)?)\b(?!\s*[=:])", re.I)
 _QUALIFIED = re.compile(
     r"\b(?:if|when|where|whether|optional(?:ly)?|unless|or|not|no|non|may|can|cannot|bi-?directional(?:ly)?|full(?:y)?"
@@ -317,14 +323,27 @@ def promises_causality(text: str) -> bool:
     )
 
 
-def promises_causal_attention(text: str) -> bool:
-    """Whether it begins a sentence with a causal attention, or has a formula: nothing is said of who masks, or when."""
+def promises_causal_attention(text: str, *, beside_memory: bool = False) -> bool:
+    """Whether it begins a sentence with a causal attention, or has a formula: nothing is said of who masks, or when.
+
+    Args:
+        text: a documentation.
+        beside_memory: whether the sentence may speak of a memory as well, which all tokens see.
+    """
     if any(_CAUSAL_FORMULA.search(each) and not _NO_FORMULA.search(each) for each in _SENTENCES.split(text)):
         return True
     found = ((each, _CAUSAL_ATTENTION.match(each)) for each in _SENTENCES.split(text))
     return any(
         said and not (_QUALIFIED.search(each) or _SEEN_BY_ALL.search(each) or _FOR_OTHERS.search(said[0]))
-        for each, said in found
+        for each, said in ((_MEMORY.sub("", one) if beside_memory else one, said) for one, said in found)
+    )
+
+
+def promises_causal_mask(code: str) -> bool:
+    """Whether a function or class in it is documented as a causal mask, from the first words on and on no condition."""
+    first = (each.strip().split("\n\n")[0] for each in _DOCSTRING.findall(code))
+    return any(
+        _CAUSAL_MASK.match(each) and not (_QUALIFIED.search(each) or _SEEN_BY_ALL.search(each)) for each in first
     )
 
 
