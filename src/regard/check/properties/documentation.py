@@ -35,6 +35,7 @@ __all__ = [
     "rotates_values",
     "says_causal",
     "says_unused",
+    "works_in_low_precision",
 ]
 
 _SENTENCES = re.compile(r"(?<=[.;])\s+|\n\s*\n|\n(?=\s*[`*]*\w+[`*]*\s*(?:\(.*?\))?\s*:)")
@@ -190,6 +191,12 @@ _IN_PARTS = re.compile(
     r"|\b(?:several|any number of|one or more|multiple)\s+(?:new\s+)?tokens\b",
     re.I,
 )
+_LOW_PRECISION = re.compile(
+    r"\b(?:works?|runs?|usable|used|supports?|supported|trained|safe)\b[^.;]*\b(?:bfloat16|bf16|float16|fp16|half)\b",
+    re.I,
+)
+_AUTOCAST = re.compile(r"autocast|\bamp\b|mixed|\bcasts?\b|\bupcast", re.I)
+"""What leaves positions in float32, or speaks of a part of the code."""
 _CACHED = re.compile(r"\b(?:cach\w+|past|prompts?|prefill\w*)\b", re.I)
 
 
@@ -358,6 +365,14 @@ def promises_parts(text: str) -> bool:
     """Whether it says that a prompt may come in parts, of several tokens at once, beside what is cached."""
     return any(
         _IN_PARTS.search(each) and _CACHED.search(each) and not _NEGATED.search(each) for each in _SENTENCES.split(text)
+    )
+
+
+def works_in_low_precision(text: str) -> bool:
+    """Whether it says that it works in bfloat16 or float16 as well."""
+    return any(
+        _LOW_PRECISION.search(each) and not (_NEGATED.search(each) or _AUTOCAST.search(each))
+        for each in _SENTENCES.split(text)
     )
 
 
