@@ -71,9 +71,10 @@ def _angles(invocation: Invocation, given: Mapping[str, Any], dtype: torch.dtype
     """The angles of a call in a precision; none where it does not run."""
     named = {name: each.to(dtype) if _is_float(each) else each for name, each in given.items()}
     positional = [named.pop(name) for name in invocation.positional if name in named]
+    watch = _AngleWatch()
     try:
         live = copied(invocation.target).to(dtype)
-        with torch.no_grad(), _AngleWatch() as watch:
+        with torch.no_grad(), watch:
             live(*positional, **named)
     except Exception:  # the code's own may raise anything
         return []
