@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import Any
 
-from property_cases import Case
+import torch
+from torch import Tensor, nn
+
+from property_cases import WIDTH, Case, of_module
 from property_cases.surrounding_cases import of_map
+from regard.check.target import Invocation
 
 
 def regions(height: int, width: int, *, rows_alone: bool = False) -> Tensor:
@@ -63,7 +66,39 @@ def slopes_by_distance(x: Tensor) -> Tensor:
     return windows_with_added(x, by_distance=True)
 
 
+class NormedOverThePicture(nn.Module):
+    """A norm over all places stands before the projection: each row of it is of every token, most of all of its own."""
+
+    rows_alone = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, height, width, channels = x.shape
+
+        def cut(x: Tensor) -> Tensor:
+            return x.view(-1, height // 2, 2, width // 2, 2, x.shape[-1]).transpose(2, 3).reshape(-1, 4, x.shape[-1])
+
+        normed = (x - x.mean((1, 2, 3), keepdim=True)) / x.std((1, 2, 3), keepdim=True)
+        q, k, v = self.qkv(cut(normed.roll((-1, -1), (1, 2)))).chunk(3, -1)
+        parts = cut(regions(height, width, rows_alone=self.rows_alone)[None, ..., None]).repeat(batch, 1, 1)
+        scores = (q @ k.mT / channels**0.5).masked_fill(parts != parts.mT, -torch.inf)  # here
+        read = (scores.softmax(-1) @ v).view(batch, height // 2, width // 2, 2, 2, channels)
+        return x + read.transpose(2, 3).reshape(x.shape).roll((1, 1), (1, 2))
+
+
+class NormedAndPartedByRows(NormedOverThePicture):
+    rows_alone = True
+
+
+def of_normed(kind: Any) -> Invocation:
+    return of_map(of_module(kind).target)
+
+
 CASES = [
+    Case("shifted-windows", NormedAndPartedByRows, NormedOverThePicture, of_normed),
     Case("shifted-windows", rolled_windows_parted_by_rows, rolled_windows, of_map),
     Case("shifted-windows", regions_added_as_they_are, slopes_by_distance, of_map),
 ]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import HEADS, WIDTH, Case, drawn, of_module, of_x, of_x_and_context
-from regard.check.target import Invocation
+from regard.check.target import Invocation, Stream
 
 W_QKV = drawn(WIDTH, 3 * WIDTH, seed=20)
 W_Q, W_K, W_V = W_QKV.split(WIDTH, 1)
@@ -112,6 +112,52 @@ class ViewedTurned(Viewed):
     is_turned = True
 
 
+def windows_of(x: Tensor, *, are_exchanged: bool) -> Tensor:
+    """Attention in windows of 2 x 2 of a picture as wide as a token, which are put together again."""
+    batch, height, width, channels = x.shape
+    windows = x.view(batch, height // 2, 2, width // 2, 2, channels).transpose(2, 3).reshape(-1, 4, channels)
+    read = (windows @ windows.mT / channels**0.5).softmax(-1) @ windows
+    read = read.view(batch, height // 2, width // 2, 2, 2, channels).transpose(2, 3).reshape(x.shape)
+    places = read.flatten(1, 2)
+    return x + ((places.mT.reshape(places.shape) if are_exchanged else places) @ W_Q).view(x.shape)  # here
+
+
+def windows_and_an_exchanged_picture(x: Tensor) -> Tensor:
+    return windows_of(x, are_exchanged=True)
+
+
+def windows_put_together(x: Tensor) -> Tensor:
+    return windows_of(x, are_exchanged=False)
+
+
+def of_tall_picture(function: Any) -> Invocation:
+    """A picture as high as a token is wide."""
+    stream = Stream("x", "x", 0, (1, 2))
+    return Invocation(function, {"x": drawn(2, WIDTH, 4, WIDTH, seed=26)}, ["x"], [stream])
+
+
+class AskedByVectors(Viewed):
+    """Five learned vectors ask: there are as many scores of a token as vectors, in each head."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__(num_heads)
+        self.projections = nn.ModuleList(nn.Linear(12, 12) for _ in range(4))
+        self.vectors = nn.Parameter(torch.randn(5, 12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        sizes = (self.num_heads, -1)[:: -1 if self.is_turned else 1]
+        q, k, v = (
+            each(of).unflatten(-1, sizes).transpose(-2, -3)
+            for each, of in zip(self.projections, (self.vectors, x, x), strict=False)
+        )
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)  # here
+        return self.projections[3]((weights @ v).transpose(1, 2).flatten(2))
+
+
+class AskedByVectorsTurned(AskedByVectors):
+    is_turned = True
+
+
 OVER_TOKENS, OVER_PLACES = drawn(WIDTH, 1, 3, seed=24), drawn(WIDTH, 1, 3, 3, seed=25)
 
 
@@ -144,8 +190,12 @@ def picture_of_tokens(x: Tensor) -> Tensor:
     return added_to(x, x.mT.reshape(len(x), WIDTH, 2, 2))
 
 
-def of_two_heads(kind: Any) -> Invocation:
-    module = of_module(lambda: kind(2)).target
+def of_three_heads(kind: Any) -> Invocation:
+    return of_two_heads(kind, 3)
+
+
+def of_two_heads(kind: Any, heads: int = 2) -> Invocation:
+    module = of_module(lambda: kind(heads)).target
     call = of_x(module)
     call.arguments["x"] = drawn(2, 4, 12, seed=0)
     return call
@@ -158,7 +208,9 @@ CASES = [
     Case("samples-apart", channels_then_samples, samples_then_channels, of_x_and_context, has_line=False),
     Case("axes-transposed", convolved_and_reshaped, convolved_and_transposed, of_x),
     Case("axes-transposed", picture_of_rows, picture_of_tokens, of_x),
+    Case("output-of-the-token", windows_and_an_exchanged_picture, windows_put_together, of_tall_picture),
     Case("heads-as-told", ViewedTurned, Viewed, of_two_heads),
+    Case("heads-as-told", AskedByVectorsTurned, AskedByVectors, of_three_heads),
     Case("heads-as-told", NeverSplit, Viewed, of_two_heads),
     Case("heads-as-told", OneNumberEach, OneOfTheHeads, of_two_heads),
 ]

@@ -374,7 +374,28 @@ def keeps_earlier_tokens(x: Tensor) -> Tensor:
     return joined(q @ k.mT / 2 * 0.9 ** distance.abs() * (distance >= 0) @ v)
 
 
+def one_key_of(weights: Tensor) -> Tensor:
+    """One for the largest weight of each query, and zero for the others."""
+    return torch.zeros_like(weights).scatter_(-1, weights.argmax(-1, keepdim=True), 1.0)
+
+
+def turned_straight_through(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    soft = (q @ k.mT / 2).softmax(-1)  # here
+    return (soft + (soft - one_key_of(soft)).detach()) @ v
+
+
+def half_a_choice(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return one_key_of((q @ k.mT / 2).softmax(-1)) / 2 @ v  # here
+
+
+def straight_through(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    soft = (q @ k.mT / 2).softmax(-1)
+    return (soft + (one_key_of(soft) - soft).detach()) @ v
+
+
 CASES = [
+    Case("weights-not-negative", turned_straight_through, straight_through),
+    Case("weights-kept", half_a_choice, straight_through),
     Case("retention-decay", keeps_what_shall_be_lost, loses_what_shall_be_lost),
     Case("mask-pattern", keeps_later_tokens, keeps_earlier_tokens, of_x),
     Case("weights-sum-to-one", of_another_function, of_the_function_that_it_says),

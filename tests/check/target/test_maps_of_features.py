@@ -195,3 +195,21 @@ class OfPicturesOfASide(nn.Module):
 def test_the_side_of_a_picture_is_what_the_user_says() -> None:
     call = first(OfPicturesOfASide, num_channels=3, image_size=20, patch_size=4)
     assert call.arguments["x"].shape[2:] == (20, 20)
+
+
+class OfNamedAxes(nn.Module):
+    """Windows of two rows and all columns, of places whose channels are named last."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(dim, 3 * dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        B, above, along, C = x.shape  # the channels are last
+        q, k, v = self.qkv(x.view(B * above // 2, 2 * along, C)).chunk(3, -1)
+        return attention(q, k, v).view(B, above, along, C)
+
+
+def test_channels_that_are_named_last_are_last() -> None:
+    assert axes(first(OfNamedAxes)) == [("x", 0, (1, 2), None)]
+    assert axes(first(OfNamedAxes, dim=6)) == [("x", 0, (1, 2), None)]

@@ -37,6 +37,7 @@ from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings
+from regard.check.properties.modules.drop_paths import drop_path_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.norms import norm_findings
@@ -54,6 +55,7 @@ from regard.check.properties.outputs.repeated_biases import repeated_bias_findin
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.outputs.uneven_blocks import uneven_block_findings
 from regard.check.properties.positions.grids import has_two_axes
+from regard.check.properties.positions.low_precision import rounded_position_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
 from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
@@ -376,6 +378,8 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += norm_setting_findings(invocation)
         analysis.findings += repeated_layer_findings(invocation.target)
+        analysis.findings += drop_path_findings(invocation)
+        analysis.findings += rounded_position_findings(invocation)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
         norms = [*norm_findings(invocation)]
         if norms:  # they are the cause

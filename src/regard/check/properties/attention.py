@@ -54,6 +54,8 @@ ORIGINS = frozenset(
     {"queries-from-their-input", "keys-from-their-input", "values-from-their-input", "values-from-the-keys-input"}
 )
 """Properties of the sequence that something is made of: the steps after it may be right all the same."""
+OF_THE_SOFTMAX = frozenset({"sinks", "hard-weights"})
+"""Designs of weights beside which a softmax takes the scores as ever."""
 NO_WEIGHTS = frozenset({"softmax-over-keys", "softmax-of-scores", "weights-are-numbers"})
 """Properties without which weights are none: the steps after them are not judged."""
 
@@ -134,7 +136,7 @@ def attention_findings(
             message = "a number of the query and one of the key are added, not multiplied (graph attention)"
         yield Finding("design", "additive-scores", "scores", message, evidence.base.instance.scores_location)
     elif (
-        mixed is not None or all(each.kind == "holds" or each.property == "sinks" for each in found)
+        mixed is not None or all(each.kind == "holds" or each.property in OF_THE_SOFTMAX for each in found)
     ) and not evidence.base.instance.are_scores_mixed:
         subtracted = subtracted_scores(numbers.base.instance, name_and_documentation(invocation.target))
         if subtracted is not None:

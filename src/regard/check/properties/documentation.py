@@ -28,12 +28,14 @@ __all__ = [
     "mask_meaning",
     "name_and_documentation",
     "promises_causal_attention",
+    "promises_causal_mask",
     "promises_causality",
     "promises_co_attention",
     "promises_parts",
     "rotates_values",
     "says_causal",
     "says_unused",
+    "works_in_low_precision",
 ]
 
 _SENTENCES = re.compile(r"(?<=[.;])\s+|\n\s*\n|\n(?=\s*[`*]*\w+[`*]*\s*(?:\(.*?\))?\s*:)")
@@ -153,6 +155,11 @@ _AMONG_SAMPLES = re.compile(
 )
 _SAMPLES_AS_TOKENS = re.compile(r"['\"]\s*(b\w*) [^'\"]*->\s*(?:1|\(\s*\)) \1 (?:\w+|\([\w ]+\))\s*['\"]")
 _SEEN_BY_ALL = re.compile(r"\b(?:prefix|prompt|global|registers?\b|memory|memories)", re.I)
+_MEMORY = re.compile(r"\b(?:memory|memories)\b", re.I)
+_DOCSTRING = re.compile(r"(?:def|class) [^\"']*?:[ \t]*\n\s*[rR]?(?:\"{3}|'{3})(.*?)(?:\"{3}|'{3})", re.S)
+_CAUSAL_MASK = re.compile(
+    r"\W*(?:[\w-]+ ){0,3}?(?:causal|auto-?regressive)[\s-]+(?:[\w-]+[\s-]+){0,3}?(?:masks?|patterns?)\b", re.I
+)
 _CAUSAL = re.compile(r"(?<!non-)(?<!non )(?<!not )\b(?:causal(?:ly)?|auto-?regressive(?:ly)?)\b(?!\s*[=:])", re.I)
 _QUALIFIED = re.compile(
     r"\b(?:if|when|where|whether|optional(?:ly)?|unless|or|not|no|non|may|can|cannot|bi-?directional(?:ly)?|full(?:y)?"
@@ -184,6 +191,12 @@ _IN_PARTS = re.compile(
     r"|\b(?:several|any number of|one or more|multiple)\s+(?:new\s+)?tokens\b",
     re.I,
 )
+_LOW_PRECISION = re.compile(
+    r"\b(?:works?|runs?|usable|used|supports?|supported|trained|safe)\b[^.;]*\b(?:bfloat16|bf16|float16|fp16|half)\b",
+    re.I,
+)
+_AUTOCAST = re.compile(r"autocast|\bamp\b|mixed|\bcasts?\b|\bupcast", re.I)
+"""What leaves positions in float32, or speaks of a part of the code."""
 _CACHED = re.compile(r"\b(?:cach\w+|past|prompts?|prefill\w*)\b", re.I)
 
 
@@ -317,14 +330,27 @@ def promises_causality(text: str) -> bool:
     )
 
 
-def promises_causal_attention(text: str) -> bool:
-    """Whether it begins a sentence with a causal attention, or has a formula: nothing is said of who masks, or when."""
+def promises_causal_attention(text: str, *, beside_memory: bool = False) -> bool:
+    """Whether it begins a sentence with a causal attention, or has a formula: nothing is said of who masks, or when.
+
+    Args:
+        text: a documentation.
+        beside_memory: whether the sentence may speak of a memory as well, which all tokens see.
+    """
     if any(_CAUSAL_FORMULA.search(each) and not _NO_FORMULA.search(each) for each in _SENTENCES.split(text)):
         return True
     found = ((each, _CAUSAL_ATTENTION.match(each)) for each in _SENTENCES.split(text))
     return any(
         said and not (_QUALIFIED.search(each) or _SEEN_BY_ALL.search(each) or _FOR_OTHERS.search(said[0]))
-        for each, said in found
+        for each, said in ((_MEMORY.sub("", one) if beside_memory else one, said) for one, said in found)
+    )
+
+
+def promises_causal_mask(code: str) -> bool:
+    """Whether a function or class in it is documented as a causal mask, from the first words on and on no condition."""
+    first = (each.strip().split("\n\n")[0] for each in _DOCSTRING.findall(code))
+    return any(
+        _CAUSAL_MASK.match(each) and not (_QUALIFIED.search(each) or _SEEN_BY_ALL.search(each)) for each in first
     )
 
 
@@ -339,6 +365,14 @@ def promises_parts(text: str) -> bool:
     """Whether it says that a prompt may come in parts, of several tokens at once, beside what is cached."""
     return any(
         _IN_PARTS.search(each) and _CACHED.search(each) and not _NEGATED.search(each) for each in _SENTENCES.split(text)
+    )
+
+
+def works_in_low_precision(text: str) -> bool:
+    """Whether it says that it works in bfloat16 or float16 as well."""
+    return any(
+        _LOW_PRECISION.search(each) and not (_NEGATED.search(each) or _AUTOCAST.search(each))
+        for each in _SENTENCES.split(text)
     )
 
 

@@ -89,6 +89,10 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
         names_causal=_names_causal(invocation),
         documents_causal=promises_causal_attention(documentation_of(invocation.target))
         and not may_be_causal(invocation),
+        documents_causal_beside_memory=promises_causal_attention(
+            documentation_of(invocation.target), beside_memory=True
+        )
+        and not may_be_causal(invocation),
         set_causal=_set_causal(invocation, base.instance.module),
         comments_causal=any(map(promises_causality, comments_of(invocation.target))) and not may_be_causal(invocation),
         code=code,

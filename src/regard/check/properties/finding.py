@@ -57,6 +57,8 @@ class Evidence:
     """The same as `promises_causal` of its name."""
     documents_causal: bool = False
     """The same of the first words of a sentence in its documentation, whatever the others speak of."""
+    documents_causal_beside_memory: bool = False
+    """The same of a sentence that may speak of a memory, which all tokens see."""
     set_causal: str = ""
     """The setting of its module that says that it is causal, as in "causal=True"; empty where none does."""
     comments_causal: bool = False

@@ -416,8 +416,9 @@ def completed(instance: AttentionInstance, bilinear: dict[int, Contraction] | No
     first_softmax = min((each.index for each in instance.softmaxes), default=len(run.trace))
     for operation in run.trace.operations[first_softmax:]:
         if operation.name.rstrip("_") == "sub" and len(operation.inputs) == 2:
-            whole, part = (run.owner_of(tags) for tags in run.tags.inputs[operation.index])
-            if whole & own:
+            weights = run.tags.inputs[operation.index]
+            whole, part = (run.owner_of(tags) for tags in weights)
+            if whole & own and not torch.equal(*weights):  # else of the same scores, as what they are rounded to
                 subtracted |= part & set(bilinear)
     instance.are_weights_subtracted = bool(subtracted)
     for index in run.tags.through:

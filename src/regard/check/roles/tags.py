@@ -336,6 +336,8 @@ def _after_write(operation: Operation, given: list[Tensor], memory: _Memory, sum
 
 def _masks(operation: Operation, given: list[Tensor]) -> bool:
     """Whether it writes one number over some of the others: -inf over scores, which stay the scores of their tokens."""
+    if operation.name.rstrip("_") == "scatter" and not isinstance(operation.args[3], TensorRecord):
+        return True
     if operation.name.rstrip("_") not in FILLS:
         return False
     written = operation.inputs[1:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ GRID = (4, 6)
 _IMAGE = re.compile(r"\b(?:b|bs|n|batch|batch_size|B|N)\w*\s*,\s*(?:c|ch|channels|C)\w*\s*,\s*(?:h|height|H)\b")
 
 _BATCH = re.compile(r"b|bs|bsz|batch(?:_?size)?", re.I)
+_CHANNELS = re.compile(r"c|ch|chans?|channels?|dim|embed_dim|d_model", re.I)
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,9 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
             letters = ("bdyx", *(each for each in letters if each != "bdyx"))
         elif any(isinstance(each, nn.Conv1d | nn.BatchNorm1d) for each in inner):
             letters = ("btd", "bdt", *(each for each in letters if each not in ("btd", "bdt")))
+        if _has_channels_last(source_of(target), arguments) and {"bdyx", "byxd"} <= {*letters}:
+            at = letters.index("bdyx")
+            letters = (*letters[:at], "byxd", *(each for each in letters[at:] if each != "byxd"))
         if any(isinstance(each, nn.Conv3d | nn.BatchNorm3d) for each in inner) or _VIDEO.search(source_of(target)):
             letters = (*VIDEOS, *letters)
     else:
@@ -108,13 +112,24 @@ def is_documented(layout: Layout, arguments: Sequence[Argument], source: str) ->
 
 def _grid_behind_which_samples_stand(source: str, arguments: list[Argument]) -> str:
     """The layout of rows, columns and then samples, where a line unpacks these from a sequence; empty elsewhere."""
+    named = ([_BATCH.fullmatch(name) is not None for name in names] for names in _unpacked(source, arguments))
+    return "yxbd" if [False, False, True, False] in named else ""
+
+
+def _has_channels_last(source: str, arguments: list[Argument]) -> bool:
+    """Whether a line unpacks samples, two axes and then channels from a sequence."""
+    return any(
+        _BATCH.fullmatch(names[0]) and _CHANNELS.fullmatch(names[-1]) and not _CHANNELS.fullmatch(names[1])
+        for names in _unpacked(source, arguments)
+    )
+
+
+def _unpacked(source: str, arguments: list[Argument]) -> Iterator[list[str]]:
+    """The names of the four axes of a sequence, as a line unpacks them."""
     for each in arguments:
         shape = rf"{re.escape(each.name)}\.(?:shape|size\(\))"
-        for unpacked in re.findall(rf"^\s*(\w+(?:\s*,\s*\w+){{3}})\s*=\s*{shape}\s*$", source, re.M):
-            names = re.split(r"\s*,\s*", unpacked)
-            if [_BATCH.fullmatch(name) is not None for name in names] == [False, False, True, False]:
-                return "yxbd"
-    return ""
+        for unpacked in re.findall(rf"^\s*(\w+(?:\s*,\s*\w+){{3}})\s*=\s*{shape}\s*(?:#.*)?$", source, re.M):
+            yield re.split(r"\s*,\s*", unpacked)
 
 
 def _is_map(source: str) -> bool:

@@ -22,6 +22,13 @@ BLOCKS = (
         "return self.head(self.norm(x)[:, 0])",
     ),
     Property(
+        "drop-path-of-samples",
+        "block",
+        "stochastic depth leaves out a branch for whole samples",
+        "Tokens lose the branch at the same places of every sample, and no sample goes around it.",
+        "keep = x.new_empty(1, x.size(1), 1).bernoulli_(1 - p)  # of (tokens, batch, width): one number a sample",
+    ),
+    Property(
         "residual-once",
         "block",
         "the input of a block is added to its output once",

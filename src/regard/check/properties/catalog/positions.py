@@ -8,6 +8,13 @@ __all__ = ["POSITIONS"]
 
 POSITIONS = (
     Property(
+        "positions-unrounded",
+        "positions",
+        "in code that says that it works in low precision, the angles of positions are computed in float32",
+        "In bfloat16 tokens behind the first 256 stand at the same positions as their neighbours.",
+        "angles = torch.outer(torch.arange(T).float(), inv_freq.float())  # .cos().to(x.dtype)",
+    ),
+    Property(
         "values-without-positions",
         "positions",
         "values hold no position",

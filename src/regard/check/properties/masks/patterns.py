@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.halos import are_windows_with_a_halo
+from regard.check.properties.masks.orders import later_key
 from regard.check.properties.masks.overlapping_windows import overlapping_windows
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT, is_saturated
 from regard.check.properties.sums import query_numbers
@@ -440,6 +441,7 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
     elif pattern == "full":
         yield Finding("absent", "mask-pattern", "mask", "none of its own: every query sees every key", line)
     elif pattern == "unknown":
-        yield Finding("open", "mask-unknown", "mask", "its own mask is no pattern that is known", line)
+        message = "its own mask is no pattern that is known"
+        yield later_key(evidence, first) or Finding("open", "mask-unknown", "mask", message, line)
     else:
         yield Finding("design", "mask-pattern", "mask", f"its own mask: {pattern}", line)

@@ -11,7 +11,9 @@ from torch import Tensor
 from regard.check.properties.evidence import HIDDEN
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import allowed_of
+from regard.check.properties.outputs.inner_tokens import tokens_of_queries
 from regard.check.properties.saturation import ZERO_WEIGHT
+from regard.check.roles.influence import influence_of
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 
@@ -41,8 +43,10 @@ def shifted_window_findings(invocation: Invocation, evidence: Evidence) -> Itera
     sides = [invocation.arguments[stream.argument].shape[axis] for axis in stream.token_axes]
     if int(max(table.query.token.max(), table.key.token.max())) < sides[0] * sides[1]:
         yield from _added_without_effect(table, sides)
-    allowed = allowed_of(evidence)[0, 0]
-    if allowed.shape != (sides[0] * sides[1],) * 2 or not bool((table.weight.abs() <= ZERO_WEIGHT).any()):
+    if not bool((table.weight.abs() <= ZERO_WEIGHT).any()):
+        return
+    allowed = _by_places(invocation, evidence, sides[0] * sides[1])
+    if allowed is None:
         return
     seen = allowed.view(-1, *sides)
     ends = [_sees_the_other_end(seen.any(2 - axis)) for axis in range(2)]
@@ -59,6 +63,26 @@ def shifted_window_findings(invocation: Invocation, evidence: Evidence) -> Itera
             )
             yield Finding("violation", "shifted-windows", "mask", message, table.instance.scores_location)
             return
+
+
+def _by_places(invocation: Invocation, evidence: Evidence, count: int) -> Tensor | None:
+    """(places, places) of the picture: which keys are seen; None where that is not known.
+
+    Where a norm over the picture comes before them, tokens are numbered as the rows of their projection.
+    """
+    allowed, table = allowed_of(evidence)[0, 0], evidence.base
+    if allowed.shape != (count, count):
+        return None
+    if table.streams == tuple(each.argument for each in invocation.streams):
+        return allowed
+    if not torch.equal(table.query.stream, table.key.stream):
+        return None
+    influence = influence_of(invocation, table.instance.run.trace, keep=lambda source: source.kind == "token")
+    own = tokens_of_queries(table, influence, count)
+    if own is None:
+        return None
+    places = torch.tensor(own).argsort()
+    return allowed[places][:, places]
 
 
 def _added_without_effect(table: AttentionTable, sides: Sequence[int]) -> Iterator[Finding]:

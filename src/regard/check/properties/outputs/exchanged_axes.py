@@ -50,8 +50,8 @@ def _exchanged(given: Sequence[int], result: Sequence[int]) -> tuple[int, bool] 
     while start < min(len(given), len(result)) and given[start] == result[start]:
         start += 1
     front, before, after = given[:start], given[start:], result[start:]
-    if min(len(before), len(after)) < 2:
-        return None
+    if min(len(before), len(after)) < 2 or before[-1] == after[-1]:
+        return None  # as many channels last as before: places were joined or parted, and no token took others' numbers
     for is_last, (outer, inner) in ((True, (before, after)), (False, (after, before))):
         channels, places = outer[0], math.prod(outer[1:])
         if channels != inner[-1] or places != math.prod(inner[:-1]) or min(channels, places) < 2:

@@ -17,7 +17,7 @@ from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation, Stream
 from regard.check.trace.operation import Trace
 
-__all__ = ["inner_output_findings"]
+__all__ = ["inner_output_findings", "tokens_of_queries"]
 
 MOST_MOVED = 12
 """Queries of one head whose weighted sums are moved one after the other: of more, some all over the sequence."""
@@ -49,7 +49,7 @@ def inner_output_findings(
     if not _are_tokens(table, samples, tokens) or not table.instance.run.trace.outputs:
         return
     shown = MovedSums(invocation, evidence, stream, shape, frozen)
-    line, own = table.instance.sums_location, _tokens_of_queries(table, influence, tokens)
+    line, own = table.instance.sums_location, tokens_of_queries(table, influence, tokens)
     moved = set[int]()
     for token, head in [
         *((each, 0) for each in range(0, tokens, math.ceil(tokens / MOST_MOVED))),
@@ -101,7 +101,7 @@ def _are_tokens(table: AttentionTable, samples: int, tokens: int) -> bool:
     return len(streams) == 1 and int(streams[0]) >= 0 and counts == (samples, tokens)
 
 
-def _tokens_of_queries(table: AttentionTable, influence: Influence, tokens: int) -> list[int] | None:
+def tokens_of_queries(table: AttentionTable, influence: Influence, tokens: int) -> list[int] | None:
     """For each query the token of the input that changes it most; None where it is not clear which."""
     rows = influence.sources("token")
     if len(rows) != tokens:

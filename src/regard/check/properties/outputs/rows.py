@@ -16,7 +16,7 @@ from regard.check.roles.local import projections_of
 from regard.check.roles.owners import NONE, SEVERAL
 from regard.check.roles.table import AttentionTable
 
-__all__ = ["query_row_findings", "row_findings"]
+__all__ = ["query_row_findings", "row_findings", "rows_of_queries"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,13 +96,13 @@ def _query_of_scores(table: AttentionTable) -> Tensor | None:
     sample = table.query.sample.clamp(min=0)
     token = table.query.token
     if table.of_no_token and table.num_heads > 1:  # else there is one for each sample
-        token = _rows_of_queries(table)
+        token = rows_of_queries(table)
     if not len(token) or bool((token < 0).any()) or bool((table.query.sample == SEVERAL).any()):
         return None
     return sample * (int(token.max()) + 1) + token
 
 
-def _rows_of_queries(table: AttentionTable) -> Tensor:
+def rows_of_queries(table: AttentionTable) -> Tensor:
     """(scores): which row of its projection each query is; SEVERAL where it is of more than one, or not known."""
     instance, run = table.instance, table.instance.run
     row_of, start = torch.full((run.num_tags + 1,), NONE), 0

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import torch
+
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.outputs.rows import rows_of_queries
+from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 from regard.check.target.names import constructor_meaning
 from regard.check.target.told_numbers import numbers_told
@@ -22,9 +26,10 @@ def told_head_findings(invocation: Invocation, evidence: Evidence) -> Iterator[F
     number = _told(invocation)
     if number is None or table.instance.are_weights_subtracted or table.instance.run.additive:
         return
-    if number > 1 and table.width == number != table.num_heads > 1:
+    num_heads = _heads_of_one_query(table)
+    if number > 1 and table.width == number != num_heads > 1:
         message = (
-            f"it is told {number} heads, and computes {table.num_heads} of width {number}: "
+            f"it is told {number} heads, and computes {num_heads} of width {number}: "
             "the axes of the heads and of their channels are taken for each other"
         )
         yield Finding("violation", "heads-as-told", "heads", message, table.instance.scores_location)
@@ -57,6 +62,15 @@ def unsplit_head_findings(invocation: Invocation, several: Sequence[Evidence]) -
             f"it is told {number} heads, and computes {max(each.num_heads for each in tables)}: one for each channel"
         )
         yield Finding("violation", "heads-as-told", "heads", message, line)
+
+
+def _heads_of_one_query(table: AttentionTable) -> int:
+    """How many heads there are; 0 where queries of no token are not known to be one or several."""
+    if not table.of_no_token:
+        return table.num_heads
+    rows = torch.unique(rows_of_queries(table)[table.query.sample <= 0])
+    is_known = bool((rows >= 0).all()) and len(rows) > 0 and table.num_heads % len(rows) == 0
+    return table.num_heads // len(rows) if is_known else 0
 
 
 def _told(invocation: Invocation) -> int | None:

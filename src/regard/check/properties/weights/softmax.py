@@ -11,6 +11,7 @@ from regard.check.properties.designs import of_any_sum, rectified, retention
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import BLOCKED
 from regard.check.properties.sums import groupings, query_numbers, sums_by
+from regard.check.properties.weights.hard_weights import hard_weights
 from regard.check.properties.weights.softmax_by_hand import by_hand_findings
 
 __all__ = ["weight_findings"]
@@ -46,7 +47,7 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
             return
         found = _axis(evidence, line)
         if found is not None:
-            yield _competing(evidence) or found
+            yield _competing(evidence) or hard_weights(evidence) or found
             return
         if _are_weights(evidence, table.masked):
             message = "a second softmax is taken, of weights: they lie between 0 and 1, so that its own hardly differ"
@@ -54,7 +55,7 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
             return
         changed = ((table.softmax - weight).abs() > SUM_TOLERANCE) & ~_of_queries_without_keys(evidence)
         if bool(changed.any()):
-            yield _divided_by_their_sum(evidence) or _after_softmax(evidence, changed)
+            yield _divided_by_their_sum(evidence) or hard_weights(evidence) or _after_softmax(evidence, changed)
             return
     elif table.instance.steps & {"exp", "exp2"}:
         yield from by_hand_findings(evidence, line)

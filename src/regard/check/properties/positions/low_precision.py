@@ -1,0 +1,91 @@
+"""Angles of positions in bfloat16: integers above 256 are rounded there, and neighbours get the same angles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from regard.check.properties.documentation import documentation_of, works_in_low_precision
+from regard.check.properties.finding import Finding
+from regard.check.properties.other_lengths import with_tokens
+from regard.check.target import Invocation
+from regard.check.target.preparation import copied
+
+__all__ = ["rounded_position_findings"]
+
+TOKENS = 300
+"""More than bfloat16 tells apart, whose numbers have 8 bits."""
+
+
+def rounded_position_findings(invocation: Invocation) -> Iterator[Finding]:
+    """Tokens whose sines and cosines are those of the token before, in code that says that it works in bfloat16.
+
+    In float32 the same tokens have angles of their own. Code that says nothing of it may be meant for float32 alone.
+
+    Args:
+        invocation: a call of a module.
+    """
+    target = invocation.target
+    if not isinstance(target, nn.Module) or not works_in_low_precision(documentation_of(target)):
+        return
+    stream = invocation.streams[0]
+    if len(stream.token_axes) != 1 or invocation.packed or invocation.arrays or invocation.steps_from:
+        return
+    given = with_tokens(invocation, TOKENS - invocation.arguments[stream.argument].shape[stream.token_axes[0]])
+    if given is None:
+        return
+    low, wide = (_angles(invocation, given, dtype) for dtype in (torch.bfloat16, torch.float32))
+    for mine, other in zip(low, wide, strict=False):
+        if mine.shape != other.shape or mine.dtype != torch.bfloat16:
+            continue
+        same = _like_the_one_before(mine) & ~_like_the_one_before(other)
+        if bool(same.any()):
+            first = int(same.nonzero()[0])
+            message = (
+                f"it says that it works in low precision: in bfloat16 the angles of token {first + 1} are those of "
+                f"token {first}, and of {int(same.sum())} of {TOKENS} tokens those of the one before, since positions "
+                "are not kept in float32"
+            )
+            yield Finding("violation", "positions-unrounded", "positions", message)
+            return
+
+
+class _AngleWatch(TorchFunctionMode):
+    """What sines and cosines are taken of, where it has a row for each token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in ("cos", "sin") and args and TOKENS in args[0].shape:
+            self.found.append(args[0].detach().clone())
+        return func(*args, **(kwargs or {}))
+
+
+def _angles(invocation: Invocation, given: Mapping[str, Any], dtype: torch.dtype) -> list[Tensor]:
+    """The angles of a call in a precision; none where it does not run."""
+    named = {name: each.to(dtype) if _is_float(each) else each for name, each in given.items()}
+    positional = [named.pop(name) for name in invocation.positional if name in named]
+    watch = _AngleWatch()
+    try:
+        live = copied(invocation.target).to(dtype)
+        with torch.no_grad(), watch:
+            live(*positional, **named)
+    except Exception:  # the code's own may raise anything
+        return []
+    return watch.found
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _like_the_one_before(angles: Tensor) -> Tensor:
+    """(tokens - 1): whether all angles of a token are those of the token before."""
+    rows = angles.movedim(angles.shape.index(TOKENS), 0).flatten(1)
+    return (rows[1:] == rows[:-1]).all(1)
