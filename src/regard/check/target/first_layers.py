@@ -56,7 +56,8 @@ def role_by_layer(target: Any, source: str, name: str, role: str | None) -> str 
     if layer is None:
         return None
     if isinstance(layer, nn.Embedding):
-        return "ids" if role in (None, "start") else None
+        found = STEP if are_spread(source, name) else "ids"
+        return found if role in (None, "start") else None
     if isinstance(layer, nn.Linear | nn.LayerNorm):
         is_bare = len(name) == 1 and role in ("mask", "size length")
         return "x" if (role is None or is_bare) and not is_given_anew(source, name) else None

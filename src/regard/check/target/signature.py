@@ -125,10 +125,14 @@ def _of_a_graph(target: Any, argument: Argument) -> Argument:
 
 
 def _by_layer(target: Any, argument: Argument, named: list[Argument]) -> Argument:
-    """The argument, where the layer that takes it says more than its name; a sequence, where no name says one."""
-    role = role_by_layer(target, source_of(target), argument.name, argument.role) if argument.required else None
-    is_named = argument.role is None and any(each.required and each.role in STREAMS for each in named)
-    return argument if role is None or (role == "x" and is_named) else replace(argument, role=role)
+    """The argument, where the layer that takes it says more than its name; of two sequences it says which is which."""
+    source, unknown = source_of(target), [each for each in named if each.required and each.role is None]
+    role = role_by_layer(target, source, argument.name, argument.role) if argument.required else None
+    is_guessed = len(unknown) < 3 and not is_looked_up(source, argument.name)
+    is_named = any(each.required and each.role in STREAMS for each in named)
+    if role is None or (role == "x" and argument.role is None and (is_guessed or is_named)):
+        return argument
+    return replace(argument, role=role)
 
 
 def _by_use(argument: Argument, source: str) -> Argument:
@@ -428,13 +432,7 @@ def _role(parameter: inspect.Parameter) -> str | None:
 
 def source_of(target: Any) -> str:
     """The text of a function, or of the class of a module or an object; empty where there is none."""
-    candidates: tuple[Any, ...] = (
-        target,
-        getattr(target, "func", None),
-        getattr(target, "__func__", None),
-        type(target),
-    )
-    for each in candidates:
+    for each in (target, getattr(target, "func", None), getattr(target, "__func__", None), type(target)):
         if inspect.isfunction(each) or inspect.isclass(each):
             written: Any = each
             return _text(written)
