@@ -15,6 +15,7 @@ from regard.check.target.cache_objects import has_setup, set_up
 from regard.check.target.classes import method_of
 from regard.check.target.construction import Construction, constructions
 from regard.check.target.errors import Failed, error_line, is_of_one_sample, summed_tokens
+from regard.check.target.file_constants import with_constants
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import copied, modules_in, numbers_of, prepare, width_of_scale
 from regard.check.target.sizes import DISTINCT_SIZES, SQUARE_SIZES, Sizes
@@ -87,7 +88,7 @@ def targets_of(
             raise InputError(f"{name} is already constructed and takes no arguments: {sorted(args)}")
         call = method_of(copied(implementation))
         prepare(call, seed=1)
-        yield Target(call, DISTINCT_SIZES[0].with_arguments(numbers_of(call)), [])
+        yield Target(call, *with_constants(DISTINCT_SIZES[0].with_arguments(numbers_of(call)), call))
         return
     refused: InputError | None = None
     several = [plain.with_arguments(args) for plain in DISTINCT_SIZES]
@@ -128,6 +129,8 @@ def square_sizes(target: Target, last: Failed, args: Mapping[str, Any]) -> list[
 
 def _told(sizes: Sizes, call: Any, args: Mapping[str, Any], said: list[str]) -> Sizes:
     """The sizes of what a module is meant to be called with."""
+    sizes, told = with_constants(sizes, call)
+    said += told
     width = width_of_scale(call, args, said)
     if width is None:
         return sizes
