@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from property_cases import WIDTH, Case
 from property_cases.token_id_cases import PLACES, VOCAB, causal_of, of_ids
-from regard.check.target import Invocation
+from regard.check.target import Invocation, Stream
 
 
 class LanguageModel(nn.Module):
@@ -45,6 +46,35 @@ class OfWhatIsHandedOver(LanguageModel):
     first, last = slice(None), slice(None)
 
 
+class Restoring(nn.Module):
+    """Reads the labels one place later than it is to tell them."""
+
+    shift = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(VOCAB, WIDTH), nn.Linear(WIDTH, VOCAB, bias=False)
+        self.double()
+
+    def forward(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        before = nn.functional.pad(labels, (self.shift, 0), value=VOCAB - 1)[:, : labels.shape[1]]
+        logits = self.head(causal_of(self.words(before) + PLACES[: before.shape[1]]))
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits  # here
+
+
+class RestoringWhatItReads(Restoring):
+    """Reads the labels themselves."""
+
+    shift = 0
+
+
+def of_labels_of(kind: Any) -> Invocation:
+    """A call of a module that is given its labels alone."""
+    call = of_ids_of(kind)
+    (ids,) = call.arguments.values()
+    return replace(call, arguments={"labels": ids}, positional=["labels"], streams=[Stream("labels", "ids", 0, (1,))])
+
+
 def of_ids_of(kind: Any) -> Invocation:
     """A call of a module of token ids."""
     torch.manual_seed(0)
@@ -54,5 +84,6 @@ def of_ids_of(kind: Any) -> Invocation:
 CASES = [
     Case("labels-of-the-next", OfTheTokenBefore, LanguageModel, of_ids_of),
     Case("labels-of-the-next", OfTheTokenBefore, OfWhatIsHandedOver, of_ids_of),
+    Case("labels-of-the-next", RestoringWhatItReads, Restoring, of_labels_of),
     Case("labels-of-the-next", OfTheTokenItself, LanguageModel, of_ids_of),
 ]

@@ -20,6 +20,11 @@ def heads_of(x: Tensor) -> Tensor:
     return weights @ split(x @ W_V)  # here
 
 
+def weights_added_up(x: Tensor) -> Tensor:
+    weights = (split(x @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1)
+    return joined(torch.einsum("bhqk,bhtd->bhqd", weights, split(x @ W_V)))  # here
+
+
 def values_of_no_token(x: Tensor) -> Tensor:
     values = torch.cat([split(x @ W_V), torch.zeros_like(split(x))])[len(x) :]
     weights = (split(x @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1)
@@ -155,6 +160,7 @@ def gated_as_it_says(x: Tensor) -> Tensor:
 CASES = [
     Case("function-as-documented", gated_by_any_number, gated_by_shares, of_x, has_line=False),
     Case("function-as-documented", gated_by_any_number, gated_as_it_says, of_x, has_line=False),
+    Case("value-of-the-key", weights_added_up, heads_of, of_x),
     Case("value-of-the-key", values_of_no_token, values_of_the_tokens, of_x),
     Case("values-summed", one_letter_for_queries_and_keys, two_letters),
     Case("output-of-the-token", joined_without_a_transpose, attention, of_x),

@@ -33,6 +33,19 @@ class WithItsTable(nn.Module):
         return attended(x + self.position_table[: x.shape[1]])
 
 
+ANGLES = torch.arange(16.0, dtype=torch.float64)[:, None] * 0.5 ** torch.arange(WIDTH // 2)
+SINES = torch.cat([ANGLES.sin(), ANGLES.cos()], -1)
+"""(positions, width)."""
+
+
+def placed_by_sines(x: Tensor) -> Tensor:
+    return attended(x + SINES[: x.shape[1]])
+
+
+def placed_at_the_length(x: Tensor) -> Tensor:
+    return attended(x + SINES[x.shape[1]])  # here
+
+
 class Placing(nn.Module):
     """Adds the positions by itself."""
 
@@ -187,5 +200,6 @@ CASES = [
     Case("positions-once", added_twice, added_once, of_x),
     Case("positions-without-effect", added_to_what_is_read, added_once, of_x),
     Case("positions-without-effect", thrown_away, added_once, of_x),
+    Case("positions-without-effect", placed_at_the_length, placed_by_sines, of_x),
     Case("positions-from-the-start", last_rows, first_rows, of_x),
 ]

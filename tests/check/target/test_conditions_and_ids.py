@@ -11,6 +11,7 @@ import torch
 from target_calls import attention, axes, first
 from torch import Tensor, nn
 
+from regard.check import check
 from regard.check.target.errors import NotCallable
 
 
@@ -209,3 +210,75 @@ def test_sequences_have_the_widths_of_the_layers_that_take_them() -> None:
         (2, 5, 3),
         (2, 5, 1),
     ]
+
+
+class Denoising(nn.Module):
+    """Steps of a diffusion beside frames, and features of another width that stand beside these."""
+
+    def __init__(self, motion_dim: int, audio_dim: int, width: int) -> None:
+        super().__init__()
+        self.of_frame, self.of_sound = nn.Linear(motion_dim, width), nn.Linear(audio_dim, width)
+        self.of_step = nn.Sequential(nn.Embedding(50, width), nn.Linear(width, width))
+        self.qkv = nn.Linear(width, 3 * width)
+
+    def forward(self, frames: Tensor, step: Tensor, sound: Tensor) -> Tensor:
+        x = self.of_frame(frames) + self.of_step(step).unsqueeze(1)
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return attention(q, k + self.of_sound(sound), v)
+
+
+def test_what_a_layer_takes_first_says_how_wide_it_is_or_that_it_is_an_id_of_each_sample() -> None:
+    call = first(Denoising, motion_dim=10, audio_dim=12)
+    assert [call.arguments[each].shape[-1] for each in ("frames", "sound")] == [10, 12]
+    assert call.arguments["step"].tolist() == [1, 2]
+    assert axes(call) == [("x", 0, (1,), None), ("context", 0, (1,), None)]
+
+
+class Timed(nn.Module):
+    """The sines of how far each sample is."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, width)
+
+    def forward(self, t: Tensor) -> Tensor:
+        return self.layer(torch.stack([t.double().sin(), t.double().cos()], -1))
+
+
+class OfAStepAndAClass(nn.Module):
+    """Patches of a picture, how far each is, and what it is of."""
+
+    def __init__(self, hidden_size: int, num_classes: int = 10) -> None:
+        super().__init__()
+        self.patches, self.qkv = nn.Conv2d(3, hidden_size, 2, 2), nn.Linear(hidden_size, 3 * hidden_size)
+        self.of_step, self.of_class = Timed(hidden_size), nn.Embedding(num_classes, hidden_size)
+
+    def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        steering = self.of_step(t) + self.of_class(y)
+        return attention(*self.qkv(self.patches(x).flatten(2).mT + steering.unsqueeze(1)).chunk(3, -1))
+
+
+def test_a_step_and_a_class_are_a_number_of_each_sample() -> None:
+    call = first(OfAStepAndAClass)
+    assert [call.arguments[each].shape for each in "ty"] == [(2,), (2,)]
+    assert axes(call) == [("x", 0, (2, 3), None)]
+
+
+class Scored(nn.Module):
+    """A loss that all samples make comes first."""
+
+    def __init__(self, vocab_size: int, d_model: int) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(vocab_size, d_model), nn.Linear(d_model, vocab_size)
+
+    def forward(self, idx: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.words(idx)
+        logits = self.head(attention(x, x, x))
+        return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()), logits
+
+
+def test_labels_that_have_to_be_given_are_ids_and_the_loss_is_no_output_of_the_tokens() -> None:
+    call = first(Scored)
+    assert call.arguments["targets"].shape == call.arguments["idx"].shape
+    assert [each.ndim for each in call.outputs(call.run())] == [3, 0]
+    assert check(Scored).verdict in ("right", "different by design")

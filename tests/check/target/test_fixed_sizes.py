@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, invocations
 
+BATCH_SIZE, SEQ_LEN = 6, 30
+
 
 def first_call(kind: type[nn.Module], **args: int) -> Invocation:
     return next(iter(invocations(kind, args=args)))
@@ -87,3 +89,24 @@ def test_of_too_many_rows_nothing_is_said() -> None:
     analysis = analyze(call)
     assert analysis.violations == []
     assert any("too many" in each for each in analysis.missing)
+
+
+class OfItsFile(nn.Module):
+    """How many samples and tokens there are stands in the file."""
+
+    def __init__(self, d_model: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.qkv = heads, nn.Linear(d_model, 3 * d_model)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).view(BATCH_SIZE, SEQ_LEN, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        hidden = mask.unsqueeze(1).expand(BATCH_SIZE, self.heads, SEQ_LEN, SEQ_LEN)
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -1e9).softmax(-1)
+        return (weights @ v).transpose(1, 2).reshape(BATCH_SIZE, SEQ_LEN, -1)
+
+
+def test_constants_of_the_file_say_how_many_samples_and_tokens_there_are_and_are_made_small() -> None:
+    call = first_call(OfItsFile)
+    assert call.arguments["x"].shape[:2] == (2, 5)
+    assert (BATCH_SIZE, SEQ_LEN) == (2, 5)
+    assert "BATCH_SIZE of its file is 2" in call.assumptions

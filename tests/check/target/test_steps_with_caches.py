@@ -62,7 +62,7 @@ class OneAtATime(nn.Module):
         super().__init__()
         self.heads, self.of_first = heads, of_first
         self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
-        self.cache_k, self.cache_v = torch.zeros(2, 16, d_model), torch.zeros(2, 16, d_model)
+        self.cache_k, self.cache_v = torch.zeros(8, 16, d_model), torch.zeros(8, 16, d_model)
 
     def forward(self, x: Tensor, start_pos: int) -> Tensor:
         batch, tokens, _ = x.shape
@@ -84,6 +84,25 @@ def test_what_takes_one_token_in_each_call_is_called_once_for_each() -> None:
     report = check(OneAtATime)
     assert report.verdict == "right"
     assert any("causal" in each.text for each in report.steps)
+
+
+class OfOneRow(OneAtATime):
+    """It writes to the samples what it means to write to the places: a batch of one does not raise."""
+
+    def forward(self, x: Tensor, start_pos: int) -> Tensor:
+        batch, tokens, _ = x.shape
+        assert tokens == 1, "one token at a time"
+        q, k, v = self.qkv(x).chunk(3, -1)
+        self.cache_k[start_pos : start_pos + 1], self.cache_v[start_pos : start_pos + 1] = k, v
+        keys, values = (each[:batch, : start_pos + 1] for each in (self.cache_k, self.cache_v))
+        return self.out(attention(q, keys, values))
+
+
+def test_what_runs_with_one_sample_alone_is_called_with_one() -> None:
+    call = first(OfOneRow)
+    assert (call.arguments["x"].shape[0], call.steps_from) == (1, "start_pos")
+    assert any("one sample" in each for each in call.assumptions)
+    assert {each.id for each in check(OfOneRow).causes} == {"cache-places"}
 
 
 def test_values_that_are_written_over_one_another_are_found() -> None:

@@ -36,7 +36,7 @@ from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
-from regard.check.properties.modules.constant_outputs import constant_output_findings
+from regard.check.properties.modules.constant_outputs import constant_output_findings, summed_weight_findings
 from regard.check.properties.modules.drop_paths import drop_path_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
@@ -394,6 +394,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
     analysis.findings += list(weights_alone(run, invocation)) or list(weights_alone(added, invocation))
     if [each.property for each in analysis.findings if each.kind == "design"] == ["weights-alone"]:
         _judge_with_values(analysis, run)
+    if not analysis.findings:
+        analysis.findings += summed_weight_findings(run)
     if not analysis.findings:
         of_tokens = influence_of(invocation, run.trace, keep=lambda source: source.kind == "token")
         known = learned_memory(run) or channel_gate(run, of_tokens, invocation)

@@ -17,7 +17,7 @@ from regard.check.properties.modules.class_tokens import class_token_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
-from regard.check.properties.modules.losses import loss_findings
+from regard.check.properties.modules.losses import known_label_findings, loss_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
@@ -76,5 +76,6 @@ def judge_together(
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += loss_findings(invocation)
+        analysis.findings += known_label_findings(invocation)
     if not analysis.violations and not analysis.missing and analysis.is_first:
         analysis.findings += later_token_findings(invocation, base, several)

@@ -170,8 +170,13 @@ class CallPlan:
         """
         draft = self._draft(target, sizes)
         may_be_a_state = any(STATE in names for names in options.values())
-        is_wide = shape[-1] in (draft.width, draft.context_width) and shape[-1] != draft.d_head
-        return may_be_a_state and is_wide and len(shape) == len(self.layout.letters) + 1
+        is_longer = len(shape) == len(self.layout.letters) + 1
+        return (
+            may_be_a_state
+            and is_longer
+            and shape[-1] in (draft.width, draft.context_width)
+            and shape[-1] != draft.d_head
+        )
 
     def invocation(self, target: Any, sizes: Sizes) -> Invocation:
         """The call, which may not run.

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.errors import Failed
+from regard.check.target.first_layers import width_taken
 from regard.check.target.layouts import GRID, Layout
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes, both_sides
-from regard.check.target.usage import PARTS, applied_modules, is_given_anew, squared
+from regard.check.target.usage import PARTS, squared
 
 __all__ = ["FRAMES", "MAX_TOKENS", "SMALL_GRID", "Draft", "grids", "sides_of_pictures", "token_counts", "widths"]
 
@@ -85,14 +85,11 @@ class Draft:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     def shape(self, role: str, layout: Layout, name: str = "") -> tuple[int, ...]:
-        """Of a sequence; as wide as the linear layer takes that is called with it, where its axes are documented."""
+        """Of a sequence; as wide as the layer takes that is called with it."""
         keys = role in KEY_ROLES
         image = self.tokens if role == "image" else 0
-        is_told = name and documented_letters(self.source, name) in ("btd", "bt1")
-        is_kept = is_told and not is_given_anew(self.source, name)
-        taken = [getattr(self.target, each, None) for each in applied_modules(self.source, name)] if is_kept else []
-        own = {each.in_features for each in taken if isinstance(each, nn.Linear) and each.in_features}
-        width = own.pop() if len(own) == 1 else self.context_width if keys else self.width
+        taken = width_taken(self.target, self.source, name) if layout.letters in ("btd", "td") and name else None
+        width = taken or (self.context_width if keys else self.width)
         heads = "h" in layout.letters and "t" in layout.letters
         size = {
             "b": self.sizes.batch,

@@ -12,11 +12,22 @@ from regard.check.sandbox.answer import error_text
 from regard.check.sandbox.faults import user_line
 from regard.errors import InputError
 
-__all__ = ["AlwaysFails", "Failed", "NotCallable", "error_line", "failed", "named_in", "summed_tokens"]
+__all__ = [
+    "AlwaysFails",
+    "Failed",
+    "NotCallable",
+    "error_line",
+    "failed",
+    "fixed_tokens",
+    "is_of_one_sample",
+    "named_in",
+    "summed_tokens",
+]
 
 MAX_CHARACTERS, MOST_TOKENS = 300, 64
 _NOT_BROADCAST = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
 _NOT_MAPPED = re.compile(r"mat1 and mat2 shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)")
+_NOT_EXPANDED = re.compile(r"expanded size of the tensor \(1\) must match the existing size \((\d+)\)")
 _UNLIKE = re.compile(r"batch2 tensor to be: \[(\d+), (\d+)\] but got: \[\1, (\d+)\]")
 """What PyTorch says of two batches of matrices whose product sums over axes of different sizes."""
 
@@ -110,6 +121,17 @@ def fixed_tokens(error: Failed, tokens: int) -> int:
     sizes = {int(unlike[1]), int(unlike[2])} if unlike is not None else set()
     (other,) = sizes - {tokens} if len(sizes) == 2 and tokens in sizes else (0,)
     return other if 1 < other <= MOST_TOKENS else 0
+
+
+def is_of_one_sample(error: Failed, samples: int) -> bool:
+    """Whether a call failed as the place of a single sample was to take all of them, as a row of a cache.
+
+    Args:
+        error: what the call raised.
+        samples: how many it had.
+    """
+    unlike = _NOT_EXPANDED.search(str(error))
+    return samples > 1 and unlike is not None and int(unlike[1]) == samples
 
 
 def error_line(error: BaseException) -> str:

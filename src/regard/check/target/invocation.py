@@ -14,19 +14,19 @@ from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
 from regard.check.target.construction import unknown_arguments
-from regard.check.target.errors import AlwaysFails, Failed, NotCallable, fixed_tokens, summed_tokens
+from regard.check.target.errors import AlwaysFails, Failed, NotCallable, fixed_tokens
 from regard.check.target.factories import from_factory
 from regard.check.target.handover import refusal
 from regard.check.target.influence import settled_streams
 from regard.check.target.layouts import Layout, is_documented, layouts
 from regard.check.target.parse import InputFactory
 from regard.check.target.position_values import ROPE_FORMS
-from regard.check.target.preparation import keeps_a_table, modules_in
+from regard.check.target.preparation import keeps_a_table
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.signature import STREAMS, readings, source_of
-from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, SQUARE_SIZES, WINDOWED_SIZES, Sizes
-from regard.check.target.steps import may_take_steps, told_how_many
-from regard.check.target.targets import MAX_CONSTRUCTIONS, Target, targets_of
+from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, WINDOWED_SIZES, Sizes
+from regard.check.target.steps import asks_for_one_token, may_take_steps, told_how_many
+from regard.check.target.targets import MAX_CONSTRUCTIONS, Target, of_one_sample, square_sizes, targets_of
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import STATE
 from regard.check.time_limit import is_over
@@ -147,7 +147,9 @@ def _search(
     budget = Budget(MAX_CALLS // 2)
     for target in targets_of(implementation, args, settings, errors):
         targets.append(target)
-        found = _calls_of(target, given, settings, errors, FEW_TRIES, None, budget)
+        is_of_one = len(targets) == 1 and asks_for_one_token(source_of(target.call))
+        found = _calls_in_steps(targets, given, settings, errors) if is_of_one else []
+        found = found or _calls_of(target, given, settings, errors, FEW_TRIES, None, budget)
         if found:
             return found
         if not budget.left:
@@ -175,7 +177,8 @@ def _calls_in_steps(
         return []
     target = replace(targets[0], in_steps=True, said=[*targets[0].said, STEPS])
     found = _calls_of(target, given, settings, errors, FEW_TRIES, MAX_LAYOUTS, Budget(2 * FEW_TRIES))
-    return [each for each in found[:1] if cache_names(each.invocation).is_certain]
+    found = [each for each in found[:1] if cache_names(each.invocation).is_certain]
+    return found or _calls_in_steps(of_one_sample(targets, errors), given, settings, errors)
 
 
 def _calls_of_fixed_tokens(
@@ -205,7 +208,7 @@ def _square_calls(
     """
     last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
     for target in [] if given.names else targets:
-        for sizes in _square_sizes(target, last, args):
+        for sizes in square_sizes(target, last, args):
             found = _calls_of_size(target, sizes, given, settings, errors)
             if found:
                 for each in found:
@@ -224,14 +227,6 @@ def _calls_of_size(
     except (Failed, InputError):
         return []
     return _calls_of(other, given, settings, errors, FEW_TRIES, MAX_LAYOUTS, Budget(2 * FEW_TRIES))
-
-
-def _square_sizes(target: Target, last: Failed, args: Mapping[str, Any]) -> list[Sizes]:
-    """Those that are tried, by the error of the call that came farthest."""
-    if not any(True for module in modules_in(target.call) for _ in module.parameters()):
-        return [each.with_arguments(args) for each in SQUARE_SIZES]
-    tokens = summed_tokens(last, target.sizes.tokens)
-    return [replace(target.sizes, tokens=tokens, context=tokens)] if tokens else []
 
 
 def _calls_of(

@@ -169,8 +169,12 @@ class Invocation:
         return torch.set_grad_enabled(self.gradients)
 
     def outputs(self, result: Any) -> list[Tensor]:
-        """Every float tensor of a result, in order; arrays of numpy as tensors."""
-        return [each for each in _tensors(result) if each.is_floating_point() or each.is_complex()]
+        """Every float tensor of a result, in order; arrays of numpy as tensors.
+
+        One number alone, such as a loss, which all samples and tokens make, comes behind what has axes.
+        """
+        found = [each for each in _tensors(result) if each.is_floating_point() or each.is_complex()]
+        return sorted(found, key=lambda each: each.ndim == 0)
 
     def handed_over(self, value: Any) -> Any:
         """A copy of an argument: what is written into it stays with the call."""

@@ -17,6 +17,7 @@ from regard.check.target.conditions import is_applied, is_condition, is_sequence
 from regard.check.target.decoder_steps import step_roles
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.feed_forward_arguments import feed_forward_roles
+from regard.check.target.first_layers import role_by_layer
 from regard.check.target.graphs import are_counted, are_of_pairs
 from regard.check.target.masks_of_sequences import masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, first_word, is_bias
@@ -96,7 +97,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         return [_with_inputs([Argument(name, call_meaning(name), True, positional=True) for name in inputs], inputs)]
     if named is None:
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
-    named = [_by_use(each, source_of(target)) for each in named]
+    named = [_by_use(_by_layer(target, each, named), source_of(target)) for each in named]
     named = [_of_a_graph(target, each) for each in named]
     named = [_added(each, named, source_of(target)) for each in named]
     roles = feed_forward_roles({each.name: each.role for each in named})
@@ -121,6 +122,17 @@ def _of_a_graph(target: Any, argument: Argument) -> Argument:
         return replace(argument, role="edges")
     is_open = argument.required and argument.role is None
     return replace(argument, role="pairs") if is_open and are_of_pairs(target, source, argument.name) else argument
+
+
+def _by_layer(target: Any, argument: Argument, named: list[Argument]) -> Argument:
+    """The argument, where the layer that takes it says more than its name; of two sequences it says which is which."""
+    source, unknown = source_of(target), [each for each in named if each.required and each.role is None]
+    role = role_by_layer(target, source, argument.name, argument.role) if argument.required else None
+    is_guessed = len(unknown) < 3 and not is_looked_up(source, argument.name)
+    is_named = any(each.required and each.role in STREAMS for each in named)
+    if role is None or (role == "x" and argument.role is None and (is_guessed or is_named)):
+        return argument
+    return replace(argument, role=role)
 
 
 def _by_use(argument: Argument, source: str) -> Argument:
@@ -420,13 +432,7 @@ def _role(parameter: inspect.Parameter) -> str | None:
 
 def source_of(target: Any) -> str:
     """The text of a function, or of the class of a module or an object; empty where there is none."""
-    candidates: tuple[Any, ...] = (
-        target,
-        getattr(target, "func", None),
-        getattr(target, "__func__", None),
-        type(target),
-    )
-    for each in candidates:
+    for each in (target, getattr(target, "func", None), getattr(target, "__func__", None), type(target)):
         if inspect.isfunction(each) or inspect.isclass(each):
             written: Any = each
             return _text(written)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 from regard.check.target.names import call_meaning
 from regard.check.target.signature import Argument
 
-__all__ = ["in_steps", "may_take_steps", "told_how_many"]
+__all__ = ["asks_for_one_token", "in_steps", "may_take_steps", "told_how_many"]
 
 
 def told_how_many(arguments: Sequence[Argument]) -> list[Argument]:
@@ -21,6 +22,11 @@ def told_how_many(arguments: Sequence[Argument]) -> list[Argument]:
         replace(each, role="start") if each.role == "place" and call_meaning(each.name) == "start" else each
         for each in arguments
     ]
+
+
+def asks_for_one_token(source: str) -> bool:
+    """Whether the code asserts that a length is 1, as that of a call with one new token."""
+    return re.search(r"^\s*assert\s+[\w.]*(?:len|length|tokens|T)(?:\(\w+\))?\s*==\s*1\b", source, re.M) is not None
 
 
 def may_take_steps(arguments: Sequence[Argument]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,16 +14,18 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.cache_objects import has_setup, set_up
 from regard.check.target.classes import method_of
 from regard.check.target.construction import Construction, constructions
-from regard.check.target.errors import Failed, error_line
+from regard.check.target.errors import Failed, error_line, is_of_one_sample, summed_tokens
+from regard.check.target.file_constants import with_constants
 from regard.check.target.names import constructor_meaning
-from regard.check.target.preparation import copied, numbers_of, prepare, width_of_scale
-from regard.check.target.sizes import DISTINCT_SIZES, Sizes
+from regard.check.target.preparation import copied, modules_in, numbers_of, prepare, width_of_scale
+from regard.check.target.sizes import DISTINCT_SIZES, SQUARE_SIZES, Sizes
 from regard.errors import InputError
 
-__all__ = ["MAX_CONSTRUCTIONS", "Target", "targets_of"]
+__all__ = ["MAX_CONSTRUCTIONS", "Target", "of_one_sample", "square_sizes", "targets_of"]
 
 MAX_CONSTRUCTIONS = 3
 """Of each set of sizes, that can be made and are tried to be called."""
+ONE_SAMPLE = "it is called with one sample: it runs with no other number that was tried"
 
 
 @dataclass(eq=False)
@@ -85,7 +88,7 @@ def targets_of(
             raise InputError(f"{name} is already constructed and takes no arguments: {sorted(args)}")
         call = method_of(copied(implementation))
         prepare(call, seed=1)
-        yield Target(call, DISTINCT_SIZES[0].with_arguments(numbers_of(call)), [])
+        yield Target(call, *with_constants(DISTINCT_SIZES[0].with_arguments(numbers_of(call)), call))
         return
     refused: InputError | None = None
     several = [plain.with_arguments(args) for plain in DISTINCT_SIZES]
@@ -105,8 +108,29 @@ def targets_of(
             raise refused
 
 
+def of_one_sample(targets: list[Target], errors: list[Failed]) -> list[Target]:
+    """The targets, made anew for a single sample, where a call of several failed by how many these are."""
+    found = []
+    for target in targets:
+        if any(is_of_one_sample(each, target.sizes.batch) for each in errors):
+            with suppress(Failed, InputError):
+                one = target.resized(replace(target.sizes, batch=1), seed=1)
+                found.append(replace(one, said=[*one.said, ONE_SAMPLE]))
+    return found
+
+
+def square_sizes(target: Target, last: Failed, args: Mapping[str, Any]) -> list[Sizes]:
+    """Those that are tried, by the error of the call that came farthest."""
+    if not any(True for module in modules_in(target.call) for _ in module.parameters()):
+        return [each.with_arguments(args) for each in SQUARE_SIZES]
+    tokens = summed_tokens(last, target.sizes.tokens)
+    return [replace(target.sizes, tokens=tokens, context=tokens)] if tokens else []
+
+
 def _told(sizes: Sizes, call: Any, args: Mapping[str, Any], said: list[str]) -> Sizes:
     """The sizes of what a module is meant to be called with."""
+    sizes, told = with_constants(sizes, call)
+    said += told
     width = width_of_scale(call, args, said)
     if width is None:
         return sizes

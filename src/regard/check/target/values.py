@@ -22,6 +22,7 @@ from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed, error_line
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
+from regard.check.target.first_layers import STEP, are_spread, ids_of_samples, step_candidates
 from regard.check.target.graph_values import OF_GRAPHS, are_of_each_token, graph_candidates, neighbours
 from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, of_asking, open_mask
@@ -29,6 +30,7 @@ from regard.check.target.masks_of_sequences import OF_ASKING_TOKENS
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import ADDED, MATRICES, STREAMS, Argument
+from regard.check.target.size_values import size_value
 from regard.check.target.token_ids import drawn_ids, is_candidate, padding_id
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
 
@@ -117,6 +119,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.tokens), "none": _none}
     if role == "token types":
         return {"zeros": lambda draft: torch.zeros(draft.sizes.batch, draft.tokens, dtype=torch.long), "none": _none}
+    if role == STEP:
+        return dict(step_candidates())
     if role == "documents":
         return {"one": _one_document, "none": _none}
     if role == "prefix":
@@ -158,7 +162,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role.startswith("size "):
         roots = rf"sqrt\(\s*{re.escape(name)}\s*\)|\b{re.escape(name)}\s*\*\*\s*\(?-?\s*(?:0?\.5|1\s*/\s*2)"
         is_root_taken = re.search(roots, source) is not None
-        return {"size": lambda draft: _size(draft, role.removeprefix("size "), is_root_taken)}
+        return {"size": lambda draft: size_value(draft, role.removeprefix("size "), is_root_taken)}
     if role in ("scale", "temperature"):
         root = {"root": lambda draft: draft.d_head**0.5}
         inverse = {"inverse root": lambda draft: draft.d_head**-0.5}
@@ -168,7 +172,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     constants: dict[str, dict[str, Candidate]] = {
         "absent": {"none": _none, "False": _constant(False)},
         "off": {"False": _constant(False)},
-        "targets": {"none": _none},
+        "targets": {"none": _none, "ids": lambda draft: _ids(draft, name, "ids", target, 0)},
         "start": {"0": _constant(0)},
         "layer": {"0": _constant(0)},
         "device": {"cpu": _constant(torch.device("cpu"))},
@@ -217,6 +221,10 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "ids": lambda draft: _ids(draft, name, role, target, 0),
         "few ids": lambda draft: _ids(draft, name, role, target, 2),
     }
+    of_samples = dict(ids_of_samples(target, source, name))
+    if of_samples and are_spread(source, name):
+        return {**of_samples, **ids}
+    ids |= of_samples
     if role == "ids":
         alike = {"ids of no sample": lambda draft: torch.arange(1, draft.keys)} if is_candidate(name) else {}
         return {**ids, **alike, **sequence}
@@ -350,28 +358,6 @@ def _matrix(draft: Draft, role: str) -> Any:
     elif (role == "w_o") != draft.weights.endswith("out-in"):
         shape = (outer, inner)
     return draft.draw(*shape) * inner**-0.5
-
-
-def _size(draft: Draft, means: str, is_root_taken: bool) -> Any:
-    if means == "d_model" and is_root_taken and "h" in draft.layout.letters:
-        means = "d_head"  # what queries and keys of several heads are divided by the root of
-    known = {
-        "heads": draft.sizes.heads,
-        "kv_heads": draft.sizes.kv_heads,
-        "groups": draft.sizes.heads // draft.sizes.kv_heads,
-        "d_model": draft.width,
-        "d_out": draft.width,
-        "d_head": draft.d_head,
-        "length": draft.tokens,
-        "dropout": 0.0,
-        "eps": 1e-5,
-        "flag": False,
-        "vocab": draft.sizes.vocab,
-        "layers": 1,
-        "row_dim": -2,
-        "col_dim": -1,
-    }
-    return known.get(means)
 
 
 def _config(draft: Draft, *, kind: type) -> Any:

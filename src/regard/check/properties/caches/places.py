@@ -28,7 +28,8 @@ def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *,
         several: the evidence of its attentions.
         is_wrong: whether a property is violated.
     """
-    is_first = any(call_meaning(name) == "start" and value == 0 for name, value in invocation.arguments.items())
+    told = [value for name, value in invocation.arguments.items() if call_meaning(name) == "start"]
+    is_first = any(isinstance(value, int) and value == 0 for value in told)
     roles = {each.role for each in invocation.streams}
     is_step = "context" in roles and any(each.role == "x" and not each.token_axes for each in invocation.streams)
     for evidence in several:

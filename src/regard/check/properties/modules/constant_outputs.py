@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from regard.check.location import CodeLocation
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Finding
@@ -9,7 +11,7 @@ from regard.check.roles.influence import differs, record_invocation
 from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.target import Invocation
 
-__all__ = ["constant_output_findings"]
+__all__ = ["constant_output_findings", "summed_weight_findings"]
 
 
 def constant_output_findings(invocation: Invocation, run: TaggedRun) -> list[Finding]:
@@ -36,6 +38,36 @@ def constant_output_findings(invocation: Invocation, run: TaggedRun) -> list[Fin
         return [Finding("violation", "value-of-the-key", "weighted sum", message)]
     message = "scores are made of the tokens, but no token changes the output: the values are of none"
     return [Finding("violation", "value-of-the-key", "weighted sum", message, _weighted_sum(run))]
+
+
+def summed_weight_findings(run: TaggedRun) -> list[Finding]:
+    """Weights that are added up over their keys before they meet a value, and read by nothing else: each sum is 1.
+
+    As by an einsum that gives the keys one letter in the weights, and another one in the values.
+
+    Args:
+        run: in which no weights were found that meet values.
+    """
+    of_scores = run.trace.made_of({each.operation.outputs[0].storage for each in run.bilinear})
+    for softmax in run.trace:
+        if softmax.name not in SOFTMAXES or softmax.inputs[0].storage not in of_scores:
+            continue
+        weights = softmax.outputs[0]
+        readers = [
+            each
+            for each in run.trace.operations[softmax.index + 1 :]
+            if not each.is_view and any(one.storage == weights.storage for one in each.inputs)
+        ]
+        is_returned = any(each.storage == weights.storage for each in run.trace.outputs)
+        if len(readers) == 1 and readers[0].name == "sum" and weights.data.numel() and not is_returned:
+            total = readers[0].outputs[0].data
+            if total.numel() < weights.data.numel() and bool(torch.isclose(total, torch.ones_like(total)).all()):
+                message = (
+                    "the weights of a query are added up over its keys, to 1, before they meet a value: whatever the "
+                )
+                message += "scores are, the output is the same"
+                return [Finding("violation", "value-of-the-key", "weighted sum", message, readers[0].location)]
+    return []
 
 
 def _weighted_sum(run: TaggedRun) -> CodeLocation | None:

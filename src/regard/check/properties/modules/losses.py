@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
-from regard.check.roles.influence import record_invocation
+from regard.check.roles.influence import differs, record_invocation
 from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["loss_findings"]
+__all__ = ["known_label_findings", "loss_findings"]
 
 LOSSES = frozenset({"nll_loss_forward", "nll_loss_nd", "nll_loss"})
 _ARE_IDS = re.compile(
@@ -57,6 +57,63 @@ def loss_findings(invocation: Invocation) -> Iterator[Finding]:
         message = f"the loss compares the logits at a token with the label {' and '.join(apart)} it: with {name} that "
         message += "are the ids, the next token's is wanted"
         yield Finding("violation", "labels-of-the-next", "output", message, loss.location)
+
+
+def known_label_findings(invocation: Invocation) -> Iterator[Finding]:
+    """A loss of the logits at a token with a label that the model was given there, though it sees no later one.
+
+    As where a decoder is fed with its labels, and these are not shifted right behind a start token.
+
+    Args:
+        invocation: a call of a module that has to be given labels.
+    """
+    told = next((each for each in invocation.streams if call_meaning(each.argument) == "targets"), None)
+    if told is None or not isinstance(invocation.target, nn.Module):
+        return
+    labels = invocation.arguments[told.argument]
+    if labels.is_floating_point() or labels.ndim != 2 or told.batch_axis != 0:
+        return
+    samples, count = labels.shape
+    free = [each for each in range(count + 2) if each != invocation.padding_id][: count + 1]
+    labels = torch.tensor(free)[(torch.arange(samples)[:, None] + torch.arange(count)[None]) % len(free)]
+    run = record_invocation(invocation, {**invocation.arguments, told.argument: labels}, lines=True)
+    loss = next((each for each in run if each.name in LOSSES), None)
+    logits = None if run.error or loss is None else _logits(run, loss, samples, count)
+    if loss is None or logits is None:
+        return
+    distances = _distances(loss, logits, labels)
+    if len(distances) != 1 or count < 3:
+        return
+    (distance,) = distances
+    seen = _labels_seen(invocation, told.argument, labels, logits, free)
+    rows = range(max(0, -distance), min(count, count - distance) - 1)
+    if seen is not None and all(
+        bool(seen[at, at + distance]) and not bool(seen[at, at + distance + 1 :].any()) for at in rows
+    ):
+        at = "at" if not distance else f"{abs(distance)} {'before' if distance < 0 else 'behind'}"
+        message = f"the loss compares the logits at a token with the label {at} it, which the model was given there: "
+        message += f"{told.argument} is not shifted before it is read, and the loss falls by copying"
+        yield Finding("violation", "labels-of-the-next", "output", message, loss.location)
+
+
+def _labels_seen(
+    invocation: Invocation, name: str, labels: Tensor, logits: Tensor, ids: Sequence[int]
+) -> Tensor | None:
+    """(tokens, tokens): whether the logits at the first change with the label at the second; None where a run fails."""
+    found = []
+    for at in range(labels.shape[1]):
+        changed = labels.clone()
+        others = [each for each in ids if each not in labels[:, at].tolist()]
+        if not others:
+            return None
+        changed[:, at] = others[0]
+        run = record_invocation(invocation, {**invocation.arguments, name: changed})
+        loss = next((each for each in run if each.name in LOSSES), None)
+        other = None if run.error or loss is None else _logits(run, loss, *labels.shape)
+        if other is None:
+            return None
+        found.append(differs(logits, other).flatten(2).any(-1).any(0))
+    return torch.stack(found, 1)
 
 
 def _argument_of_labels(invocation: Invocation) -> str | None:

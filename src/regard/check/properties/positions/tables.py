@@ -35,6 +35,7 @@ def position_table_findings(base: Trace, several: Sequence[Evidence], found: Seq
     yield from _thrown_away(base, applied)
     yield from _of_one_text(base, several)
     yield from _one_row(base, first.num_tokens)
+    yield from _row_of_the_length(base, of_tokens, first.num_tokens)
     yield from _multiplied(base, applied)
     yield from embedding_scale_findings(base)
     is_absent = any((each.kind, each.property) == ("absent", "positions") for each in found)
@@ -133,6 +134,36 @@ def _one_row(base: Trace, count: int) -> Iterator[Finding]:
             continue
         yield Finding("violation", "positions-without-effect", "positions", message, first.location)
         return
+
+
+def _row_of_the_length(base: Trace, of_tokens: set[int], count: int) -> Iterator[Finding]:
+    """A table of sines of which all tokens get one row, that of how many they are, as by table[:, x.shape[1]]."""
+    rows: dict[tuple[int, int], Tensor] = {}
+    for operation in base:
+        if operation.name == "select" and operation.args[2] == count:
+            table, row = operation.inputs[0], operation.outputs[0]
+            is_longer = table.data.ndim > 1 and table.shape[operation.args[1]] > count
+            if is_longer and table.storage not in of_tokens and _are_places(table.data, operation.args[1]):
+                rows[row.storage, row.offset] = row.data.flatten()
+        elif operation.is_addition and 1 < count in operation.outputs[0].shape[:-1]:
+            added = [rows.get((each.storage, each.offset)) for each in operation.inputs]
+            is_row = [
+                one is not None and torch.equal(one, each.data.flatten())
+                for one, each in zip(added, operation.inputs, strict=True)
+            ]
+            if any(is_row) and any(each.storage in of_tokens for each in operation.inputs):
+                message = f"of {count} tokens all get row {count} of the table of positions, and no other"
+                yield Finding("violation", "positions-without-effect", "positions", message, operation.location)
+                return
+
+
+def _are_places(table: Tensor, axis: int) -> bool:
+    """Whether the rows of a table are sines and cosines of places: as long as one another, and the first 0s and 1s."""
+    rows = table.movedim(axis, 0).flatten(1)
+    if not rows.is_floating_point() or rows.shape[1] < 2 or not bool(rows.isfinite().all()):
+        return False
+    is_begun = bool(((rows[0] == 0) | (rows[0] == 1)).all()) and 0 < float(rows[0].sum()) < rows.shape[1]
+    return is_begun and bool(torch.isclose((rows**2).sum(1), (rows[0] ** 2).sum(), atol=1e-4).all())
 
 
 def _are_ids(places: TensorRecord, ids: Sequence[TensorRecord]) -> bool:
