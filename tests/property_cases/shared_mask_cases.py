@@ -154,6 +154,8 @@ class GivenToTheFirst(Layers):
 
 
 masked = functools.partial(of_x, masks=("mask",))
+
+
 class PooledSet(nn.Module):
     """Set Transformer, Lee et al. 2019: two layers, and a learned query that pools; the heads stand before the samples.
 

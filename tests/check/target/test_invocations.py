@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import math
 import functools
+import math
 import time
 from typing import Any
 

@@ -112,7 +112,9 @@ def of_any_sum(evidence: Evidence) -> Finding | None:
         taken = [one for one in later if one.inputs[0].storage in read and not one.is_view]
         lengths = [one for one in taken if one.name in LENGTHS and _is_of_rows(one.inputs[0], one.outputs[0], width)]
         memory = {length.outputs[0].storage for length in lengths}
-        if not lengths or not any(one.name in ("div", "clamp_min") and one.inputs[-1].storage in memory for one in later):
+        if not lengths or not any(
+            one.name in ("div", "clamp_min") and one.inputs[-1].storage in memory for one in later
+        ):
             return None
     message = "weights do not sum to 1, and what a query read is divided by its length: no sum of them would change it"
     return Finding("design", "weights-of-any-sum", "weights", message, instance.sums_location)

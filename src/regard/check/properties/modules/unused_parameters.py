@@ -130,7 +130,12 @@ def _computed_with(invocation: Invocation, names: list[str]) -> Iterator[str]:
     except Failed:
         return
     for name in names:
-        if _is_in_another_return(invocation.target, name) or name not in mode.read or _FOR_OTHERS.search(name) or _CHOOSES.search(name):
+        if (
+            _is_in_another_return(invocation.target, name)
+            or name not in mode.read
+            or _FOR_OTHERS.search(name)
+            or _CHOOSES.search(name)
+        ):
             continue
         with torch.no_grad():
             parameters[name].add_(torch.linspace(0.5, 1.5, parameters[name].numel()).view_as(parameters[name]))
