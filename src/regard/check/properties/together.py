@@ -11,6 +11,7 @@ from regard.check.properties.caches.places import cache_place_findings
 from regard.check.properties.finding import Evidence
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
+from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
 from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
@@ -67,6 +68,7 @@ def judge_together(
         analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
+        analysis.findings += paddings_of_texts_findings(invocation, several)
         analysis.findings += masked_mean_findings(invocation, analysis.holding)
         analysis.findings += pooled_mask_findings(invocation, base, several) if analysis.asked_masks else ()
         analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
