@@ -17,7 +17,7 @@ BLOCKS = (
     Property(
         "class-token-read",
         "block",
-        "where a class token stands beside the tokens, it is what is read in the end",
+        "where a class token stands beside the tokens, it is what is read in the end; a distillation token as well",
         "What was trained to gather the others is thrown away.",
         "return self.head(self.norm(x)[:, 0])",
     ),
