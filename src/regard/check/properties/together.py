@@ -20,6 +20,7 @@ from regard.check.properties.modules.inner_sequences import inner_sequence_findi
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.losses import loss_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
+from regard.check.properties.modules.recurrent_steps import recurrent_step_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
@@ -78,5 +79,6 @@ def judge_together(
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += loss_findings(invocation)
+        analysis.findings += recurrent_step_findings(invocation.target, base)
     if not analysis.violations and not analysis.missing and analysis.is_first:
         analysis.findings += later_token_findings(invocation, base, several)

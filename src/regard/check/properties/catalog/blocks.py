@@ -120,6 +120,13 @@ BLOCKS = (
         "return self.w_2(torch.relu(self.w_1(x)))",
     ),
     Property(
+        "state-handed-on",
+        "block",
+        "a recurrent layer that is called token by token goes on from the state that it left",
+        "The layer is not recurrent: half of its matrices have no effect.",
+        "output, state = self.gru(x, state)  # not self.gru(x), which begins with zeros",
+    ),
+    Property(
         "layers-apart",
         "block",
         "each layer of a stack has parameters of its own",
