@@ -9,6 +9,7 @@ from torch import Tensor
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.caches.places import cache_place_findings
 from regard.check.properties.finding import Evidence
+from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
@@ -79,6 +80,7 @@ def judge_together(
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += loss_findings(invocation)
+        analysis.findings += convolved_padding_findings(invocation)
         analysis.findings += recurrent_step_findings(invocation.target, base)
     if not analysis.violations and not analysis.missing and analysis.is_first:
         analysis.findings += later_token_findings(invocation, base, several)
