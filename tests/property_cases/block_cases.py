@@ -123,6 +123,29 @@ class BlockOfLowRank(Block):
         return x + x * self.wide(self.narrow(x)).softmax(-1)
 
 
+class GatedByAWideState(Block):
+    """Of a wide state is made what is added, and a gate of it: without an activation before the first."""
+
+    def bent(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + Attention.forward(self, self.before(x))
+        state = self.w_1(x)
+        return x + self.w_2(state) * state.mean(-1, keepdim=True).sigmoid()
+
+
+class ReadOutAtOnce(Block):
+    """Attention's output matrix is followed by one that reads out, and no residual stands between the two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out, self.w_1 = self.w_1, nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w_2(Attention.forward(self, self.before(x)))
+
+
 class BlockBentInPlace(Block):
     def bent(self, hidden: Tensor) -> Tensor:
         return hidden.relu_()
@@ -328,6 +351,8 @@ CASES = [
     Case("gate-as-documented", BentAsAWhole, GatedByHand, of_module, has_line=False),
     Case("feed-forward-bends", BlockWithoutAnActivation, Block, of_module),
     Case("feed-forward-bends", BlockWithoutAnActivation, BlockOfLowRank, of_module),
+    Case("feed-forward-bends", BlockWithoutAnActivation, GatedByAWideState, of_module),
+    Case("feed-forward-bends", BlockWithoutAnActivation, ReadOutAtOnce, of_module),
     Case("norm-of-one-token", BlockOverTheTokens, Block, of_module, has_line=False),
     Case("norm-normalizes", BlockBesideOne, Block, of_module, has_line=False),
     Case("norm-of-one-token", BlockOverRows, BlockOfOneSequence, of_one_sequence, has_line=False),

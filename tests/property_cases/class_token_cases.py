@@ -48,7 +48,39 @@ class SharesAPlace(HasAPlace):
     others = slice(0, 4)
 
 
+class ReadsBothTokens(nn.Module):
+    """A second learned token stands for what a teacher says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cls_token, self.distillation_token = (nn.Parameter(drawn(1, 1, WIDTH, seed=seed)) for seed in (6, 7))
+        self.head, self.head_of_the_teacher, self.norm = nn.Linear(WIDTH, 3), nn.Linear(WIDTH, 3), nn.LayerNorm(WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        learned = (each.expand(len(x), -1, -1) for each in (self.cls_token, self.distillation_token))
+        x = torch.cat([*learned, x], 1)
+        x = self.norm(x + attention(x))
+        return self.read(x)
+
+    def read(self, x: Tensor) -> Tensor:
+        return self.head(x[:, 0]) + self.head_of_the_teacher(x[:, 1])
+
+
+class ReadsOneTokenTwice(ReadsBothTokens):
+    def read(self, x: Tensor) -> Tensor:
+        return self.head(x[:, 0]) + self.head_of_the_teacher(x[:, 0])  # here
+
+
+class ReadsNoTeacher(ReadsBothTokens):
+    """What was learned of a teacher is left out."""
+
+    def read(self, x: Tensor) -> Tensor:
+        return self.head(x[:, 0]) + self.head_of_the_teacher(x[:, 2:].mean(1))
+
+
 CASES = [
+    Case("class-token-read", ReadsOneTokenTwice, ReadsBothTokens, of_module),
+    Case("class-token-read", ReadsOneTokenTwice, ReadsNoTeacher, of_module),
     Case("class-token-read", ReadsItsLastToken, ReadsItsClassToken, of_module),
     Case("positions-apart", SharesAPlace, HasAPlace, of_module),
 ]

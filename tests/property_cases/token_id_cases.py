@@ -263,6 +263,36 @@ def source_hidden_by_the_target(source: Tensor, target: Tensor) -> Tensor:
     return attended(y, TABLE[source], no_padding(target), 1)
 
 
+class OfTwoPaddings(torch.nn.Module):
+    """Each of two texts has an id of padding of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.source_pad_id, self.target_pad_id = 1, 2
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        past = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).tril()
+        is_source, is_target = (
+            (ids != each)[:, None, None] for ids, each in zip((source, target), self.ids(), strict=True)
+        )
+        y = attended(TABLE[target], TABLE[target], is_target & past)
+        return attended(y, TABLE[source], is_source, 1)
+
+    def ids(self) -> tuple[int, int]:
+        return self.source_pad_id, self.target_pad_id
+
+
+class OfOnePadding(OfTwoPaddings):
+    def ids(self) -> tuple[int, int]:
+        return self.source_pad_id, self.source_pad_id
+
+
+def with_paddings(kind: type[OfTwoPaddings]) -> Invocation:
+    """A call of texts that have neither id of padding."""
+    call = ids_call(kind(), 5, 4)
+    return replace(call, arguments={name: each.clamp(min=3) for name, each in call.arguments.items()})
+
+
 def chosen_over_the_words(source: Tensor, target: Tensor) -> Tensor:
     return (target_sees_its_past(source, target) @ TABLE.mT).softmax(-1)
 
@@ -301,6 +331,7 @@ CASES = [
     Case("embeddings-scaled", embeddings_of_one_text_scaled, embeddings_of_both_scaled, of_two_texts, attentions=3),
     Case("embeddings-scaled", embeddings_divided, embeddings_of_both_scaled, of_two_texts, attentions=3),
     Case("padding-by-ids", source_hidden_by_the_target, target_sees_its_past, of_one_length_of_texts, False, 2),
+    Case("padding-by-ids", OfOnePadding, OfTwoPaddings, with_paddings, has_line=False, attentions=2),
     Case("later-tokens-hidden", chosen_over_the_tokens, chosen_over_the_words, of_two_texts, False, 2),
     Case("positions-from-the-start", counted_from_the_last, counted_from_the_first, of_ids, False),
     Case("target-causal", target_sees_all_of_itself, target_sees_its_past, of_two_texts, False, attentions=2),

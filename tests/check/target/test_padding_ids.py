@@ -45,6 +45,11 @@ def test_it_is_0_where_nothing_or_not_one_id_is_said() -> None:
     assert padding_id(len) == 0
 
 
+def test_of_two_ids_each_text_has_the_one_of_its_side() -> None:
+    told = Saying(src_pad_idx=1, trg_pad_idx=2)
+    assert [padding_id(told, each) for each in ("src", "tgt", "x")] == [1, 2, 0]
+
+
 @pytest.mark.parametrize("padding", [0, 1, 5])
 def test_no_token_is_padding_and_each_is_drawn_anew(padding: int) -> None:
     generator = torch.Generator().manual_seed(0)

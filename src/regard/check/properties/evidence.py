@@ -221,7 +221,7 @@ def with_fresh_tokens(invocation: Invocation) -> dict[str, Any]:
             arguments[stream.argument] = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
         else:
             arguments[stream.argument] = other_ids(
-                tensor, int(invocation.sizes.get("vocab", 0)), generator, invocation.padding_id
+                tensor, int(invocation.sizes.get("vocab", 0)), generator, invocation.paddings[stream.argument]
             )
     return arguments
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
+from regard.check.properties.token_ids import PADDED
 from regard.check.target import Invocation
 from regard.check.target.sizes import Sizes
 
@@ -22,6 +23,8 @@ SMALL_SIZES = sorted(
 )
 OF_MORE_TOKENS = frozenset({"window-as-documented"})
 """Properties that are seen with more tokens than the call has: its size says nothing of them."""
+LEAST_TOKENS = {"padding-by-ids": PADDED + 2}
+"""Tokens below which a property is not held against a call: no smaller one is worth an analysis."""
 MAX_ANALYSES = 16
 """After which no smaller input is looked for; the first ones, the smallest, take the least."""
 
@@ -39,7 +42,8 @@ def smallest_input(analysis: Analysis, violated: str) -> str:
     if violated in OF_MORE_TOKENS:
         return ""
     whole = _numel(analysis.invocation)
-    smaller = (each for sizes in SMALL_SIZES for each in analysis.invocation.resized(sizes) if _numel(each) < whole)
+    enough = [each for each in SMALL_SIZES if each.tokens >= LEAST_TOKENS.get(violated, 0)]
+    smaller = (each for sizes in enough for each in analysis.invocation.resized(sizes) if _numel(each) < whole)
     for invocation in itertools.islice(smaller, MAX_ANALYSES):
         try:
             found = analyze(invocation, masks=analysis.asked_masks, is_first=analysis.is_first)

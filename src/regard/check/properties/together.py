@@ -9,8 +9,10 @@ from torch import Tensor
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.caches.places import cache_place_findings
 from regard.check.properties.finding import Evidence
+from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
+from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
 from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.unread import unread_mask_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
@@ -19,6 +21,7 @@ from regard.check.properties.modules.inner_sequences import inner_sequence_findi
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.losses import known_label_findings, loss_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
+from regard.check.properties.modules.recurrent_steps import recurrent_step_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
@@ -67,6 +70,7 @@ def judge_together(
         analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
+        analysis.findings += paddings_of_texts_findings(invocation, several)
         analysis.findings += masked_mean_findings(invocation, analysis.holding)
         analysis.findings += pooled_mask_findings(invocation, base, several) if analysis.asked_masks else ()
         analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
@@ -77,5 +81,7 @@ def judge_together(
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
+        analysis.findings += convolved_padding_findings(invocation)
+        analysis.findings += recurrent_step_findings(invocation.target, base)
     if not analysis.violations and not analysis.missing and analysis.is_first:
         analysis.findings += later_token_findings(invocation, base, several)

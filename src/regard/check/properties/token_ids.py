@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,14 +14,11 @@ from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation, Stream
-from regard.check.target.names import is_encoded
+from regard.check.target.token_ids import side_of
 from regard.check.trace.operation import Trace
 
-__all__ = ["asking_text", "target_findings", "token_padding_findings", "with_padding"]
+__all__ = ["PADDED", "asking_text", "padded", "target_findings", "token_padding_findings", "with_padding"]
 
-_INPUTS = re.compile(r"^inputs?(?:_|$)", re.I)
-_TARGET = re.compile(r"^(?:tgt|trg|target|dec(?:oder)?|outputs?)(?:_|$)", re.I)
-"""Names of what is translated, beside those of an encoder's sequence, and of its translation."""
 PADDED = 2
 """Tokens of the first sample that become padding, the last ones."""
 
@@ -36,14 +32,14 @@ def token_padding_findings(invocation: Invocation, several: Sequence[Evidence]) 
     """
     read = {each for one in several for each in one.base.key.stream.tolist() if each >= 0}
     for number, stream in enumerate(invocation.streams):
-        if (given := _padded(invocation, stream)) is None:
+        if (given := padded(invocation, stream)) is None:
             continue
         tokens = _by_sample(invocation, stream).shape[1]
         run = record_invocation(invocation, given)
         if run.error:
             continue
         is_left = not _returns_a_mask(invocation, given)
-        crossed = _of_another_text(several, run, number, invocation.padding_id)
+        crossed = _of_another_text(several, run, number, invocation.paddings[stream.argument])
         if crossed is not None:
             yield crossed
             return
@@ -82,21 +78,28 @@ def _is_seen_in_rows(several: Sequence[Evidence], run: Trace, tokens: int) -> bo
 def with_padding(invocation: Invocation) -> Iterator[tuple[str, dict[str, Any]]]:
     """For each sequence of ids its name, and the arguments with padding at the end of its first sample."""
     for stream in invocation.streams:
-        if (given := _padded(invocation, stream)) is not None:
+        if (given := padded(invocation, stream)) is not None:
             yield stream.argument, given
 
 
-def _padded(invocation: Invocation, stream: Stream) -> dict[str, Any] | None:
-    """The arguments with padding in a sequence; None where it is none of ids, too short, or has some."""
+def padded(invocation: Invocation, stream: Stream, padding: int | None = None) -> dict[str, Any] | None:
+    """The arguments with padding in a sequence; None where it is none of ids, too short, or has some.
+
+    Args:
+        invocation: the call.
+        stream: the sequence.
+        padding: an id to pad with; the sequence's own unless another is given.
+    """
     ids = invocation.arguments[stream.argument]
     if ids.is_floating_point() or ids.ndim != 2 or {stream.batch_axis, *stream.token_axes} != {0, 1}:
         return None
-    padded = ids.clone()
-    by_sample = _by_sample(invocation, stream, padded)
-    if by_sample.shape[1] < PADDED + 2 or bool((ids == invocation.padding_id).any()):
+    whole = ids.clone()
+    by_sample = _by_sample(invocation, stream, whole)
+    own = invocation.paddings[stream.argument]
+    if by_sample.shape[1] < PADDED + 2 or bool((ids == own).any()):
         return None
-    by_sample[0, -PADDED:] = invocation.padding_id
-    return {**invocation.arguments, stream.argument: padded}
+    by_sample[0, -PADDED:] = own if padding is None else padding
+    return {**invocation.arguments, stream.argument: whole}
 
 
 def _by_sample(invocation: Invocation, stream: Stream, ids: Tensor | None = None) -> Tensor:
@@ -115,7 +118,7 @@ def _of_stream(
     is_left: bool,
 ) -> Iterator[Finding]:
     hidden, seen, of_queries = [], [], list[Evidence]()
-    name, padding = of_ids.argument, invocation.padding_id
+    name, padding = of_ids.argument, invocation.paddings[of_ids.argument]
     for evidence in several:
         base = evidence.base
         if not run.same_operations(base.instance.run.trace):
@@ -163,28 +166,28 @@ def _of_stream(
         yield Finding("holds", "padding-by-ids", "mask", message, first.scores_location)
 
 
-def _of_another_text(several: Sequence[Evidence], run: Trace, padded: int, padding: int) -> Finding | None:
+def _of_another_text(several: Sequence[Evidence], run: Trace, number: int, padding: int) -> Finding | None:
     """Keys of the source that padding of the target hides, or the other way round, by their names.
 
     Args:
         several: of each attention.
         run: with padding in one of the two.
-        padded: which of the sequences has it.
+        number: which of the sequences has it.
         padding: its id.
     """
     for evidence in several:
         base, names = evidence.base, evidence.base.streams
-        sides = [bool(is_encoded(each) or _INPUTS.search(each)) - bool(_TARGET.search(each)) for each in names]
+        sides = [side_of(each) for each in names]
         if sorted(sides) != [-1, 1] or not run.same_operations(base.instance.run.trace):
             continue
-        other = 1 - padded
+        other = 1 - number
         of_other = (base.key.stream == other) & (base.key.sample == 0) & (base.weight > ZERO_WEIGHT)
         hidden = of_other & (base.of_run(run).weight <= ZERO_WEIGHT)
-        if (base.query.stream == padded).any():
+        if (base.query.stream == number).any():
             hidden &= base.query.token < int(base.query.token.max()) + 1 - PADDED  # of padding itself nothing is asked
         if bool(hidden.any()) and not bool(hidden[of_other].all()):
             message = (
-                f"where {names[padded]} is {padding}, tokens of {names[other]} are hidden: the mask is made of the "
+                f"where {names[number]} is {padding}, tokens of {names[other]} are hidden: the mask is made of the "
                 "other sequence"
             )
             instance = base.instance
@@ -224,8 +227,9 @@ def _thrown_away(evidence: Evidence, run: Trace, stream: Stream, invocation: Inv
         if is_dead:
             made = [(one.data, other.data) for one, other in zip(before.outputs, after.outputs, strict=True)][:1]
             if any(_tells_padding(one, other, ids) for one, other in made):
+                name, padding = stream.argument, invocation.paddings[stream.argument]
                 message = (
-                    f"a mask of the padding is made ({stream.argument} is {invocation.padding_id}), and nothing is "
+                    f"a mask of the padding is made ({name} is {padding}), and nothing is "
                     "done with it: padding is attended to"
                 )
                 return Finding("violation", "mask-read", "mask", message, before.location)
@@ -257,8 +261,7 @@ def _asked_by_the_source(several: Sequence[Evidence]) -> Finding | None:
     tables = [each.base for each in several if len(each.base.weight)]
     for table in tables:
         names = table.streams
-        sources = {at for at, name in enumerate(names) if is_encoded(name) or _INPUTS.search(name)}
-        targets = {at for at, name in enumerate(names) if _TARGET.search(name)}
+        sources, targets = ({at for at, name in enumerate(names) if side_of(name) == side} for side in (1, -1))
         pairs = {(int(each.query.stream[0]), int(each.key.stream[0])) for each in tables}
         if len(sources) != 1 or len(targets) != 1 or (*sources, *targets) not in pairs or (*targets, *sources) in pairs:
             continue

@@ -114,7 +114,7 @@ def changed(invocation: Invocation, source: Source, seed: int = 1) -> dict[str, 
     stream = next(each for each in invocation.streams if each.argument == source.stream)
     tensor = invocation.arguments[stream.argument]
     arguments = dict(invocation.arguments)
-    fresh = _fresh(tensor, seed + source.index, invocation)
+    fresh = _fresh(stream.argument, seed + source.index, invocation)
     where = torch.zeros(tensor.shape, dtype=torch.bool)
     if source.kind == "token":
         selected: list[Any] = [slice(None)] * tensor.ndim
@@ -130,11 +130,12 @@ def changed(invocation: Invocation, source: Source, seed: int = 1) -> dict[str, 
     return arguments
 
 
-def _fresh(tensor: Tensor, seed: int, invocation: Invocation) -> Tensor:
+def _fresh(argument: str, seed: int, invocation: Invocation) -> Tensor:
+    tensor: Tensor = invocation.arguments[argument]
     generator = torch.Generator().manual_seed(1000 + seed)
     if tensor.is_floating_point():
         return torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.dtype)
-    return other_ids(tensor, int(invocation.sizes.get("vocab", 0)), generator, invocation.padding_id)
+    return other_ids(tensor, int(invocation.sizes.get("vocab", 0)), generator, invocation.paddings[argument])
 
 
 def record_invocation(

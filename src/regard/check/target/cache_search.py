@@ -162,7 +162,7 @@ def other_tokens(invocation: Invocation) -> dict[str, Tensor]:
         if tensor.is_floating_point():
             found[stream.argument] = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
         else:
-            found[stream.argument] = other_ids(tensor, 0, generator, invocation.padding_id)
+            found[stream.argument] = other_ids(tensor, 0, generator, invocation.paddings[stream.argument])
     return found
 
 

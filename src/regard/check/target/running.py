@@ -100,9 +100,9 @@ class Invocation:
     """For each other order of the same axes in which the target runs its calls; of one query as well, if told so."""
 
     @cached_property
-    def padding_id(self) -> int:
-        """The id of padding in its sequences of ids."""
-        return padding_id(self.target)
+    def paddings(self) -> dict[str, int]:
+        """The id of padding in each of its sequences, if it is one of ids."""
+        return {each.argument: padding_id(self.target, each.argument) for each in self.streams}
 
     def run(
         self,

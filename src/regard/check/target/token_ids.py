@@ -9,15 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.target.names import is_encoded
 from regard.check.target.preparation import modules_in
 
-__all__ = ["drawn_ids", "is_candidate", "other_ids", "padding_id"]
+__all__ = ["drawn_ids", "is_candidate", "other_ids", "padding_id", "side_of"]
 
 USUAL_PADDING = 0
 """What padding is in most code."""
 _PADDING = re.compile(r"(?:[a-z]+_)?pad(?:ding)?_?(?:idx|id|index|token|token_id|token_idx|symbol)", re.I)
 _CONSTANT = re.compile(r"(?:[A-Z]+_)?PAD(?:DING)?(?:_?(?:IDX|ID|INDEX|TOKEN|TOKEN_ID|SYMBOL))?")
 """Names of the id of padding, of attributes and of a file's own constants."""
+
+_INPUTS = re.compile(r"^inputs?(?:_|$)", re.I)
+_TARGET = re.compile(r"^(?:tgt|trg|target|dec(?:oder)?|outputs?)(?:_|$)", re.I)
+"""Names of what is translated, beside those of an encoder's sequence, and of its translation."""
 
 _CANDIDATES = re.compile(r"(?:cand\w*|items?)(?:_(?:ind\w*|idxs?|ids?|items?))?", re.I)
 """In a recommender: what is scored for every sample, as item_indices."""
@@ -28,22 +33,32 @@ def is_candidate(name: str) -> bool:
     return _CANDIDATES.fullmatch(name) is not None
 
 
-def padding_id(target: Any) -> int:
+def side_of(name: str) -> int:
+    """1 for what is translated, as src or encoder_input, -1 for its translation, 0 where the name tells neither."""
+    return bool(is_encoded(name) or _INPUTS.search(name)) - bool(_TARGET.search(name))
+
+
+def padding_id(target: Any, text: str = "") -> int:
     """The id of padding, which no other token has, or it would be masked; 0 where nothing says another one.
 
     Args:
         target: a module whose attributes, config, embeddings or file may say it, or anything else.
+        text: the name of a sequence: of several ids it has the one that is told for its side, as trg the trg_pad_idx.
     """
-    found = {number for module in modules_in(target) for each in module.modules() for number in _told_by(each)}
+    told = [each for module in modules_in(target) for part in module.modules() for each in _told_by(part)]
+    found = {number for _, number in told}
+    if len(found) > 1 and (side := side_of(text)):
+        found = {number for name, number in told if side_of(name) == side}
     return found.pop() if len(found) == 1 else USUAL_PADDING
 
 
-def _told_by(module: nn.Module) -> Iterator[int]:
+def _told_by(module: nn.Module) -> Iterator[tuple[str, int]]:
+    """Each id of padding that a module tells, with the name that it tells it by."""
     config = getattr(module, "config", None)
     said = {**vars(module), **(vars(config) if hasattr(config, "__dict__") else {})}
-    yield from (value for name, value in said.items() if type(value) is int and _PADDING.fullmatch(name))
+    yield from ((name, value) for name, value in said.items() if type(value) is int and _PADDING.fullmatch(name))
     known = getattr(type(module).forward, "__globals__", {}) if not type(module).__module__.startswith("torch.") else {}
-    yield from (value for name, value in known.items() if type(value) is int and _CONSTANT.fullmatch(name))
+    yield from ((name, value) for name, value in known.items() if type(value) is int and _CONSTANT.fullmatch(name))
 
 
 def drawn_ids(shape: tuple[int, ...], vocab: int, generator: torch.Generator, padding: int = USUAL_PADDING) -> Tensor:

@@ -323,7 +323,7 @@ def _ids(draft: Draft, name: str, role: str, target: Any, most: int) -> Any:
     vocab = most or min([draft.sizes.vocab, *(size for size in sizes if size > 2)])
     draft.axes[name] = layout
     generator = torch.Generator().manual_seed(len(draft.axes))
-    return drawn_ids(draft.shape(role, layout), vocab, generator, padding_id(draft.target))
+    return drawn_ids(draft.shape(role, layout), vocab, generator, padding_id(draft.target, name))
 
 
 def _one_document(draft: Draft) -> Any:

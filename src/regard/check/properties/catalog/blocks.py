@@ -17,7 +17,7 @@ BLOCKS = (
     Property(
         "class-token-read",
         "block",
-        "where a class token stands beside the tokens, it is what is read in the end",
+        "where a class token stands beside the tokens, it is what is read in the end; a distillation token as well",
         "What was trained to gather the others is thrown away.",
         "return self.head(self.norm(x)[:, 0])",
     ),
@@ -125,6 +125,13 @@ BLOCKS = (
         "between the two matrices of a feed-forward network stands an activation",
         "Two matrices in a row are one: the network is wide in vain.",
         "return self.w_2(torch.relu(self.w_1(x)))",
+    ),
+    Property(
+        "state-handed-on",
+        "block",
+        "a recurrent layer that is called token by token goes on from the state that it left",
+        "The layer is not recurrent: half of its matrices have no effect.",
+        "output, state = self.gru(x, state)  # not self.gru(x), which begins with zeros",
     ),
     Property(
         "layers-apart",

@@ -57,6 +57,13 @@ MASKS = (
         "scores = scores.masked_fill(is_padding, -torch.inf)  # before the softmax",
     ),
     Property(
+        "padding-before-convolutions",
+        "masked",
+        "where padding is zeroed around a convolution over the tokens, it is zeroed before it",
+        "The last real tokens are made of padding: what they mean depends on how far a batch is padded.",
+        "x = self.convolution(x.masked_fill(is_padding, 0))",
+    ),
+    Property(
         "mask-read",
         "masked",
         "a mask that a module makes for itself is read",

@@ -54,7 +54,7 @@ def flag_by_influence(invocation: Invocation, flag: str, line: CodeLocation | No
 
 
 def _of_equal_lengths(invocation: Invocation) -> dict[str, Tensor] | None:
-    """Its sequences, as long as the shortest of them; None where they have no one axis of tokens, or are equally long."""
+    """Its sequences, as long as the shortest of them; None where they are as long as each other, or of no one axis."""
     streams = invocation.streams
     if len(streams) < 2 or any(len(each.token_axes) != 1 for each in streams):
         return None

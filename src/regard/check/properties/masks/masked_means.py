@@ -37,7 +37,7 @@ def masked_mean_findings(invocation: Invocation, hidden: Collection[str] = ()) -
         if any(each.argument == name and each.batch_axis != 0 for each in invocation.streams):
             continue
         run = record_invocation(invocation, given, lines=True)
-        kept = given[name] != invocation.padding_id
+        kept = given[name] != invocation.paddings[name]
         for count in (each for each in run if each.name == "sum" and _is_mask(each.inputs[0].data, kept)):
             found = _met(run, count, kept, name)
             if found is not None:
@@ -46,7 +46,7 @@ def masked_mean_findings(invocation: Invocation, hidden: Collection[str] = ()) -
         pooled = _of_all(run, kept) if "padding-by-ids" in hidden else None
         if pooled is not None:
             message = (
-                f"padding ({name} is {invocation.padding_id}) is hidden in the attentions, and the mean that is "
+                f"padding ({name} is {invocation.paddings[name]}) is hidden in the attentions, and the mean that is "
                 "returned is of all tokens, padding included"
             )
             yield Finding("violation", PROPERTY, STEP, message, pooled.location)

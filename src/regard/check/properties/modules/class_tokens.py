@@ -18,6 +18,9 @@ __all__ = ["class_token_findings"]
 
 _NAME = re.compile(r"(?:^|[._])(?:cls|class)(?:_?(?:tokens?|tok|emb\w*))?$", re.I)
 
+_DISTILLED = re.compile(r"(?:^|[._])dist(?:ill(?:ed|ation)?)?_?(?:tokens?|tok|emb\w*)$", re.I)
+"""Names of a token that learns what a teacher says (Touvron et al. 2021, arXiv:2012.12877)."""
+
 
 @dataclass(frozen=True)
 class _RowsAdded:
@@ -41,6 +44,7 @@ def class_token_findings(target: Any, trace: Trace) -> Iterator[Finding]:
     yield from _positions_shared(trace)
     if not isinstance(target, nn.Module):
         return
+    yield from _read_twice(target, trace)
     learned = [each.detach().flatten() for name, each in target.named_parameters() if _NAME.search(name)]
     for join in trace:
         place = _place(join, learned) if len(learned) == 1 else None
@@ -57,6 +61,58 @@ def class_token_findings(target: Any, trace: Trace) -> Iterator[Finding]:
             )
             yield Finding("violation", "class-token-read", "block", message, reads[-1].location)
             return
+
+
+def _read_twice(target: nn.Module, trace: Trace) -> Iterator[Finding]:
+    """A distillation token that nothing reads in the end, where two read the class token beside it.
+
+    Touvron et al. 2021, "Training data-efficient image transformers", section 4: each has a classifier of its own. A
+    model that reads the class token once does without its teacher on purpose.
+    """
+    named = {_NAME: list[torch.Tensor](), _DISTILLED: list[torch.Tensor]()}
+    for name, each in target.named_parameters():
+        for pattern, found in named.items():
+            found += [each.detach().flatten()] if pattern.search(name) else []
+    for join in trace:
+        first, second = (_places_of(join, each) for each in named.values())
+        if len(first) != 1 or len(second) != 1:
+            continue
+        count = join.outputs[0].shape[-2]
+        made = trace.made_of([join.outputs[0].storage])
+        after = trace.operations[join.index + 1 :]
+        reads = [each for each in after if _reads_a_token(each, made, count)]
+        if not reads:
+            continue
+        tokens = reads[-1].inputs[0]
+        last = [each for each in reads if each.inputs[0].storage == tokens.storage]
+        places = [each.args[2] % count for each in last]
+        if len(places) > 1 and {*places} == {*first} and not any(_takes_others(each, tokens) for each in after):
+            message = (
+                f"the class token, token {first[0]} of {count}, is read {len(places)} times in the end, and the "
+                f"distillation token, token {second[0]}, never"
+            )
+            yield Finding("violation", "class-token-read", "block", message, last[-1].location)
+            return
+
+
+def _takes_others(operation: Operation, tokens: TensorRecord) -> bool:
+    """Whether tokens are taken otherwise than one at a time, as those of the patches, or a mean of all."""
+    given = [each for each in operation.inputs if (each.storage, each.shape) == (tokens.storage, tokens.shape)]
+    is_of_all = operation.name == "slice" and operation.outputs[0].shape == tokens.shape
+    return bool(given) and operation.name != "select" and not is_of_all
+
+
+def _places_of(join: Operation, learned: list[torch.Tensor]) -> list[int]:
+    """Where learned tokens stand among the tokens that are joined."""
+    if join.name != "cat" or len(join.inputs) < 2 or join.outputs[0].data.ndim != 3:
+        return []
+    found, place = [], 0
+    for each in join.inputs:
+        is_one = each.data.ndim == 3 and each.shape[-2] == 1
+        if is_one and any(torch.equal(each.data[0, 0], one.to(each.data.dtype)) for one in learned):
+            found.append(place)
+        place += each.shape[-2]
+    return found
 
 
 def _positions_shared(trace: Trace) -> Iterator[Finding]:

@@ -20,13 +20,19 @@ def feed_forward_findings(run: TaggedRun) -> Iterator[Finding]:
     """Two learned matrices in a row, the first to more channels and the second back, with nothing that bends between.
 
     Vaswani et al. 2017, "Attention Is All You Need", equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2. A matrix may
-    be written as a convolution of one place at a time.
+    be written as a convolution of one place at a time. What something beside the second matrix reads is no hidden
+    vector of such a network, as the first state of a decoder, of which a gate is made; nor is what the output matrix of
+    an attention returns.
     """
     several = [*_matrices(run)]
+    read = {each.operation.outputs[0].storage for each in run.bilinear}
     by_output = {each.operation.outputs[0].storage: each for each in several}
     for second in several:
-        first = _made_linearly(run.trace, second.operation.index, second.given, by_output)
-        if first is None:
+        made = _made_linearly(run.trace, second.operation.index, second.given, by_output)
+        if made is None or _is_read_elsewhere(run.trace, made, second):
+            continue
+        first = made.matrix
+        if run.trace.originals().get(first.given.storage, first.given.storage) in read:
             continue
         widths = [*first.widths, second.widths[1]]
         if widths[0] == widths[2] < widths[1] and second.operation.index not in _of_attention(run):
@@ -47,6 +53,15 @@ class _Matrix:
     """What it is multiplied by."""
     widths: tuple[int, int]
     """The channels that it takes, and returns."""
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What is a linear function of the output of a matrix."""
+
+    matrix: _Matrix
+    by: tuple[Operation, ...]
+    """The operations that made it of that output."""
 
 
 def _matrices(run: TaggedRun) -> Iterator[_Matrix]:
@@ -85,20 +100,32 @@ def _by_a_matrix(run: TaggedRun, product: Contraction) -> TensorRecord | None:
     return other if matrix.learned and matrix.data.ndim == 2 else None
 
 
-def _made_linearly(trace: Trace, index: int, record: TensorRecord, products: dict[int, _Matrix]) -> _Matrix | None:
+def _made_linearly(trace: Trace, index: int, record: TensorRecord, products: dict[int, _Matrix]) -> _Made | None:
     """The matrix of whose output a tensor is a linear function, one that changes no token's numbers for another's."""
-    storages = {record.storage}
+    storages, by = {record.storage}, list[Operation]()
     for operation in reversed(trace.operations[:index]):
         is_view = operation.is_view and not operation.written  # an activation may be written in place
         if is_view or not {each.storage for each in operation.outputs[:1]} & storages:
             continue
         found = products.get(operation.outputs[0].storage)
         if found is not None and found.operation is operation:
-            return found
+            return _Made(found, tuple(by))
         if not operation.inputs or not _is_linear(operation):
             return None
+        by.append(operation)
         storages = {operation.inputs[0].storage}
     return None
+
+
+def _is_read_elsewhere(trace: Trace, made: _Made, second: _Matrix) -> bool:
+    """Whether an operation beside the second matrix takes a vector between the two, or the call returns it."""
+    known = {made.matrix.operation.index, second.operation.index, *(each.index for each in made.by)}
+    between = {each.outputs[0].storage for each in (made.matrix.operation, *made.by)}
+    takers = (
+        each for each in trace.operations[made.matrix.operation.index :] if each.index not in known and not each.is_view
+    )
+    read = {each.storage for taker in takers for each in taker.inputs}
+    return bool(between & (read | {each.storage for each in trace.outputs}))
 
 
 def _is_linear(operation: Operation) -> bool:

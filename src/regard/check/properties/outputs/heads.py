@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import differs, record_invocation
-from regard.check.roles.instances import TaggedRun
+from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.roles.owners import SEVERAL
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation, Stream
@@ -75,6 +75,10 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
             read, shown_at = (divmod(each, columns) for each in (token, min(each for _, each in changed)))
             message = "what row {}, column {} attended to is returned at row {}, column {}".format(*read, *shown_at)
             yield Finding("violation", "output-at-its-place", "output", message, line)
+            return
+        elif changed != wanted and _is_of_a_step(table) and _are_later(changed, sample, token):
+            message = "what a token read goes to later ones, by the state of a recurrent layer"
+            yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
         elif changed > wanted and _is_convolved(table):
             message = "a convolution mixes what neighbouring tokens attended to"
@@ -158,6 +162,23 @@ def _with_heads_elsewhere(trace: Trace, stream: Stream, shape: torch.Size) -> tu
     if len(output) != 4 or output[:3] != tuple(sizes[:3]):
         return None
     return replace(stream, head_axis=token, token_axes=(head,)), torch.Size(sizes)
+
+
+def _are_later(changed: Collection[tuple[int, int]], sample: int, token: int) -> bool:
+    """Whether all places (sample, token) are of the token itself, or of later ones of its sample."""
+    return all(each == sample and place >= token for each, place in changed)
+
+
+def _is_of_a_step(table: AttentionTable) -> bool:
+    """Whether it is the attention of one token, in a loop whose later attentions ask with what earlier ones read."""
+    if len(torch.unique(table.query.token)) > 1:
+        return False
+    trace = table.instance.run.trace
+    softmaxes = [each for each in trace if each.name in SOFTMAXES]
+    return any(
+        later.inputs[0].storage in trace.made_of([earlier.outputs[0].storage])
+        for earlier, later in itertools.pairwise(softmaxes)
+    )
 
 
 def _is_convolved(table: AttentionTable) -> bool:
