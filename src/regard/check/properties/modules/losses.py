@@ -74,7 +74,7 @@ def known_label_findings(invocation: Invocation) -> Iterator[Finding]:
     if labels.is_floating_point() or labels.ndim != 2 or told.batch_axis != 0:
         return
     samples, count = labels.shape
-    free = [each for each in range(count + 2) if each != invocation.padding_id][: count + 1]
+    free = [each for each in range(count + 2) if each != invocation.paddings[told.argument]][: count + 1]
     labels = torch.tensor(free)[(torch.arange(samples)[:, None] + torch.arange(count)[None]) % len(free)]
     run = record_invocation(invocation, {**invocation.arguments, told.argument: labels}, lines=True)
     loss = next((each for each in run if each.name in LOSSES), None)
