@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks.later_keys import may_hide_later_keys
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.properties.scores.pair_biases import pair_bias
 from regard.check.roles.contractions import Contraction
@@ -49,7 +50,7 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
         return
     line = learned[0].operation.location
     stray = _of_another_query(evidence.base, learned)
-    if stray is not None and _is_of_later_keys(invocation, evidence.base, learned):
+    if stray is not None and _is_of_later_keys(invocation, evidence, learned):
         message = f"{stray.message}, a later one: it is right where a causal mask hides those, and none was handed over"
         yield Finding("open", "positions-open", "positions", message, line)
         return
@@ -114,14 +115,16 @@ def _is_of_given_pairs(invocation: Invocation, table: AttentionTable, product: C
     return False
 
 
-def _is_of_later_keys(invocation: Invocation, table: AttentionTable, learned: list[Contraction]) -> bool:
+def _is_of_later_keys(invocation: Invocation, evidence: Evidence, learned: list[Contraction]) -> bool:
     """Whether all stray products are of later keys, which a mask that may be handed over is to hide.
 
-    Huang et al. 2018, "Music Transformer", section 3.4.1: what the skewing leaves above the diagonal is masked.
+    Huang et al. 2018, "Music Transformer", section 3.4.1: what the skewing leaves above the diagonal is masked. A mask
+    of padding does not hide it.
     """
-    if not invocation.masks and not invocation.causal_flags:
+    table = evidence.base
+    if _of_another_query(table, learned, table.key.token <= table.query.token) is not None:
         return False
-    return _of_another_query(table, learned, table.key.token <= table.query.token) is None
+    return may_hide_later_keys(invocation, evidence)
 
 
 def _of_another_query(table: AttentionTable, learned: list[Contraction], among: Tensor | None = None) -> Finding | None:
