@@ -162,6 +162,25 @@ def frequencies_that_grow(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return with_frequencies(q, k, v, -torch.arange(0, 4, 2).double() / 4)
 
 
+def scaled_without_a_scaling(q: Tensor, k: Tensor, v: Tensor, rope_scaling: dict[str, float] | None = None) -> Tensor:
+    scale = 3.0 if rope_scaling is None else 1 / rope_scaling["factor"]
+    return with_scaled_positions(q, k, v, scale)
+
+
+def unscaled_without_a_scaling(q: Tensor, k: Tensor, v: Tensor, rope_scaling: dict[str, float] | None = None) -> Tensor:
+    scale = 1.0 if rope_scaling is None else 1 / rope_scaling["factor"]
+    return with_scaled_positions(q, k, v, scale)
+
+
+def scaled_always(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return with_scaled_positions(q, k, v, scale=3.0)
+
+
+def with_scaled_positions(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    angles = scale * torch.arange(3).double()[:, None] * (10000.0 ** (-torch.arange(2).double() / 2)).repeat(2)  # here
+    return (rotated(q, angles) @ rotated(k, angles).mT / 2).softmax(-1) @ v
+
+
 def frequencies_of_the_paper(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return with_frequencies(q, k, v, torch.arange(0, 4, 2).double() / 4)
 
@@ -343,6 +362,8 @@ CASES = [
     Case("positions-relative", queries_further_on, both_further_on, of_x_alone),
     Case("keys-from-their-input", keys_of_halves_of_queries, rotary),
     Case("rotary-frequencies", exponents_half_as_fast, frequencies_of_the_paper),
+    Case("rotary-frequencies", scaled_without_a_scaling, unscaled_without_a_scaling),
+    Case("rotary-frequencies", scaled_without_a_scaling, scaled_always),
     Case("rotary-frequencies", every_second_frequency_twice, frequencies_of_four_pairs, of_wide_heads),
     Case("rotary-frequencies", exponents_of_no_width, frequencies_of_the_paper),
     Case("rotary-frequencies", exponents_twice_as_fast, frequencies_of_another_base),
