@@ -21,6 +21,7 @@ from regard.check.properties.masks.arguments import (
     mask_argument_findings,
     shared_mask_findings,
 )
+from regard.check.properties.masks.closing_tokens import closing_token_findings
 from regard.check.properties.masks.hidden_keys import hidden_key_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings, stacked_key_argument_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
@@ -105,6 +106,7 @@ MASKINGS = (
     flag_findings,
     key_argument_findings,
     packed_sequence_findings,
+    closing_token_findings,
     shifted_window_findings,
     window_findings,
     whole_block_findings,
