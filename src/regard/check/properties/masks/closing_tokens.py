@@ -55,13 +55,13 @@ def closing_token_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             continue
         whole = torch.full_like(given, closing + 1, dtype=torch.long)
         two = whole.index_fill(1, torch.tensor([AT]), closing)
-        weights = [
+        alone, apart = (
             masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: each}))
             for each in (whole, two)
-        ]
-        if weights[0] is None or weights[1] is None:
+        )
+        if alone is None or apart is None:
             continue
-        free, seen = (table.dense(each, 0.0).abs().amax((0, 1)) > ZERO_WEIGHT for each in weights)
+        free, seen = (table.dense(each, 0.0).abs().amax((0, 1)) > ZERO_WEIGHT for each in (alone, apart))
         is_apart = bool(free[AT + 1, AT - 1]) and not bool(seen[AT + 1, AT - 1])
         if is_apart and bool(free[AT, AT - 1]) and not bool(seen[AT, AT - 1]) and bool(seen[AT + 1, AT]):
             message = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -12,7 +12,6 @@ from torch.nn.functional import pad
 from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks.later_keys import may_hide_later_keys
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.properties.scores.pair_biases import pair_bias
 from regard.check.roles.contractions import Contraction
@@ -32,12 +31,15 @@ _ABSOLUTE = re.compile(r"absolute|(?<![a-z])abs(?=[_ -]?(?:pos|emb|enc))", re.I)
 """What the code says of its positions; both, where it has both."""
 
 
-def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
+def relative_logit_findings(
+    invocation: Invocation, evidence: Evidence, may_hide_later: Callable[[], bool]
+) -> Iterator[Finding]:
     """Whether these vectors depend on the distance of query and key alone, shown by tokens that are all alike.
 
     Args:
         invocation: the call.
         evidence: of the attention.
+        may_hide_later: whether a mask that the call takes can hide later keys.
     """
     run = evidence.base.instance.run
     learned: list[Contraction] = [
@@ -50,7 +52,7 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
         return
     line = learned[0].operation.location
     stray = _of_another_query(evidence.base, learned)
-    if stray is not None and _is_of_later_keys(invocation, evidence, learned):
+    if stray is not None and _is_of_later_keys(evidence.base, learned) and may_hide_later():
         message = f"{stray.message}, a later one: it is right where a causal mask hides those, and none was handed over"
         yield Finding("open", "positions-open", "positions", message, line)
         return
@@ -115,16 +117,13 @@ def _is_of_given_pairs(invocation: Invocation, table: AttentionTable, product: C
     return False
 
 
-def _is_of_later_keys(invocation: Invocation, evidence: Evidence, learned: list[Contraction]) -> bool:
-    """Whether all stray products are of later keys, which a mask that may be handed over is to hide.
+def _is_of_later_keys(table: AttentionTable, learned: list[Contraction]) -> bool:
+    """Whether all stray products are of later keys, which a causal mask that may be handed over is to hide.
 
     Huang et al. 2018, "Music Transformer", section 3.4.1: what the skewing leaves above the diagonal is masked. A mask
     of padding does not hide it.
     """
-    table = evidence.base
-    if _of_another_query(table, learned, table.key.token <= table.query.token) is not None:
-        return False
-    return may_hide_later_keys(invocation, evidence)
+    return _of_another_query(table, learned, table.key.token <= table.query.token) is None
 
 
 def _of_another_query(table: AttentionTable, learned: list[Contraction], among: Tensor | None = None) -> Finding | None:
