@@ -124,6 +124,28 @@ def test_a_recipe_s_mistake_in_a_layout_that_is_not_meant_is_none() -> None:
     assert "it is called with query (batch, width), keys (tokens, batch, width)" in report.notes[0]
 
 
+class WithAMaskForEachHead(nn.Module):
+    """Its axes are (tokens, batch, width); its mask is written for each head of each sample."""
+
+    def __init__(self, dim: int, heads: int, is_tiled: bool = False) -> None:
+        super().__init__()
+        self.read, self.heads, self.is_tiled = nn.MultiheadAttention(dim, heads), heads, is_tiled
+
+    def forward(self, x: Tensor, memory: Tensor, memory_padding: Tensor | None = None) -> Tensor:
+        if memory_padding is None:
+            return x + self.read(x, memory, memory)[0]
+        hidden = memory_padding[:, None].expand(-1, len(x), -1)
+        several = hidden.repeat(self.heads, 1, 1) if self.is_tiled else hidden.repeat_interleave(self.heads, 0)
+        return x + self.read(x, memory, memory, attn_mask=several)[0]
+
+
+@pytest.mark.parametrize("is_tiled", [False, True])
+def test_masks_are_judged_in_the_layout_in_which_all_else_is_right(is_tiled: bool) -> None:
+    report = conclude(WithAMaskForEachHead, {"is_tiled": is_tiled}, UserSettings()).report()
+    assert report.ok != is_tiled, str(report)
+    assert [each.id for each in report.causes] == ["mask-argument"] * is_tiled
+
+
 class FromSamples(FromTokensFirst):
     """Its names say that the batch comes first, and it is mixed."""
 

@@ -107,7 +107,37 @@ def with_a_matrix(function: Any) -> Invocation:
     return call
 
 
+def _of_documents(x: Tensor, documents: Tensor) -> Tensor:
+    scores = x @ x.mT / x.shape[-1] ** 0.5  # here
+    later = torch.ones(x.shape[1], x.shape[1]).triu(1) == 1
+    other = documents[:, :, None] != documents[:, None]
+    return scores.masked_fill(later | other, -torch.inf).softmax(-1) @ x
+
+
+def end_in_the_next_document(x: Tensor, input_ids: Tensor, eos_id: int = 3) -> Tensor:
+    """Every document ends with an end-of-text token, and no token sees another document."""
+    return _of_documents(x, (input_ids == eos_id).cumsum(1))
+
+
+def end_in_its_document(x: Tensor, input_ids: Tensor, eos_id: int = 3) -> Tensor:
+    """Every document ends with an end-of-text token, and no token sees another document."""
+    is_end = (input_ids == eos_id).long()
+    return _of_documents(x, is_end.cumsum(1) - is_end)
+
+
+def end_before_the_next_document(x: Tensor, input_ids: Tensor, eos_id: int = 3) -> Tensor:
+    """Documents are set apart by an end-of-text token, which the next one begins with."""
+    return end_in_the_next_document(x, input_ids, eos_id)
+
+
+def with_ids(function: Any) -> Invocation:
+    call = of_x(function)
+    return replace(call, arguments={**call.arguments, "input_ids": torch.ones(2, 4, dtype=torch.long)})
+
+
 CASES = [
+    Case("closing-token", end_in_the_next_document, end_in_its_document, with_ids),
+    Case("closing-token", end_in_the_next_document, end_before_the_next_document, with_ids),
     Case("packed-as-documented", values_first, as_told, with_a_matrix),
     Case("sequences-apart", begins_with_the_second_token, begins_with_the_first_token, packed_call),
     Case("sequences-apart", sees_both_sequences, each_by_itself, packed_call),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from attention_styles import heads_call
-from property_cases import HEADS, Case, drawn, joined, of_x, split
+from property_cases import HEADS, Case, drawn, joined, of_q_k_v, of_x, split
 from regard.check.target import Invocation
 
 ANGLES = torch.arange(3.0).double()[:, None] * torch.tensor([1.0, 0.1]).double().repeat(2)
@@ -172,6 +173,25 @@ def frequencies_that_grow(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return with_frequencies(q, k, v, -torch.arange(0, 4, 2).double() / 4)
 
 
+def scaled_without_a_scaling(q: Tensor, k: Tensor, v: Tensor, rope_scaling: dict[str, float] | None = None) -> Tensor:
+    scale = 3.0 if rope_scaling is None else 1 / rope_scaling["factor"]
+    return with_scaled_positions(q, k, v, scale)
+
+
+def unscaled_without_a_scaling(q: Tensor, k: Tensor, v: Tensor, rope_scaling: dict[str, float] | None = None) -> Tensor:
+    scale = 1.0 if rope_scaling is None else 1 / rope_scaling["factor"]
+    return with_scaled_positions(q, k, v, scale)
+
+
+def scaled_always(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return with_scaled_positions(q, k, v, scale=3.0)
+
+
+def with_scaled_positions(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    angles = scale * torch.arange(3).double()[:, None] * (10000.0 ** (-torch.arange(2).double() / 2)).repeat(2)  # here
+    return (rotated(q, angles) @ rotated(k, angles).mT / 2).softmax(-1) @ v
+
+
 def frequencies_of_the_paper(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return with_frequencies(q, k, v, torch.arange(0, 4, 2).double() / 4)
 
@@ -307,7 +327,28 @@ def shift_with_the_padding_behind(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return _shifted(q, k, v, lost=0, padding=(0, 1))
 
 
+def shifted_beside_padding(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, both: bool) -> Tensor:
+    """The shift of Transformer-XL, with as many vectors as distances to one side or to both."""
+    vectors = LEARNED[:3] if not both else torch.cat((LEARNED[:3], drawn(2, 4, seed=12)))
+    count = len(vectors)
+    logits = torch.nn.functional.pad(q @ vectors.T, (1, 0))  # here
+    shifted = logits.view(*q.shape[:2], count + 1, 3)[:, :, 1:].reshape(*q.shape[:3], count)
+    scores = (q @ k.mT + shifted[..., :3]) / 2
+    return (scores if mask is None else scores.masked_fill(~mask[:, None, None], -torch.inf)).softmax(-1) @ v
+
+
+def vectors_of_one_side_for_both(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    return shifted_beside_padding(q, k, v, mask, both=False)
+
+
+def vectors_of_both_sides(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    return shifted_beside_padding(q, k, v, mask, both=True)
+
+
 CASES = [
+    Case(
+        "logits-of-the-query", vectors_of_one_side_for_both, vectors_of_both_sides, partial(of_q_k_v, masks=("mask",))
+    ),
     Case("vector-of-each-distance", shift_with_the_padding_behind, shift_without_the_first_row),
     Case("logits-of-the-query", shift_without_the_last_row, shift_without_the_first_row),
     Case("positions-relative", relative_shift_of_nothing, shift_without_the_first_row),
@@ -333,6 +374,8 @@ CASES = [
     Case("positions-relative", causal_queries_further_on, causal_both_further_on),
     Case("keys-from-their-input", keys_of_halves_of_queries, rotary),
     Case("rotary-frequencies", exponents_half_as_fast, frequencies_of_the_paper),
+    Case("rotary-frequencies", scaled_without_a_scaling, unscaled_without_a_scaling),
+    Case("rotary-frequencies", scaled_without_a_scaling, scaled_always),
     Case("rotary-frequencies", every_second_frequency_twice, frequencies_of_four_pairs, of_wide_heads),
     Case("rotary-frequencies", exponents_of_no_width, frequencies_of_the_paper),
     Case("rotary-frequencies", exponents_twice_as_fast, frequencies_of_another_base),

@@ -164,7 +164,7 @@ def _concluded(made: Made, settings: UserSettings, inputs: Mapping[str, Any] | s
     if inputs and isinstance(failure, NotCallable) and isinstance(searched, Findings) and not searched.mistakes:
         raise failure  # the search knows nothing of what was handed over
     if _takes_other_axes(searched, analyses):
-        analyses = []
+        analyses = analyses[0].with_other_axes
     refused = _refusal(failure)
     if not ended and said_by(analyses) != "right" and not _is_told(analyses):
         more = NAMING_RECIPES if said_by(analyses) == "wrong" else FURTHER_RECIPES
@@ -263,6 +263,8 @@ def analyses_of(
                     each.is_relaid = True
                 others[0].findings.append(Finding("note", "axes-meant", "scores", _axes_meant(others[0])))
                 return others, None
+            if {each.property for one in others for each in one.violations} == {"mask-argument"}:  # of any axes
+                found[0].with_other_axes = others
         unknown = _unknown_samples(found[0].invocation)
         if unknown and not names_the_batch(found[0].invocation):
             found[0].findings = [each for each in found[0].findings if each.kind != "violation"]
@@ -357,11 +359,15 @@ def _refusal(error: Exception | None) -> str:
 
 
 def _takes_other_axes(searched: Findings | InputError, analyses: Sequence[Analysis]) -> bool:
-    """Whether the samples that a property calls mixed are tokens: with tokens first it is the definition, exactly."""
-    if isinstance(searched, InputError) or not searched.verdict.startswith("right"):
+    """Whether the samples that a property calls mixed are tokens: with tokens first it is the definition, exactly.
+
+    Or a design of it, of whose calls with other axes nothing but a mask is wrong.
+    """
+    if isinstance(searched, InputError) or not any(each.startswith(TOKENS_FIRST) for each in searched.conventions):
         return False
-    violated = {each.property for one in analyses for each in one.violations}
-    return violated == SAMPLES and any(each.startswith(TOKENS_FIRST) for each in searched.conventions)
+    if analyses and analyses[0].with_other_axes and searched.verdict not in ("wrong", "undetermined"):
+        return True
+    return searched.verdict.startswith("right") and {f.property for one in analyses for f in one.violations} == SAMPLES
 
 
 def _is_told(analyses: Sequence[Analysis]) -> bool:

@@ -63,6 +63,21 @@ def test_each_key_that_a_mask_leaves_has_a_vector_of_its_distance() -> None:
     assert "of the query's own token takes the padding" in told.message
 
 
+def skewed_beside_padding(q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None = None) -> Tensor:
+    return skewed_for_a_mask(q, k, v, None if padding is None else ~padding[:, None, None, :])
+
+
+def test_a_mask_of_padding_hides_nothing_of_what_a_skewing_leaves_above_the_diagonal() -> None:
+    (told,) = analyze(of_q_k_v(skewed_beside_padding, masks=("padding",))).violations
+    assert told.property == "logits-of-the-query"
+
+    def with_queries(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        wide = None if mask is None else mask.expand(2, 1, 3, 3)
+        return skewed_for_a_mask(q, k, v, wide)
+
+    assert analyze(of_q_k_v(with_queries, masks=("mask",))).violations == []
+
+
 PLACES = drawn(8, 4, seed=7)
 
 

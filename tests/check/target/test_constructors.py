@@ -11,6 +11,10 @@ import torch
 from target_calls import Packed, attention, first
 from torch import Tensor, nn
 
+from regard.check.properties.analyze import analyze
+from regard.check.target.configs import number
+from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES
+
 
 @dataclass
 class TinyConfig:
@@ -207,3 +211,36 @@ class OfAGrid(Packed):
 
 def test_a_map_of_features_is_small() -> None:
     assert first(OfAGrid).arguments["x"].shape == (2, 24, 12)
+
+
+class TurnedInPairs(nn.Module):
+    """Each angle stands twice in the table, side by side, for channels that stand side by side."""
+
+    def __init__(self, dim: int, heads: int, rotary_dim: int = 16, halves: bool = False) -> None:
+        super().__init__()
+        self.heads, self.rotary_dim, self.halves = heads, rotary_dim, halves
+        self.qkv = nn.Linear(dim, 3 * dim)
+
+    def turned(self, x: Tensor) -> Tensor:
+        part, rest = x[..., : self.rotary_dim], x[..., self.rotary_dim :]
+        pairs = torch.arange(self.rotary_dim // 2, dtype=x.dtype)
+        angles = torch.arange(x.shape[2])[:, None] * (10000 ** (-2 * pairs / self.rotary_dim)).repeat_interleave(2)
+        one, other = part.chunk(2, -1) if self.halves else (part[..., ::2], part[..., 1::2])
+        across = torch.cat((-other, one), -1) if self.halves else torch.stack((-other, one), -1).flatten(-2)
+        return torch.cat((part * angles.cos() + across * angles.sin(), rest), -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        return attention(self.turned(q), self.turned(k), v).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_so_many_channels_are_rotated_that_their_order_shows(halves: bool) -> None:
+    violated = {each.property for each in analyze(first(TurnedInPairs, halves=halves)).violations}
+    assert violated == ({"rotation-keeps-lengths"} if halves else set())
+
+
+def test_rotated_channels_beside_others_are_of_two_pairs_at_least() -> None:
+    sizes = DISTINCT_SIZES[0]
+    assert (number("rotary", "qk_rope_head_dim", sizes), number("rotary", "rotary_dim", sizes)) == (6, 4)
+    assert number("rotary", "rotary_dim", COINCIDENT_SIZES[0]) == 2

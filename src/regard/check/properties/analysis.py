@@ -46,6 +46,8 @@ class Analysis:
     """Whether it is of a call in another order of the axes than the likeliest, in which it would be wrong."""
     missing: list[str] = field(default_factory=list)
     """What could not be looked at, and why."""
+    with_other_axes: list[Analysis] = field(default_factory=list)
+    """Those of calls with its axes in another order, where nothing but a mask is wrong, if it is wrong with these."""
 
     @property
     def complete(self) -> bool:

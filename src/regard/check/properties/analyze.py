@@ -22,6 +22,7 @@ from regard.check.properties.masks.arguments import (
     mask_argument_findings,
     shared_mask_findings,
 )
+from regard.check.properties.masks.closing_tokens import closing_token_findings
 from regard.check.properties.masks.hidden_keys import hidden_key_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings, stacked_key_argument_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
@@ -69,6 +70,7 @@ from regard.check.properties.weights.divided_values import divided_output_findin
 from regard.check.properties.weights.feature_maximum import feature_maximum_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
+from regard.check.properties.weights.pooling import pooling_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections, stream_sizes
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
@@ -108,6 +110,7 @@ MASKINGS = (
     flag_findings,
     key_argument_findings,
     packed_sequence_findings,
+    closing_token_findings,
     shifted_window_findings,
     window_findings,
     whole_block_findings,
@@ -399,7 +402,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
     if not analysis.findings:
         of_tokens = influence_of(invocation, run.trace, keep=lambda source: source.kind == "token")
         known = learned_memory(run) or channel_gate(run, of_tokens, invocation)
-        analysis.findings += [] if known is None else [known]
+        pooled = pooling_findings(invocation, run.trace, of_tokens) if known is None else [known]
+        analysis.findings += pooled
     if not analysis.findings:
         found = read_findings(invocation, run, with_fresh_tokens(invocation), evidence_of_tables(invocation))
         analysis.missing += [each.message for each in found if each.property in OPEN_QUESTIONS]

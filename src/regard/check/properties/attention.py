@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from torch import Tensor
 
@@ -11,6 +12,7 @@ from regard.check.properties.documentation import documentation_of, lets_samples
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.chosen_keys import chosen_key_findings
+from regard.check.properties.masks.later_keys import may_hide_later_keys
 from regard.check.properties.masks.padded_keys import padded_key
 from regard.check.properties.masks.patterns import mask_findings
 from regard.check.properties.outputs.heads import output_findings, projected_once
@@ -146,7 +148,8 @@ def attention_findings(
     elif mixed is None and is_wrong and not evidence.base.instance.are_scores_mixed:
         yield from _scores(invocation, evidence, fit_scores(evidence, before_softmax=True))
     if not evidence.base.instance.run.additive and (mixed is None or mixed.property != GATED):
-        learned = list(relative_logit_findings(invocation, evidence))
+        may_hide = partial(may_hide_later_keys, invocation, evidence)
+        learned = list(relative_logit_findings(invocation, evidence, may_hide))
         yield from learned or position_findings(evidence, documentation_of(invocation.target), grid_of(invocation))
     averaged = averaged_heads(evidence.base)
     if averaged is not None:

@@ -31,6 +31,7 @@ from regard.check.properties.positions.tables import position_table_findings
 from regard.check.properties.scores.handed_on import dropped_bias_findings, handed_on_findings
 from regard.check.properties.scores.told_heads import unsplit_head_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
+from regard.check.properties.weights.pooling import deviation_findings
 from regard.check.roles.influence import Influence
 from regard.check.trace.operation import Trace
 
@@ -63,6 +64,7 @@ def judge_together(
         analysis.findings += sinusoid_findings(base, several[0])
         analysis.findings += position_table_findings(base, several, analysis.findings)
     if not analysis.violations:
+        analysis.findings += deviation_findings(base)
         analysis.findings += value_residual_findings(several)
         analysis.findings += dropped_bias_findings(invocation, several)
         analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()

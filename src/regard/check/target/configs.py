@@ -47,6 +47,10 @@ COUNT = 6
 """Of things such as latents: as many as nothing else is."""
 
 
+TWO_PAIRS = 4
+"""Channels."""
+
+
 class UnknownField(InputError, AttributeError, KeyError):
     """A field whose meaning no name tells: `getattr` with a default goes on without."""
 
@@ -293,6 +297,17 @@ def number(means: str, name: str, sizes: Sizes) -> Any:
         "pad": 0,
         "buckets": 8,
         "distance": 16,
-        "rotary": max(2, sizes.d_head // 2),
+        "rotary": _rotated_channels(short, sizes),
         "edges": torch.ones(sizes.length, sizes.length),
     }[means]
+
+
+def _rotated_channels(name: str, sizes: Sizes) -> int:
+    """How many channels of a head are rotated: of a single pair any order of the channels is a rotation.
+
+    Two pairs are all of a narrow head; where sizes coincide, it is a part of every head.
+    """
+    half = max(2, sizes.d_head // 2)
+    if half >= TWO_PAIRS or sizes.heads == sizes.d_head or sizes.d_head < TWO_PAIRS:
+        return half
+    return sizes.d_head + 2 if "head" in name else TWO_PAIRS  # beside the others it has a width of its own, as in MLA

@@ -78,6 +78,13 @@ MASKS = (
         "sequence = torch.searchsorted(cu_seqlens, places, right=True)  # right: a boundary begins the next one",
     ),
     Property(
+        "closing-token",
+        "mask",
+        "the token that closes a document is of that document, and not of the next",
+        "The end of a document sees nothing of it, and each document but the first begins with the end of another.",
+        "document = is_end.cumsum(1) - is_end  # the token itself does not count",
+    ),
+    Property(
         "shifted-windows",
         "masked",
         "where windows are cut of a rolled picture, and a mask is made for them, no token sees the picture's other end",

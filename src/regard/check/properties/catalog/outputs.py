@@ -8,6 +8,13 @@ __all__ = ["OUTPUTS"]
 
 OUTPUTS = (
     Property(
+        "variance-of-the-weights",
+        "output",
+        "the variance of weighted tokens is taken from the mean by the same weights",
+        "It is no variance: it can be negative, and grows with what all tokens have in common.",
+        "variance = (weights * x**2).sum(-1) - mean**2  # mean: (weights * x).sum(-1)",
+    ),
+    Property(
         "function-as-documented",
         "output",
         "the functions in the formulas of a documentation are computed",

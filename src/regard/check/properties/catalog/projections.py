@@ -112,4 +112,11 @@ PROJECTIONS = (
         "It keeps the numbers that it began with.",
         "v = self.v(x)  # without .detach(), .data or torch.no_grad()",
     ),
+    Property(
+        "gradient-of-the-whole",
+        "output",
+        "the gradient of queries, keys and values is the slope of the output",
+        "Training follows another slope than the loss has.",
+        "total = (q * k.cumsum(1)).sum(-1, keepdim=True)  # without torch.no_grad()",
+    ),
 )

@@ -6,7 +6,7 @@ As where keys are set to 0 before the features of the kernel, which make 1 of it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,7 @@ LEFT = 0.02
 
 
 def hidden_key_findings(invocation: Invocation, base: Trace, instances: list[AttentionInstance]) -> Iterator[Finding]:
-    """Whether tokens that a mask hides change no output of another token, in one form and shape of the mask at least.
+    """Whether tokens that a mask, or lengths, hide change no output of another, in one form and shape at least.
 
     Args:
         invocation: a call of linear attention of one sequence without a mask.
@@ -58,29 +58,47 @@ def hidden_key_findings(invocation: Invocation, base: Trace, instances: list[Att
     keys = padding_mask([samples, tokens], "end")
     drawn = torch.randn(given.shape, generator=torch.Generator().manual_seed(7), dtype=given.dtype)
     other = torch.where(keys.reshape(samples, tokens, *[1] * (given.ndim - 2)), given, drawn)
-    for mask in [each for each in invocation.masks if not NOT_OF_KEYS.search(each)]:
-        free = _moved(invocation, {name: other}, {}, keys)
-        if free is None or free[0] <= LEAST:
-            continue
-        told = documented_letters(source_of(invocation.target), mask)
-        shapes, left = [each for each in SHAPES if not told or len(each) == len(told)], []
-        for form in documented_forms(invocation, mask) or MASK_FORMS:
-            for shape in shapes:
-                value = write_mask(keys.reshape([{"b": samples, "k": tokens, "1": 1}[each] for each in shape]), form)
-                moved = _moved(invocation, {name: other}, {mask: value}, keys)
-                # One that changes what padding returns, and nothing else, is of queries.
-                if moved is not None and float((moved[1] - free[1])[keys].abs().max()) > LEAST:
-                    left.append(moved[0] / free[0])
+    free = _moved(invocation, {name: other}, {}, keys)
+    if free is None or free[0] <= LEAST:
+        return
+    for argument, values in _masks(invocation, keys):
+        left = []
+        for value in values:
+            moved = _moved(invocation, {name: other}, {argument: value}, keys)
+            # One that changes what padding returns, and nothing else, is of queries.
+            if moved is not None and float((moved[1] - free[1])[keys].abs().max()) > LEAST:
+                left.append(moved[0] / free[0])
         if left and min(left) <= LEFT:
-            yield Finding("holds", "mask-form", "mask", f"tokens that {mask} hides reach no others")
+            yield Finding("holds", "mask-form", "mask", f"tokens that {argument} hides reach no others")
         elif left:
             message = (
-                f"tokens that {mask} hides reach the others all the same: exchanged, they change an output by "
+                f"tokens that {argument} hides reach the others all the same: exchanged, they change an output by "
                 f"{min(left):.0%} of what they change it by without a mask"
             )
             line = instances[0].sums_location if instances else None
             yield Finding("violation", "mask-argument", "mask", message, line)
             return
+
+
+def _masks(invocation: Invocation, keys: Tensor) -> Iterator[tuple[str, Sequence[Tensor]]]:
+    """Each argument that may hide keys, and the values by which it would hide all but some (samples, keys)."""
+    samples, tokens = keys.shape
+    for mask in [each for each in invocation.masks if not NOT_OF_KEYS.search(each)]:
+        told = documented_letters(source_of(invocation.target), mask)
+        shapes = [each for each in SHAPES if not told or len(each) == len(told)]
+        sizes = [[{"b": samples, "k": tokens, "1": 1}[letter] for letter in shape] for shape in shapes]
+        forms = documented_forms(invocation, mask) or MASK_FORMS
+        yield mask, [write_mask(keys.reshape(each), form) for form in forms for each in sizes]
+    for lengths in invocation.lengths:
+        value = keys.sum(1)
+        if _is_padding_told(record_invocation(invocation, {**invocation.arguments, lengths: value}), keys):
+            yield lengths, [value]
+
+
+def _is_padding_told(run: Trace, keys: Tensor) -> bool:
+    """Whether a mask of padding is made in a run; lengths that sums are divided by alone hide nothing."""
+    made = (each.data for operation in run for each in operation.outputs if each.data.numel() == keys.numel())
+    return any(torch.equal(each.bool().flatten(), side.flatten()) for each in made for side in (keys, ~keys))
 
 
 def _moved(

@@ -15,6 +15,7 @@ from regard.check.names import role
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.argument_matrices import argument_matrix_findings
 from regard.check.properties.modules.handed_out import handed_out_by
+from regard.check.properties.modules.slopes import slope_findings
 from regard.check.properties.modules.unused_parameters import unread_table_findings, unused_parameter_findings
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.local import projections_of
@@ -51,6 +52,7 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     target, handed_out = invocation.target, handed_out_by(instances)
     if not isinstance(target, nn.Module):
         yield from argument_matrix_findings(invocation, handed_out)
+        yield from slope_findings(invocation)
         return
     live = copied(target)
     gradients = dict[str, Tensor | None]()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -22,6 +23,14 @@ LEAST_BASE = 1000.0
 """Smaller numbers of a file are rarely meant as one."""
 LEAST_SHARE = 1e-3
 """Of the slowest frequency, 1 over the base: longer contexts divide it by a few dozen (NTK, YaRN)."""
+LEAST_MULTIPLE = 0.1
+"""By which positions lie farther apart."""
+_SCALING = re.compile(
+    r"\b(?:rope|rotary|pos|position)_scaling\s+is\b|\bif\s+(?:not\s+)?[\w.]*\b(?:rope|rotary|pos|position)_scaling\b"
+)
+"""Code that asks whether positions are scaled."""
+_SCALED = re.compile(r"\b(?:rope|rotary|pos|position)_scaling\b[^\n=]*=\s*[\d{]")
+"""And that says by how much."""
 POWERS = (
     (0.5, "the exponents rise as i/d, half as fast as 2i/d"),
     (2.0, "the exponents rise as 4i/d, twice as fast as 2i/d"),
@@ -33,7 +42,8 @@ POWERS = (
 def wrong_frequencies(evidence: Evidence, table: AttentionTable) -> tuple[str, CodeLocation | None]:
     """What is said of frequencies that are no powers of the base in the code by -2i/d, but by a multiple of it.
 
-    Scaled ones (NTK, YaRN) and those of other numbers that stand in the code are right.
+    Scaled ones (NTK, YaRN) and those of other numbers that stand in the code are right. Not so where the code asks
+    whether positions are scaled, is told of no scaling, and sets them farther apart: longer texts need nearer ones.
 
     Args:
         evidence: of an attention whose queries and keys are rotated.
@@ -71,7 +81,26 @@ def wrong_frequencies(evidence: Evidence, table: AttentionTable) -> tuple[str, C
                     "there several times, and others are missing"
                 )
                 return message, _line_of_powers(evidence.base.instance.run.trace, pairs)
+        may_be_off = _SCALING.search(evidence.code) and not _SCALED.search(evidence.code)
+        said = _farther_apart(turns, tokens, {BASE, *bases}) if may_be_off else ""
+        if said:
+            return said, _line_of_powers(evidence.base.instance.run.trace, pairs)
     return "", None
+
+
+def _farther_apart(turns: Tensor, tokens: Tensor, bases: Iterable[float]) -> str:
+    """What is said of pairs that all turn by the same multiple, more than 1, of the frequencies of a base."""
+    pairs, multiple = turns.shape[-1], float(turns[1].angle().abs()[0]) / float(tokens[1])
+    base = next((each for each in bases if _fits(turns, tokens * multiple, each, 1.0)), 0.0)
+    if multiple < 1 + LEAST_MULTIPLE or not base:
+        return ""
+    found, wanted = (
+        ", ".join(f"{scale * base ** (-pair / pairs):.3g}" for pair in range(min(4, pairs))) for scale in (multiple, 1)
+    )
+    return (
+        f"the pairs turn by {found} from token to token: of the base {base:g} it is {wanted}; positions are times "
+        f"{multiple:.4g} where no scaling is set"
+    )
 
 
 def rotations(table: AttentionTable) -> Iterator[tuple[Tensor, Tensor, bool]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -31,12 +31,15 @@ _ABSOLUTE = re.compile(r"absolute|(?<![a-z])abs(?=[_ -]?(?:pos|emb|enc))", re.I)
 """What the code says of its positions; both, where it has both."""
 
 
-def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
+def relative_logit_findings(
+    invocation: Invocation, evidence: Evidence, may_hide_later: Callable[[], bool]
+) -> Iterator[Finding]:
     """Whether these vectors depend on the distance of query and key alone, shown by tokens that are all alike.
 
     Args:
         invocation: the call.
         evidence: of the attention.
+        may_hide_later: whether a mask that the call takes can hide later keys.
     """
     run = evidence.base.instance.run
     learned: list[Contraction] = [
@@ -50,7 +53,7 @@ def relative_logit_findings(invocation: Invocation, evidence: Evidence) -> Itera
     line = learned[0].operation.location
     stray = _of_another_query(evidence.base, learned)
     is_of_sequence = len(invocation.streams[0].token_axes) == 1
-    if stray is not None and _is_of_later_keys(invocation, evidence.base, learned):
+    if stray is not None and _is_of_later_keys(evidence.base, learned) and may_hide_later():
         earlier = evidence.base.key.token <= evidence.base.query.token
         beside = _beside_the_padding(evidence.base, learned, earlier) if is_of_sequence else None
         if beside is not None:
@@ -132,13 +135,12 @@ def _is_of_given(invocation: Invocation, table: AttentionTable, product: Contrac
     return False
 
 
-def _is_of_later_keys(invocation: Invocation, table: AttentionTable, learned: list[Contraction]) -> bool:
-    """Whether all stray products are of later keys, which a mask that may be handed over is to hide.
+def _is_of_later_keys(table: AttentionTable, learned: list[Contraction]) -> bool:
+    """Whether all stray products are of later keys, which a causal mask that may be handed over is to hide.
 
-    Huang et al. 2018, "Music Transformer", section 3.4.1: what the skewing leaves above the diagonal is masked.
+    Huang et al. 2018, "Music Transformer", section 3.4.1: what the skewing leaves above the diagonal is masked. A mask
+    of padding does not hide it.
     """
-    if not invocation.masks and not invocation.causal_flags:
-        return False
     return _of_another_query(table, learned, table.key.token <= table.query.token) is None
 
 

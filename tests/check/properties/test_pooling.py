@@ -1,0 +1,45 @@
+"""Attentive pooling by weights that convolutions of one token make."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from property_cases import drawn
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
+from regard.check.target import Invocation, Stream
+from regard.check.target.preparation import prepare
+
+
+class Pooled(nn.Module):
+    """(batch, channels, frames)."""
+
+    def __init__(self, axis: int = -1, *, of_all: bool = False) -> None:
+        super().__init__()
+        self.axis, self.of_all = axis, of_all
+        self.score = nn.Sequential(nn.Conv1d(6, 4, 1), nn.Tanh(), nn.Conv1d(4, 6, 1))
+
+    def forward(self, frames: Tensor) -> Tensor:
+        weights = self.score(frames).softmax(self.axis)
+        mean = (frames * weights).sum(-1)
+        other = frames.mean(-1) if self.of_all else mean
+        variance = (weights * frames.square()).sum(-1) - other.square()
+        return torch.cat((mean, variance.clamp(min=1e-4).sqrt()), 1)
+
+
+def analyzed(module: nn.Module) -> Analysis:
+    prepare(module, 1)
+    return analyze(Invocation(module, {"frames": drawn(2, 6, 5, seed=3)}, ["frames"], [Stream("frames", "x", 0, (2,))]))
+
+
+@pytest.mark.parametrize("of_all", [False, True])
+def test_weights_of_each_channel_and_frame_are_a_design(of_all: bool) -> None:
+    analysis = analyzed(Pooled(of_all=of_all))
+    assert [each.property for each in analysis.designs] == ["attentive-pooling"]
+    assert [each.property for each in analysis.violations] == ["variance-of-the-weights"] * of_all
+
+
+def test_weights_that_sum_to_one_over_the_channels_are_none_of_frames() -> None:
+    assert analyzed(Pooled(axis=1)).missing

@@ -1,0 +1,45 @@
+"""What is computed without gradients, and moves the output or cancels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from property_cases import Case
+
+
+@torch.no_grad()
+def total_without_gradients(weights: Tensor) -> Tensor:
+    return weights.sum(-1, keepdim=True)
+
+
+def largest_without_gradients(scores: Tensor) -> Tensor:
+    with torch.no_grad():
+        return scores.amax(-1, keepdim=True)
+
+
+def divided_by_a_total_without_gradients(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = (q @ k.mT / q.shape[-1] ** 0.5).exp()
+    return (weights / total_without_gradients(weights)) @ v
+
+
+def less_the_largest_without_gradients(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    return (scores - largest_without_gradients(scores)).softmax(-1) @ v
+
+
+def divided_by_a_total_on_purpose(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Weights learn by the numerator alone: the total is detached."""
+    weights = (q @ k.mT / q.shape[-1] ** 0.5).exp()
+    return (weights / total_without_gradients(weights)) @ v
+
+
+CASES = [
+    Case(
+        "gradient-of-the-whole",
+        divided_by_a_total_without_gradients,
+        less_the_largest_without_gradients,
+        has_line=False,
+    ),
+    Case("gradient-of-the-whole", divided_by_a_total_without_gradients, divided_by_a_total_on_purpose, has_line=False),
+]
