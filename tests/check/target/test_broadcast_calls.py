@@ -76,7 +76,7 @@ def test_a_table_may_have_one_vector_for_each_key() -> None:
     call = first(OfKeyPlaces)
     assert axes(call) == [("q", 0, (1,), None), ("k", 0, (1,), None), ("v", 0, (1,), None)]
     assert call.arguments["pos_emb"].shape[1] == call.arguments["key"].shape[1] > 1
-    assert {each.property for each in analyze(call).designs} == {"absolute-logits"}
+    assert {each.property for each in analyze(call).designs} == {"given-logits"}
 
 
 class OfDistances(OfKeyPlaces):

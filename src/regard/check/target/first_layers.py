@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.check.target.names import call_meaning
+from regard.check.target.names import call_meaning, is_of_pairs
 from regard.check.target.preparation import modules_in
 from regard.check.target.usage import applied_modules, is_given_anew
 
@@ -66,8 +66,8 @@ def role_by_layer(target: Any, source: str, name: str, role: str | None) -> str 
 
 
 def width_taken(target: Any, source: str, name: str) -> int | None:
-    """How wide the vectors are that a layer takes as they are handed over; None where nothing says it."""
-    layer = None if is_given_anew(source, name) else first_layer(target, source, name)
+    """How wide the vectors of tokens are that a layer takes as they are handed over; None where nothing says it."""
+    layer = None if is_of_pairs(name) or is_given_anew(source, name) else first_layer(target, source, name)
     if isinstance(layer, nn.Linear):
         return layer.in_features or None
     return layer.normalized_shape[-1] if isinstance(layer, nn.LayerNorm) else None

@@ -15,6 +15,7 @@ __all__ = [
     "first_word",
     "is_bias",
     "is_encoded",
+    "is_of_pairs",
     "is_state",
     "last_words",
     "side_names",
@@ -198,6 +199,11 @@ def call_meaning(name: str) -> str | None:
     if (suffixed := _SHAPE_SUFFIX.fullmatch(name)) is not None:
         return call_meaning(suffixed["name"])
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
+
+
+def is_of_pairs(name: str) -> bool:
+    """Whether an argument is what two tokens have in common, as the edge between two nodes."""
+    return re.search("edge|pair|relation", name.lower()) is not None
 
 
 def is_bias(name: str) -> bool:

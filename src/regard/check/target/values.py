@@ -27,6 +27,7 @@ from regard.check.target.graph_values import OF_GRAPHS, are_of_each_token, graph
 from regard.check.target.layouts import Layout
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, of_asking, open_mask
 from regard.check.target.masks_of_sequences import OF_ASKING_TOKENS
+from regard.check.target.names import is_of_pairs
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import ADDED, MATRICES, STREAMS, Argument
@@ -50,8 +51,6 @@ TEXT = "text"
 """The candidate for a context that is a sequence of tokens beside a picture."""
 MAP = "map"
 """The candidate for a context with an axis more than a sequence has, as the tokens of several pictures."""
-PAIRS = re.compile("edge|pair|relation")
-"""Names of what two tokens have in common, as the edge between two nodes."""
 OF_QUERIES = ("quer", "dec", "tgt", "target")
 """How the names of what is added to the sequence that asks begin."""
 _IDS = Layout("bt")
@@ -304,7 +303,7 @@ def _added(draft: Draft, side: str) -> Any:
 
 def _of_pairs(name: str) -> dict[str, Candidate]:
     """A vector for each two tokens, where the name speaks of these: nothing attends to it."""
-    return {"pairs": _pairs} if PAIRS.search(name.lower()) else {}
+    return {"pairs": _pairs} if is_of_pairs(name) else {}
 
 
 def _pairs(draft: Draft) -> Any:
