@@ -59,7 +59,12 @@ def summed_weight_findings(run: TaggedRun) -> list[Finding]:
             if not each.is_view and any(one.storage == weights.storage for one in each.inputs)
         ]
         is_returned = any(each.storage == weights.storage for each in run.trace.outputs)
-        if len(readers) == 1 and readers[0].name == "sum" and weights.data.numel() and not is_returned:
+        # One value for all keys, as in a broadcast of what was handed over, has no letter of its own.
+        are_values_summed = any(
+            each.name == "sum" and each.inputs[0].storage not in of_scores
+            for each in run.trace.operations[softmax.index + 1 :]
+        )
+        if len(readers) == 1 and readers[0].name == "sum" and are_values_summed and not is_returned:
             total = readers[0].outputs[0].data
             if total.numel() < weights.data.numel() and bool(torch.isclose(total, torch.ones_like(total)).all()):
                 message = (

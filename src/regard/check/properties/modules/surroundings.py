@@ -36,7 +36,7 @@ def surrounding_findings(
     if base.outputs:
         found = list(_samples_apart(invocation, influence))
         if not found and holds and not is_random(invocation):
-            found = list(_samples_alike(invocation, base)) or list(larger_batch_findings(invocation, base))
+            found = list(_samples_alike(invocation, base, influence)) or list(larger_batch_findings(invocation, base))
         yield from found
     patches = list(patch_findings(invocation, run))
     yield from patches
@@ -63,8 +63,8 @@ def _samples_apart(invocation: Invocation, influence: Influence) -> Iterator[Fin
             return
 
 
-def _samples_alike(invocation: Invocation, base: Trace) -> Iterator[Finding]:
-    """The same tokens give the same output in every sample of a batch."""
+def _samples_alike(invocation: Invocation, base: Trace, influence: Influence) -> Iterator[Finding]:
+    """The same tokens give the same output in every sample of a batch, where its axis is that of what was given."""
     arguments = dict(invocation.arguments)
     streams = {each.argument: each.batch_axis for each in invocation.streams}
     axis = invocation.streams[0].batch_axis
@@ -84,6 +84,11 @@ def _samples_alike(invocation: Invocation, base: Trace) -> Iterator[Finding]:
     output = run.outputs[0].data
     if count < 2 or output.ndim <= axis or output.shape[axis] != count:
         return
+    depends = influence.returned(0)
+    for row in influence.sources("sample"):
+        index = influence.runs[row][0].index
+        if any(bool(depends[row].select(axis, other).any()) for other in range(count) if other != index):
+            return  # as heads that stand before the samples, and are as many
     for index in range(1, count):
         moved = differs(output.select(axis, 0), output.select(axis, index))
         if bool(moved.any()):
