@@ -307,7 +307,12 @@ def _analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | 
             if is_other and not (found and found[0].is_kind_alone):
                 continue  # another reading of the same call, less likely than the first
             # Where sizes coincide, a mask with its axes in another order would run as well.
-            analysis = analyze(invocation, masks=not found or is_other, is_first=not found or is_other)
+            is_asked_again = bool(found) and not _are_numbers_other(invocation) and found[0].refuses_masks
+            analysis = analyze(
+                invocation, masks=not found or is_other or is_asked_again, is_first=not found or is_other
+            )
+            if is_asked_again:  # this one says what is known of the masks that the first refused
+                found[0].findings = [each for each in found[0].findings if each.property != "mask-refused"]
             if (is_other and not analysis.has_scores) or (found and found[0].is_in_chunks > analysis.is_in_chunks):
                 continue
             violated = {each.property for each in analysis.violations}

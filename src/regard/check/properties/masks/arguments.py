@@ -90,7 +90,7 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
         outcomes = list(_outcomes(invocation, evidence, name))
         if not outcomes:
             yield Finding(
-                "open", "mask-open", "mask", f"no mask was found that {name} takes: its masking was not judged"
+                "open", "mask-refused", "mask", f"no mask was found that {name} takes: its masking was not judged"
             )
             continue
         exact = [(each, list(kept(evidence, each, name))) for each in outcomes if each.exact]
