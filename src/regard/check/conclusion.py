@@ -62,6 +62,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "masks-of-both-softmaxes",
         "norm-over-channels",
         "norm-used",
+        "norms-over-one-axis",
         "parameters-kept",
         "parts-merged",
         "sink-score",
