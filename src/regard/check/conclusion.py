@@ -60,6 +60,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "later-tokens-hidden",
         "logits-of-the-query",
         "masks-of-both-softmaxes",
+        "nearest-kept",
         "norm-over-channels",
         "norm-used",
         "norms-over-one-axis",
