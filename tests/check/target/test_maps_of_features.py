@@ -195,3 +195,28 @@ class OfPicturesOfASide(nn.Module):
 def test_the_side_of_a_picture_is_what_the_user_says() -> None:
     call = first(OfPicturesOfASide, num_channels=3, image_size=20, patch_size=4)
     assert call.arguments["x"].shape[2:] == (20, 20)
+
+
+class OfFlatWindows(nn.Module):
+    """Places in a row, of a map whose sides are handed over and which is cut into windows."""
+
+    def __init__(self, dim: int, window_size: int) -> None:
+        super().__init__()
+        self.window_size, self.qkv = window_size, nn.Linear(dim, 3 * dim)
+
+    def forward(self, x: Tensor, map_shape: tuple[int, int]) -> Tensor:
+        height, width = map_shape
+        n_batch, n_places, dim = x.shape
+        assert height * width == n_places
+        side = self.window_size
+        windows = self.qkv(x).view(n_batch, height // side, side, width // side, side, 3 * dim)
+        q, k, v = windows.transpose(2, 3).flatten(3, 4).chunk(3, -1)
+        read = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+        return read.unflatten(3, (side, side)).transpose(2, 3).reshape(x.shape)
+
+
+def test_the_sides_of_places_in_a_row_are_those_of_whole_windows() -> None:
+    call = first(OfFlatWindows, dim=8, window_size=4)
+    rows, columns = call.arguments["map_shape"]
+    assert rows % 4 == columns % 4 == 0
+    assert call.arguments["x"].shape[1] == rows * columns

@@ -52,6 +52,8 @@ IN_PLACE = re.compile(r"modified in-?place|leaf Variable that requires grad .*in
 """What PyTorch says of writing in place where it keeps track of gradients, and only there."""
 SIZE_CHOICES = ("lengths", "width", "context width", "tokens", "image", "grid", "weights")
 """That change how long the axes of tensors are, and not how many there are."""
+_GRID_OF_TOKENS = re.compile(r"grid (?P<rows>\d+)x(?P<columns>\d+)")
+"""A number of tokens that are those of a map of features: its sides, where they are handed over, are these."""
 FAR = 1 << 30
 """The progress of a call that runs to its end."""
 ROLES = {"image": "x", "qkv": "x"}
@@ -245,6 +247,8 @@ class CallPlan:
         if "grid" in self.choices:
             rows, columns = map(int, self.choices["grid"].split("x"))
             draft.grid = (rows, columns)
+        elif (sides := _GRID_OF_TOKENS.fullmatch(choice("tokens", ""))) is not None:
+            draft.grid = (int(sides["rows"]), int(sides["columns"]))
         draft.grouped = choice("heads") == "grouped"
         draft.weights = choice("weights", WEIGHT_STORES[0])
         roles = {each.role for each in self.arguments}
