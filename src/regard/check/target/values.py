@@ -19,7 +19,7 @@ from regard.check.target.configs import call_configs
 from regard.check.target.construction import Construction
 from regard.check.target.decoder_steps import LAST_TOKEN, asks_in_steps, has_cell, last_token_candidates
 from regard.check.target.documented_shapes import documented_letters
-from regard.check.target.draft import Draft
+from regard.check.target.draft import FRAMES, Draft
 from regard.check.target.errors import Failed, error_line
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
 from regard.check.target.graph_values import OF_GRAPHS, are_of_each_token, graph_candidates, neighbours
@@ -178,6 +178,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
             "window before": lambda draft: (draft.sizes.window, 0),
             "none": _none,
         },
+        "frames": {"frames": _constant(FRAMES)},
         "height": {"rows": lambda draft: draft.grid[0]},
         "width": {"columns": lambda draft: draft.grid[1]},
         "grid": {"grid": lambda draft: draft.grid},
@@ -356,6 +357,7 @@ def _size(draft: Draft, means: str, is_root_taken: bool) -> Any:
     if means == "d_model" and is_root_taken and "h" in draft.layout.letters:
         means = "d_head"  # what queries and keys of several heads are divided by the root of
     known = {
+        "batch": draft.sizes.batch,
         "heads": draft.sizes.heads,
         "kv_heads": draft.sizes.kv_heads,
         "groups": draft.sizes.heads // draft.sizes.kv_heads,
