@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.cache_buffers import buffer_candidates
 from regard.check.target.classes import are_alike, classes_beside, takes
 from regard.check.target.config_objects import config_object
 from regard.check.target.configs import call_configs
@@ -166,7 +167,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         multiplies = re.search(rf"\*\s*(?:self\.)?{re.escape(name)}\b", source) is not None
         return root if divides or (role == "temperature" and not multiplies) else inverse
     constants: dict[str, dict[str, Candidate]] = {
-        "absent": {"none": _none, "False": _constant(False)},
+        "absent": {**buffer_candidates(source, name), "none": _none, "False": _constant(False)},
         "off": {"False": _constant(False)},
         "targets": {"none": _none},
         "start": {"0": _constant(0)},
@@ -354,14 +355,13 @@ def _matrix(draft: Draft, role: str) -> Any:
 
 
 def _size(draft: Draft, means: str, is_root_taken: bool) -> Any:
-    if means == "d_model" and is_root_taken and "h" in draft.layout.letters:
-        means = "d_head"  # what queries and keys of several heads are divided by the root of
+    of_a_head = is_root_taken and "h" in draft.layout.letters  # what queries and keys of several heads are divided by
     known = {
         "batch": draft.sizes.batch,
         "heads": draft.sizes.heads,
         "kv_heads": draft.sizes.kv_heads,
         "groups": draft.sizes.heads // draft.sizes.kv_heads,
-        "d_model": draft.width,
+        "d_model": draft.d_head if of_a_head else draft.width,
         "d_out": draft.width,
         "d_head": draft.d_head,
         "length": draft.tokens,

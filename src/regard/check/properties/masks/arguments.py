@@ -36,6 +36,7 @@ from regard.check.properties.masks.settings import (
     documented_unused,
     not_chosen,
     of_the_loss,
+    put_for_another,
     said_by_boundaries,
     switched_off,
 )
@@ -64,7 +65,7 @@ UNREAD = 1e-9
 """More than rounding may change a weight."""
 SIDES = ("anywhere", "end", "front")
 """Where the keys stand that a mask blocks."""
-EXPLAINED = (not_chosen, documented_unused, said_by_boundaries, of_the_loss)
+EXPLAINED = (not_chosen, put_for_another, documented_unused, said_by_boundaries, of_the_loss)
 """What may say why a mask has no effect."""
 SAID = {
     "allowed": "True in {name} means allowed",
