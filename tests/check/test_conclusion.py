@@ -11,6 +11,7 @@ from bank.right_layouts import weights_and_output
 from property_cases import joined, split
 from regard.check import conclusion
 from regard.check.conclusion import analyses_of, conclude
+from regard.check.recipes.recipe import RecipeCache
 from regard.check.report.findings import Findings
 from regard.check.sandbox.torch_settings import UserSettings
 
@@ -303,6 +304,26 @@ def seeing_later_keys(q, k, v, mask=None):
 
 def unscaled(q, k, v):
     return of_scale(q, k, v, 1.0)
+
+
+class OfAListOfLayers(nn.Module):
+    """Four layers alike, which may stand in any order, and whose last one is not used."""
+
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.heads, self.layers = num_heads, nn.ModuleList([nn.Linear(d_model, d_model) for _ in range(4)])
+
+    def forward(self, query, context):
+        given = zip(self.layers, (query, context, context), strict=False)
+        q, k, v = (split(layer(each), self.heads) for layer, each in given)
+        return self.layers[-2](joined(of_scale(q, k, v, q.size(-1) ** -0.5)))
+
+
+def test_a_search_among_layers_in_every_order_ends_where_its_recipes_are_spent():
+    before = RecipeCache.num_computed
+    report = concluded(OfAListOfLayers)
+    assert [each.id for each in report.causes] == ["projection-used"]
+    assert RecipeCache.num_computed - before < 1.2 * (conclusion.FIRST_RECIPES + conclusion.NAMING_RECIPES)
 
 
 @pytest.mark.parametrize(("what", "searches"), [(seeing_later_keys, 1), (unscaled, 2)])

@@ -99,13 +99,17 @@ def of_tokens(kind: type[nn.Module]) -> Invocation:
 class OverTheTokens(nn.Module):
     """Channels read channels (XCA)."""
 
+    query_axis: int | None = -1
+    key_axis = -1
+
     def __init__(self) -> None:
         super().__init__()
         self.q, self.k, self.v, self.out = (nn.Linear(2 * CHANNELS, 2 * CHANNELS) for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (split(each(x)).mT for each in (self.q, self.k, self.v))
-        scores = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT
+        q = q if self.query_axis is None else F.normalize(q, dim=self.query_axis)
+        scores = q @ F.normalize(k, dim=self.key_axis).mT  # here
         read = self.weights(scores) @ v
         return self.out(joined(read.mT))
 
@@ -128,6 +132,18 @@ class GatedByChannel(OverTheTokens):
 
     def weights(self, scores: Tensor) -> Tensor:
         return scores.softmax(-1) * scores.sigmoid()
+
+
+class KeysOverTheChannels(OverTheTokens):
+    """Unit vectors of tokens times unit vectors of channels."""
+
+    key_axis = -2
+
+
+class OfNormalizedTokens(OverTheTokens):
+    """Only keys have a length, over the channels: those of queries are part of what is learned."""
+
+    query_axis, key_axis = None, -2
 
 
 class ProductsOverTheTokens(nn.Module):
@@ -158,6 +174,8 @@ CASES = [
     Case("attends-to-tokens", ProductsOverTheTokens, ProductsOverTheTokensAsItSays, of_wide_tokens),
     Case("softmax-over-keys", OverTheChannelsThatAsk, OverTheTokens, of_wide_tokens),
     Case("softmax-over-keys", ReadInTheOtherDirection, GatedByChannel, of_wide_tokens),
+    Case("norms-over-one-axis", KeysOverTheChannels, OverTheTokens, of_wide_tokens),
+    Case("norms-over-one-axis", KeysOverTheChannels, OfNormalizedTokens, of_wide_tokens),
     Case("products-summed", NotSummed, WindowAttention, of_image),
     Case("products-summed", VectorPairs, ChannelWise, of_tokens, has_line=False),
     Case("products-summed", VectorPairs, OfOneChannel, of_tokens, has_line=False),

@@ -309,7 +309,42 @@ class UnscaledTalkingHeads(MixedHeads):
         return self.mixed(*map(split, self.qkv(x).chunk(3, -1)))
 
 
+def of_neighbours(x: Tensor, number: int, *, are_nearest: bool) -> Tensor:
+    """Each point reads some of its neighbours."""
+    chosen = torch.cdist(x, x).argsort(-1)
+    chosen = chosen[..., :number] if are_nearest else chosen[..., -number:]
+    k, v = (
+        (x @ each)[torch.arange(len(x))[:, None, None], chosen]
+        for each in (drawn(WIDTH, WIDTH, seed=5), drawn(WIDTH, WIDTH, seed=6))
+    )
+    scores = (x @ drawn(WIDTH, WIDTH, seed=4))[:, :, None] @ k.mT / WIDTH**0.5  # here
+    return (scores.softmax(-1) @ v)[:, :, 0]
+
+
+def the_nearest_two(x: Tensor) -> Tensor:
+    return of_neighbours(x, 2, are_nearest=True)
+
+
+def two_at_the_other_end(x: Tensor) -> Tensor:
+    return of_neighbours(x, 2, are_nearest=False)
+
+
+def all_but_the_nearest(x: Tensor) -> Tensor:
+    """Of five points: with more of them four are left that are not near."""
+    return of_neighbours(x, 4, are_nearest=False)
+
+
+def the_nearest_beside_itself(x: Tensor) -> Tensor:
+    """Of five points no other ones: what is nearest is the point itself."""
+    chosen = torch.cdist(x, x).argsort(-1)[..., 1:5]
+    k, v = ((x @ drawn(WIDTH, WIDTH, seed=seed))[torch.arange(len(x))[:, None, None], chosen] for seed in (5, 6))
+    neighbours = (x @ drawn(WIDTH, WIDTH, seed=4))[:, :, None] @ k.mT / WIDTH**0.5
+    return (neighbours.softmax(-1) @ v)[:, :, 0]
+
+
 CASES = [
+    Case("nearest-kept", two_at_the_other_end, the_nearest_two, partial(of_x, tokens=5)),
+    Case("nearest-kept", all_but_the_nearest, the_nearest_beside_itself, partial(of_x, tokens=5)),
     Case("scale", UnscaledTalkingHeads, TalkingHeads, of_module, has_line=False),
     Case("scale", learned_queries_times_the_root, learned_queries_over_the_root, of_x),
     Case("largest-kept", all_but_the_smallest, the_largest, partial(of_x, tokens=5)),

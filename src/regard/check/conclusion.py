@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+from regard.check.analyses import analyzed
 from regard.check.behaviour.dropout import without_dropout
 from regard.check.diagnosis.dropout import DROPOUT, dropout_gap, with_dropout, with_dropout_line
 from regard.check.diagnosis.judge import judge
@@ -16,7 +17,6 @@ from regard.check.diagnosis.verdict import findings_of
 from regard.check.excuses import may_read_context, without_excused
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.properties.analysis import Analysis, said_by
-from regard.check.properties.analyze import analyze
 from regard.check.properties.catalog import PROPERTIES
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.unread_arguments import unread_mask
@@ -36,13 +36,11 @@ from regard.check.target.factories import Made, from_factory
 from regard.check.target.handover import EXAMPLE
 from regard.check.target.names import constructor_meaning
 from regard.check.target.parse import InputFactory, parse_inputs
-from regard.check.time_limit import is_over, seconds_left
+from regard.check.time_limit import seconds_left
 from regard.errors import InputError
 
 __all__ = ["analyses_of", "conclude"]
 
-MAX_CALLS = 4
-"""Calls of other sizes or arguments that are analyzed."""
 FIRST_RECIPES = 6_000
 """In the search for a recipe."""
 FURTHER_RECIPES, NAMING_RECIPES = 60_000, 25_000
@@ -60,8 +58,10 @@ NAMED_BY_NO_RECIPE = frozenset(
         "later-tokens-hidden",
         "logits-of-the-query",
         "masks-of-both-softmaxes",
+        "nearest-kept",
         "norm-over-channels",
         "norm-used",
+        "norms-over-one-axis",
         "parameters-kept",
         "parts-merged",
         "sink-score",
@@ -104,8 +104,6 @@ AXES_OF_TOKENS = 3
 """Of samples, tokens and channels: of these the first ones are the samples. Of four they may be layers, or frames."""
 OF_ONE_QUERY = frozenset({"attends-to-tokens"})
 """A property that is violated as well where several queries are handed over to code for one, which meets every key."""
-OF_EQUAL_NUMBERS = frozenset({"keys-seen", "logits-of-the-query"})
-"""Properties that code for as many keys as queries need not have for other numbers."""
 
 
 def conclude(
@@ -252,11 +250,11 @@ def analyses_of(
     Where they say that other axes are tokens, samples or heads than was taken for them, and with these in another
     order, or with one query that was multiplied number by number, all is right, the call is meant so.
     """
-    found, error = _analyzed(invocations(implementation, args=args, inputs=inputs, settings=settings))
+    found, error = analyzed(invocations(implementation, args=args, inputs=inputs, settings=settings))
     violated = {each.property for each in found[0].violations} if found else set()
     if violated and violated <= OF_AXES:
         for calls in found[0].invocation.relaid(violated == OF_ONE_QUERY):
-            others, _ = _analyzed(calls)
+            others, _ = analyzed(calls)
             is_right = said_by(others) == "right" and all(each.is_of_scores for each in others)
             if is_right and not named_axes_differ(others[0].invocation):
                 for each in others:
@@ -295,60 +293,6 @@ def _axes_meant(analysis: Analysis) -> str:
         axes = range(analysis.invocation.arguments[stream.argument].ndim)
         told.append(f"{stream.argument} ({', '.join(names.get(axis, 'width') for axis in axes)})")
     return f"it is called with {', '.join(told)}: in the order that is likelier it would be wrong"
-
-
-def _analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | None]:
-    """The analyses of some calls of one target, up to the first with a violation; why there are no more."""
-    found: list[Analysis] = []
-    unseen: Analysis | None = None
-    first: dict[str, object] = {}
-    try:
-        for invocation in calls:
-            layout = {each.argument: (each.batch_axis, each.token_axes, each.head_axis) for each in invocation.streams}
-            is_other = any(first.get(name, axes) != axes for name, axes in layout.items())
-            if is_other and not (found and found[0].is_kind_alone):
-                continue  # another reading of the same call, less likely than the first
-            # Where sizes coincide, a mask with its axes in another order would run as well.
-            analysis = analyze(invocation, masks=not found or is_other, is_first=not found or is_other)
-            if (is_other and not analysis.has_scores) or (found and found[0].is_in_chunks > analysis.is_in_chunks):
-                continue
-            violated = {each.property for each in analysis.violations}
-            if (invocation.two_widths and violated != {"scale"}) or (invocation.switched_on and not violated):
-                continue
-            may_be_meant = bool(violated) and violated <= OF_EQUAL_NUMBERS and _are_numbers_other(invocation)
-            if may_be_meant and unseen is None and not found:
-                unseen, first = analysis, {**layout}
-                continue
-            if is_other:  # what was taken for channels are tokens
-                found, first = [], {}
-            first = {**layout, **first}
-            found.append(analysis)
-            if len(found) == MAX_CALLS or found[-1].violations:
-                break
-            if is_over():
-                told = f"judged by the first {len(found)} of its calls: they took long, and no others were made"
-                found[0].findings.append(Finding("note", "time-over", "scores", told))
-                break
-    except Exception as error:
-        return _with_unseen_keys(found, unseen), error
-    return _with_unseen_keys(found, unseen), None
-
-
-def _are_numbers_other(invocation: Invocation) -> bool:
-    """Whether its sequences have different numbers of tokens."""
-    shapes = [(invocation.arguments[each.argument].shape, each.token_axes) for each in invocation.streams]
-    return len({tuple(shape[axis] for axis in axes) for shape, axes in shapes}) > 1
-
-
-def _with_unseen_keys(found: list[Analysis], unseen: Analysis | None) -> list[Analysis]:
-    """The analyses, and that of a call with other numbers of keys than queries: a note where others are right."""
-    if unseen is None or (found and any(each.violations for each in found)):
-        return found
-    if not found:
-        return [unseen]
-    told = (f"with another number of keys than queries {each.message}" for each in unseen.violations)
-    found[0].findings += [Finding("note", "keys-seen", "scores", each) for each in told]
-    return found
 
 
 def _refusal(error: Exception | None) -> str:

@@ -85,3 +85,34 @@ def test_masks_of_windows_that_are_added_to_heads_are_seen_where_there_are_as_ma
 ) -> None:
     analyses, _ = analyses_of(kind, {}, {}, UserSettings())
     assert {each.property for one in analyses for each in one.violations} == wanted
+
+
+class PaddedKeys(nn.Module):
+    """Attention to another sequence, whose padding is told."""
+
+    axis_of_queries = 1
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        scores = self.q(query) @ self.k(key).mT / query.shape[-1] ** 0.5
+        if key_padding_mask is not None:
+            scores = scores.masked_fill(key_padding_mask.unsqueeze(self.axis_of_queries), -1e9)
+        return scores.softmax(-1) @ self.v(value)
+
+
+class PaddedQueries(PaddedKeys):
+    """The mask stands along the queries, and is taken only where there are as many keys."""
+
+    axis_of_queries = 2
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [(PaddedKeys, set()), (PaddedQueries, {"mask-argument"})])
+def test_a_mask_that_takes_only_as_many_keys_as_queries_is_judged_with_these(kind: type, wanted: set[str]) -> None:
+    analyses, _ = analyses_of(kind, {}, {}, UserSettings())
+    assert {each.property for one in analyses for each in one.violations} == wanted
+    found = [each.property for one in analyses for each in one.findings]
+    assert ("mask-form" in found) != bool(wanted)
+    assert "mask-refused" not in found

@@ -497,3 +497,32 @@ def test_the_matrices_of_a_feed_forward_network_are_known_beside_those_of_an_att
 
 def test_two_numbered_matrices_alone_may_be_those_of_additive_attention():
     assert feed_forward_roles({"query": "q", "keys": "k", "w_1": None, "w_2": None}) == {}
+
+
+class WritesIntoBuffers(nn.Module):
+    """Keys and values are written into what was handed over for them; another mask stands in where it is local."""
+
+    def __init__(self, d_model: int, num_heads: int, is_local: bool = False) -> None:
+        super().__init__()
+        self.num_heads, self.head_dim, self.is_local = num_heads, d_model // num_heads, is_local
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+
+    def forward(
+        self, x: Tensor, write_indices: Tensor, kv_cache: Any, mask: Tensor, local_mask: Tensor | None = None
+    ) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).unbind(2)
+        keys, values = kv_cache
+        keys.index_copy_(1, write_indices, k)
+        values.index_copy_(1, write_indices, v)
+        q, k, v = (each.transpose(1, 2) for each in (q, keys, values))
+        if self.is_local and local_mask is not None:
+            mask = local_mask
+        return ((q @ k.mT / self.head_dim**0.5 + mask).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_two_buffers_are_handed_over_where_keys_and_values_are_written_into_them() -> None:
+    call = first(WritesIntoBuffers)
+    assert call.arguments["write_indices"].tolist() == list(range(call.arguments["x"].shape[1]))
+    analysis = analyze(call, masks=True)
+    assert analysis.violations == []
+    assert any("local_mask stands in the place of mask where" in each.message for each in analysis.findings)

@@ -213,3 +213,67 @@ class OfNamedAxes(nn.Module):
 def test_channels_that_are_named_last_are_last() -> None:
     assert axes(first(OfNamedAxes)) == [("x", 0, (1, 2), None)]
     assert axes(first(OfNamedAxes, dim=6)) == [("x", 0, (1, 2), None)]
+
+
+class OfFlatWindows(nn.Module):
+    """Places in a row, of a map whose sides are handed over and which is cut into windows."""
+
+    def __init__(self, dim: int, window_size: int) -> None:
+        super().__init__()
+        self.window_size, self.qkv = window_size, nn.Linear(dim, 3 * dim)
+
+    def forward(self, x: Tensor, map_shape: tuple[int, int]) -> Tensor:
+        height, width = map_shape
+        n_batch, n_places, dim = x.shape
+        assert height * width == n_places
+        side = self.window_size
+        windows = self.qkv(x).view(n_batch, height // side, side, width // side, side, 3 * dim)
+        q, k, v = windows.transpose(2, 3).flatten(3, 4).chunk(3, -1)
+        read = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+        return read.unflatten(3, (side, side)).transpose(2, 3).reshape(x.shape)
+
+
+def test_the_sides_of_places_in_a_row_are_those_of_whole_windows() -> None:
+    call = first(OfFlatWindows, dim=8, window_size=4)
+    rows, columns = call.arguments["map_shape"]
+    assert rows % 4 == columns % 4 == 0
+    assert call.arguments["x"].shape[1] == rows * columns
+
+
+def rearrange(x: Tensor, order: str, *, b: int, h: int, w: int, t: int) -> Tensor:
+    """What the function of einops does, of the orders below."""
+    parts = x.reshape(b, h, w, t, -1)
+    if order.endswith("-> (b h w) t d"):
+        return parts.flatten(0, 2)
+    return (parts if order.endswith("(h w t) d") else parts.movedim(3, 1)).flatten(1, 3)
+
+
+class OfFrames(nn.Module):
+    """A token of the class, and the places of several frames, each of which attends to itself at other times."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(dim, 3 * dim)
+
+    def forward(self, x: Tensor, B: int, T: int, W: int) -> Tensor:
+        H = (x.shape[1] - 1) // T // W
+        over_time = rearrange(x[:, 1:], "b (h w t) d -> (b h w) t d", b=B, h=H, w=W, t=T)
+        read = rearrange(attention(*self.qkv(over_time).chunk(3, -1)), "(b h w) t d -> b (h w t) d", b=B, h=H, w=W, t=T)
+        return torch.cat([x[:, :1], x[:, 1:] + read], 1)
+
+
+class OfFramesInAnotherOrder(OfFrames):
+    def forward(self, x: Tensor, B: int, T: int, W: int) -> Tensor:
+        H = (x.shape[1] - 1) // T // W
+        over_time = rearrange(x[:, 1:], "b (h w t) d -> (b h w) t d", b=B, h=H, w=W, t=T)
+        read = rearrange(attention(*self.qkv(over_time).chunk(3, -1)), "(b h w) t d -> b (t h w) d", b=B, h=H, w=W, t=T)
+        return torch.cat([x[:, :1], x[:, 1:] + read], 1)
+
+
+def test_numbers_that_einops_is_told_beside_the_sides_of_a_map_are_those_of_its_frames() -> None:
+    call = first(OfFrames)
+    told = [call.arguments[each] for each in ("B", "T", "W")]
+    assert told[0] == call.arguments["x"].shape[0]
+    assert (call.arguments["x"].shape[1] - 1) % (told[1] * told[2]) == 0
+    assert analyze(call).violations == []
+    assert [each.property for each in analyze(first(OfFramesInAnotherOrder)).violations] == ["output-of-the-token"]

@@ -79,6 +79,11 @@ class Analysis:
         return any(each.property in OF_SCORES and each.kind != "violation" for each in self.findings)
 
     @property
+    def refuses_masks(self) -> bool:
+        """Whether a mask was tried in no form that it takes, as one that runs only with as many keys as queries."""
+        return any(each.property == "mask-refused" for each in self.findings)
+
+    @property
     def violations(self) -> list[Finding]:
         """What is wrong."""
         return [each for each in self.findings if each.kind == "violation"]

@@ -25,6 +25,7 @@ from regard.check.properties.masks.arguments import (
 from regard.check.properties.masks.closing_tokens import closing_token_findings
 from regard.check.properties.masks.hidden_keys import hidden_key_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings, stacked_key_argument_findings
+from regard.check.properties.masks.nearest_keys import farthest_of_more_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
 from regard.check.properties.masks.part_sizes import chunk_findings, part_size_findings
@@ -373,7 +374,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
     if not analysis.violations and analysis.complete:
-        for of_others in (uneven_block_findings, switched_setting_findings):
+        for of_others in (uneven_block_findings, switched_setting_findings, farthest_of_more_findings):
             analysis.findings += of_others(analysis, lambda other: analyze(other, is_first=False))
         analysis.findings += earlier_call_findings(invocation, instances)
     if not analysis.violations:

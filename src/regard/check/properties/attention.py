@@ -13,6 +13,7 @@ from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.chosen_keys import chosen_key_findings
 from regard.check.properties.masks.later_keys import may_hide_later_keys
+from regard.check.properties.masks.nearest_keys import farthest_key_findings
 from regard.check.properties.masks.padded_keys import padded_key
 from regard.check.properties.masks.patterns import mask_findings
 from regard.check.properties.outputs.heads import output_findings, projected_once
@@ -126,6 +127,7 @@ def attention_findings(
     yield from masked
     if any(each.property == "sparse-by-content" for each in masked):
         yield from chosen_key_findings(invocation, numbers)
+        yield from farthest_key_findings(invocation, evidence)
     yield from _mixed_heads(evidence)
     yield from shared_head_findings(invocation, evidence)
     yield from told_head_findings(invocation, evidence)

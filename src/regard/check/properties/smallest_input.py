@@ -11,6 +11,7 @@ from regard.check.properties.analyze import analyze
 from regard.check.properties.token_ids import PADDED
 from regard.check.target import Invocation
 from regard.check.target.sizes import Sizes
+from regard.check.time_limit import is_over
 
 __all__ = ["smallest_input"]
 
@@ -45,6 +46,8 @@ def smallest_input(analysis: Analysis, violated: str) -> str:
     enough = [each for each in SMALL_SIZES if each.tokens >= LEAST_TOKENS.get(violated, 0)]
     smaller = (each for sizes in enough for each in analysis.invocation.resized(sizes) if _numel(each) < whole)
     for invocation in itertools.islice(smaller, MAX_ANALYSES):
+        if is_over():
+            break  # what was found is told before the process is stopped
         try:
             found = analyze(invocation, masks=analysis.asked_masks, is_first=analysis.is_first)
         except (RuntimeError, IndexError, ValueError):

@@ -74,6 +74,8 @@ def _plain(diagnosis: Diagnosis, settings: list[CallConfig], budget: SearchBudge
     batched = any("b" in setting.way.layout for setting in settings)
     for most in (0, 1, 2):
         for setting, built_in in guesses:
+            if most and budget.spent:
+                break  # as where layers of a list may stand in any order, each of which is a setting
             if batched and "b" not in setting.way.layout:
                 continue  # what runs with a batch has to be right with one
             observed = setting.observed(built_in)

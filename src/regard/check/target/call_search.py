@@ -19,6 +19,7 @@ from regard.check.target.configs import is_config
 from regard.check.target.decoder_steps import LAST_TOKEN
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import (
+    FRAMED,
     FRAMES,
     MAX_TOKENS,
     SMALL_GRID,
@@ -52,6 +53,8 @@ IN_PLACE = re.compile(r"modified in-?place|leaf Variable that requires grad .*in
 """What PyTorch says of writing in place where it keeps track of gradients, and only there."""
 SIZE_CHOICES = ("lengths", "width", "context width", "tokens", "image", "grid", "weights")
 """That change how long the axes of tensors are, and not how many there are."""
+_GRID_OF_TOKENS = re.compile(rf"(?:grid|{FRAMED}) (?P<rows>\d+)x(?P<columns>\d+)(?:, and one)?")
+"""A number of tokens that are those of a map of features: its sides, where they are handed over, are these."""
 FAR = 1 << 30
 """The progress of a call that runs to its end."""
 ROLES = {"image": "x", "qkv": "x"}
@@ -88,7 +91,9 @@ class CallPlan:
             found["width"] = _distinct(widths(target, sizes))
         if roles & {"k", "v", "context", "condition"}:
             found["context width"] = _distinct(_context_widths(target, sizes))[:4]
-        found["tokens"] = _distinct(token_counts(target, sizes))
+        counts = token_counts(target, sizes)
+        has_frames = "frames" in roles
+        found["tokens"] = _distinct({each: counts[each] for each in counts if each.startswith(FRAMED) == has_frames})
         if "image" in roles:
             told, others = sides_of_pictures(target, sizes)
             found["image"] = list(dict.fromkeys([*map(str, told), "image", *map(str, others), "224", "32"]))
@@ -250,6 +255,8 @@ class CallPlan:
         if "grid" in self.choices:
             rows, columns = map(int, self.choices["grid"].split("x"))
             draft.grid = (rows, columns)
+        elif (sides := _GRID_OF_TOKENS.fullmatch(choice("tokens", ""))) is not None:
+            draft.grid = (int(sides["rows"]), int(sides["columns"]))
         draft.grouped = choice("heads") == "grouped"
         draft.weights = choice("weights", WEIGHT_STORES[0])
         roles = {each.role for each in self.arguments}

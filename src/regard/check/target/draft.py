@@ -20,13 +20,25 @@ from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes, both_sides
 from regard.check.target.usage import PARTS, squared
 
-__all__ = ["FRAMES", "MAX_TOKENS", "SMALL_GRID", "Draft", "grids", "sides_of_pictures", "token_counts", "widths"]
+__all__ = [
+    "FRAMED",
+    "FRAMES",
+    "MAX_TOKENS",
+    "SMALL_GRID",
+    "Draft",
+    "grids",
+    "sides_of_pictures",
+    "token_counts",
+    "widths",
+]
 
 MAX_TOKENS = 64
 """Of an input: the calls are many."""
 MAX_NUMBERS = 2**22
 """Of an argument: they take 32 MiB."""
 FRAMES = 3
+FRAMED = "frames of"
+"""In the name of a number of tokens that are those of several maps of features."""
 """Of a video."""
 SMALL_GRID = (3, 4)
 """Height and width of its frames: so small that each token of all frames can be changed alone."""
@@ -233,8 +245,10 @@ def _constructed_with(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
     """The numbers of tokens that it may take, the likeliest first."""
+    of_frames = FRAMES * SMALL_GRID[0] * SMALL_GRID[1]
     found = {"tokens": sizes.tokens, "grid": GRID[0] * GRID[1], "window": sizes.window**2, "length": sizes.length}
     found |= {f"grid {height}x{width}": height * width for height, width in grids(target, sizes)}
+    found |= {f"{FRAMED} {SMALL_GRID[0]}x{SMALL_GRID[1]}{one}": of_frames + bool(one) for one in ("", ", and one")}
     found = {name: count for name, count in found.items() if count <= MAX_TOKENS}
     for module in modules_in(target):
         for each in module.modules():

@@ -34,7 +34,8 @@ _CALL = {
     "freq_complex",
     "cos": "cos freqs_cos cosine rope_cos cos_q",
     "sin": "sin freqs_sin sine rope_sin sin_q",
-    "positions": "position_ids positions pos input_pos pos_ids cache_position token_positions position",
+    "positions": "position_ids positions pos input_pos pos_ids cache_position token_positions position "
+    "kv_write_indices write_indices",
     "coordinates": "coords coord coordinates coors xyz coords_xyz pos_xyz xyz_pos",
     "edge index": "edge_index edge_indices edge_idx",
     "start": "start_pos offset start past_len past_length position_offset cache_len seq_offset step start_position "

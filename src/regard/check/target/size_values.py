@@ -20,6 +20,7 @@ def size_value(draft: Draft, means: str, is_root_taken: bool) -> Any:
     if means == "d_model" and is_root_taken and "h" in draft.layout.letters:
         means = "d_head"  # what queries and keys of several heads are divided by the root of
     known = {
+        "batch": draft.sizes.batch,
         "heads": draft.sizes.heads,
         "kv_heads": draft.sizes.kv_heads,
         "groups": draft.sizes.heads // draft.sizes.kv_heads,

@@ -218,7 +218,23 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
         ("condition", (None, "context"), is_modulation),
         ("rope", (None, "absent"), is_spread),
     )
-    return next((each for each, roles, is_used in uses if role in roles and is_used(source, name)), None)
+    found = next((each for each, roles, is_used in uses if role in roles and is_used(source, name)), None)
+    may_be_a_side = found is None and (role is None or len(name) == 1)
+    return side_told_to_einops(source, name) if may_be_a_side else found
+
+
+def side_told_to_einops(source: str, name: str) -> str | None:
+    """Which size an argument is that einops is told beside the sides of a map, as T in rearrange(..., h=H, w=W, t=T).
+
+    By itself h may count heads, and t tokens.
+    """
+    sizes = {"b": "size batch", "t": "frames", "f": "frames", "h": "height", "w": "width"}
+    axes = set[str]()
+    for call in (each for each in ast.walk(_tree(source)) if isinstance(each, ast.Call)):
+        told = {each.arg: ast.unparse(each.value) for each in call.keywords if each.arg is not None}
+        if ast.unparse(call.func).rpartition(".")[2] == "rearrange" and {"h", "w"} <= told.keys():
+            axes.update(axis for axis, value in told.items() if value == name)
+    return sizes.get(min(axes)) if len(axes) == 1 else None
 
 
 def is_measured(source: str, name: str) -> bool:

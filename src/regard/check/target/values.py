@@ -13,13 +13,14 @@ import torch
 from torch import nn
 
 from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.cache_buffers import buffer_candidates
 from regard.check.target.classes import are_alike, classes_beside, takes
 from regard.check.target.config_objects import config_object
 from regard.check.target.configs import call_configs
 from regard.check.target.construction import Construction
 from regard.check.target.decoder_steps import LAST_TOKEN, asks_in_steps, has_cell, last_token_candidates
 from regard.check.target.documented_shapes import documented_letters
-from regard.check.target.draft import Draft
+from regard.check.target.draft import FRAMES, Draft
 from regard.check.target.errors import Failed, error_line
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
 from regard.check.target.first_layers import STEP, are_spread, ids_of_samples, step_candidates
@@ -169,7 +170,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         multiplies = re.search(rf"\*\s*(?:self\.)?{re.escape(name)}\b", source) is not None
         return root if divides or (role == "temperature" and not multiplies) else inverse
     constants: dict[str, dict[str, Candidate]] = {
-        "absent": {"none": _none, "False": _constant(False)},
+        "absent": {**buffer_candidates(source, name), "none": _none, "False": _constant(False)},
         "off": {"False": _constant(False)},
         "targets": {"none": _none, "ids": lambda draft: _ids(draft, name, "ids", target, 0)},
         "start": {"0": _constant(0)},
@@ -181,6 +182,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
             "window before": lambda draft: (draft.sizes.window, 0),
             "none": _none,
         },
+        "frames": {"frames": _constant(FRAMES)},
         "height": {"rows": lambda draft: draft.grid[0]},
         "width": {"columns": lambda draft: draft.grid[1]},
         "grid": {"grid": lambda draft: draft.grid},

@@ -36,6 +36,13 @@ MASKS = (
         "least = scores.topk(k, dim=-1).values[..., -1:]  # kthvalue counts from the smallest",
     ),
     Property(
+        "nearest-kept",
+        "masked",
+        "where a query keeps its neighbours alone, these are the keys of the nearest points",
+        "What is near, and what it is to read, is hidden from it.",
+        "neighbours = torch.cdist(points, points).topk(k, dim=-1, largest=False).indices",
+    ),
+    Property(
         "mask-argument",
         "masked",
         "a mask that is handed over hides keys",

@@ -106,6 +106,13 @@ PROJECTIONS = (
         "q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)  # by default it runs over axis 1",
     ),
     Property(
+        "norms-over-one-axis",
+        "k",
+        "queries and keys that are both normalized are so over the axis that their product sums",
+        "Scores are no cosines: they are large where a key is long, whatever asks.",
+        "q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)\nscores = q @ k.mT",
+    ),
+    Property(
         "gradient",
         "output",
         "every parameter that changes the output has a gradient",

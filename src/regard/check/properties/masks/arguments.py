@@ -37,6 +37,7 @@ from regard.check.properties.masks.settings import (
     documented_unused,
     not_chosen,
     of_the_loss,
+    put_for_another,
     said_by_boundaries,
     switched_off,
 )
@@ -65,7 +66,7 @@ UNREAD = 1e-9
 """More than rounding may change a weight."""
 SIDES = ("anywhere", "end", "front")
 """Where the keys stand that a mask blocks."""
-EXPLAINED = (not_chosen, documented_unused, said_by_boundaries, of_the_loss)
+EXPLAINED = (not_chosen, put_for_another, documented_unused, said_by_boundaries, of_the_loss)
 """What may say why a mask has no effect."""
 SAID = {
     "allowed": "True in {name} means allowed",
@@ -91,7 +92,7 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
         outcomes = list(_outcomes(invocation, evidence, name))
         if not outcomes:
             yield Finding(
-                "open", "mask-open", "mask", f"no mask was found that {name} takes: its masking was not judged"
+                "open", "mask-refused", "mask", f"no mask was found that {name} takes: its masking was not judged"
             )
             continue
         exact = [(each, list(kept(evidence, each, name))) for each in outcomes if each.exact]

@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from torch import nn
@@ -23,6 +23,7 @@ __all__ = [
     "documented_unused",
     "not_chosen",
     "of_the_loss",
+    "put_for_another",
     "said_by_boundaries",
     "switched_off",
 ]
@@ -79,6 +80,34 @@ def not_chosen(invocation: Invocation, name: str) -> Finding | None:
                 asked = ast.unparse(each.test)
                 message = f"{name} is not read: {asked} chooses {', '.join(sorted(others))}; {name} was not exercised"
                 return Finding("open", "mask-open", "mask", message)
+    return None
+
+
+def put_for_another(invocation: Invocation, name: str) -> Finding | None:
+    """That a mask without effect is put in the place of another one where a setting says so, and is read nowhere else.
+
+    As in `if self.is_local and local_mask is not None: mask = local_mask`.
+
+    Args:
+        invocation: the call.
+        name: of its mask.
+    """
+    if (tree := _forward_of(invocation)) is None:
+        return None
+    reads, others = _reads_of(name, tree), {*invocation.masks} - {name}
+    for each in ast.walk(tree):
+        if not isinstance(each, ast.If) or each.orelse or not _has_a_setting(each.test, invocation.arguments):
+            continue
+        put = {
+            target.id
+            for one in each.body
+            if isinstance(one, ast.Assign) and isinstance(one.value, ast.Name) and one.value.id == name
+            for target in one.targets
+            if isinstance(target, ast.Name) and target.id in others
+        }
+        if put and reads <= {id(one) for one in _names_read([each.test, *each.body])}:
+            message = f"{name} stands in the place of {min(put)} where {ast.unparse(each.test)}; it was not exercised"
+            return Finding("open", "mask-open", "mask", message)
     return None
 
 
@@ -187,3 +216,10 @@ def _is_of_a_setting(test: ast.expr) -> bool:
     """Whether a condition reads nothing but attributes of the module."""
     names = {each.id for each in _names_read([test])}
     return names == {"self"} and not any(isinstance(each, ast.Call) for each in ast.walk(test))
+
+
+def _has_a_setting(test: ast.expr, arguments: Collection[str]) -> bool:
+    """Whether a condition asks, beside other things, for an attribute of the module, and there for no argument."""
+    several = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    names = [{each.id for each in _names_read([one])} for one in several]
+    return any("self" in each and not each & {*arguments} for each in names)

@@ -12,12 +12,12 @@ from regard.check.properties.documentation import normalizes_queries_and_keys
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import differs, record_invocation
-from regard.check.roles.instances import TaggedRun
+from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.roles.table import NORMALIZATIONS, AttentionTable
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
-__all__ = ["norm_axis_findings", "one_sided_norm_findings"]
+__all__ = ["crossed_norm_finding", "norm_axis_findings", "one_sided_norm_findings"]
 
 LIKE, UNLIKE = 1e-6, 1e-2
 """By which lengths differ, of the longest: where they are the same, and where they are surely not."""
@@ -80,6 +80,39 @@ def one_sided_norm_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
         message = f"{one} are normalized, {other} are not: these are {low:.3g} to {high:.3g} long"
         line = table.instance.scores_location
         yield Finding("violation", "norm-used", "projections", f"{message}; by the documentation both are", line)
+
+
+def crossed_norm_finding(instance: AttentionInstance) -> Finding | None:
+    """Two factors of unit length, one along the axis that their product sums and the other along another one.
+
+    Of a product of channels by channels, where it is the tokens that are summed: both lengths are taken over these.
+
+    Args:
+        instance: an attention, whose queries and keys may be of tokens or of channels.
+    """
+    for product in instance.scores:
+        left, right = (
+            (record.data, record.data.flatten()[terms])
+            for record, terms in ((product.left, product.left_terms), (product.right, product.right_terms))
+        )
+        for name, (data, mine), (_, others) in (("right", right, left), ("left", left, right)):
+            axes = [axis for axis in range(data.ndim) if data.shape[axis] > 1 and _are_units(data.movedim(axis, -1))]
+            if axes and _are_units(others) and not _are_units(mine):
+                lengths = mine.double().norm(dim=-1)
+                message = (
+                    f"the {name} factor of the scores is normalized over another axis than the other one: along the "
+                    f"axis that is summed its vectors are {float(lengths.min()):.3g} to {float(lengths.max()):.3g} "
+                    "long, and all of the other one 1"
+                )
+                return Finding("violation", "norms-over-one-axis", "projections", message, instance.scores_location)
+    return None
+
+
+def _are_units(vectors: Tensor) -> bool:
+    """Whether all vectors, along the last axis, have length 1."""
+    if not vectors.is_floating_point() or vectors.shape[-1] < 2:
+        return False
+    return float((vectors.double().norm(dim=-1) - 1).abs().max()) < LIKE
 
 
 def _sources(run: TaggedRun, product: Contraction, *, is_left: bool) -> Tensor:

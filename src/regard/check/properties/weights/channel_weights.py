@@ -1,4 +1,4 @@
-"""Weights of channels by channels: their softmax runs over the channels that the weighted sum runs over."""
+"""Weights of channels by channels: what their softmax runs over, and what queries and keys are normalized over."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Finding
+from regard.check.properties.scores.norm_axes import crossed_norm_finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.classes import own_classes
@@ -30,7 +31,8 @@ _OF_CHANNELS = re.compile(
 def channel_weight_findings(instances: Sequence[AttentionInstance], invocation: Invocation) -> Iterator[Finding]:
     """Whether the weights of each weighted sum sum to 1, where they are what a softmax made of the scores.
 
-    And whether anything says that it attends to channels: q.T @ k for q @ k.T runs as well.
+    And whether anything says that it attends to channels: q.T @ k for q @ k.T runs as well. Queries and keys that are
+    normalized are over one axis.
 
     El-Nouby et al. 2021, "XCiT: Cross-Covariance Image Transformers", section 3.2. What is changed after the softmax,
     as weights that are gated or mixed, is left out.
@@ -42,6 +44,10 @@ def channel_weight_findings(instances: Sequence[AttentionInstance], invocation: 
     is_meant = any(len(each.token_axes) != 1 for each in invocation.streams) or _says_channels(invocation.target)
     are_known = bool(instances)
     for instance in instances:
+        crossed = crossed_norm_finding(instance)
+        if crossed is not None:
+            yield crossed
+            return
         sums = _sums_of_weights(instance)
         are_known = are_known and sums is not None
         if sums is not None and not is_meant:

@@ -1,0 +1,77 @@
+"""The analyses of the calls of one target: of other sizes, and of other readings of its axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from regard.check.properties.analysis import Analysis
+from regard.check.properties.analyze import analyze
+from regard.check.properties.finding import Finding
+from regard.check.target import Invocation
+from regard.check.time_limit import is_over
+
+__all__ = ["analyzed"]
+
+MAX_CALLS = 4
+"""Calls of other sizes or arguments that are analyzed."""
+OF_EQUAL_NUMBERS = frozenset({"keys-seen", "logits-of-the-query"})
+"""Properties that code for as many keys as queries need not have for other numbers."""
+
+
+def analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | None]:
+    """The analyses of some calls of one target, up to the first with a violation; why there are no more."""
+    found: list[Analysis] = []
+    unseen: Analysis | None = None
+    first: dict[str, object] = {}
+    try:
+        for invocation in calls:
+            layout = {each.argument: (each.batch_axis, each.token_axes, each.head_axis) for each in invocation.streams}
+            is_other = any(first.get(name, axes) != axes for name, axes in layout.items())
+            if is_other and not (found and found[0].is_kind_alone):
+                continue  # another reading of the same call, less likely than the first
+            # Where sizes coincide, a mask with its axes in another order would run as well.
+            is_asked_again = bool(found) and not _are_numbers_other(invocation) and found[0].refuses_masks
+            analysis = analyze(
+                invocation, masks=not found or is_other or is_asked_again, is_first=not found or is_other
+            )
+            if is_asked_again:  # this one says what is known of the masks that the first refused
+                found[0].findings = [each for each in found[0].findings if each.property != "mask-refused"]
+            if (is_other and not analysis.has_scores) or (found and found[0].is_in_chunks > analysis.is_in_chunks):
+                continue
+            violated = {each.property for each in analysis.violations}
+            if (invocation.two_widths and violated != {"scale"}) or (invocation.switched_on and not violated):
+                continue
+            may_be_meant = bool(violated) and violated <= OF_EQUAL_NUMBERS and _are_numbers_other(invocation)
+            if may_be_meant and unseen is None and not found:
+                unseen, first = analysis, {**layout}
+                continue
+            if is_other:  # what was taken for channels are tokens
+                found, first = [], {}
+            first = {**layout, **first}
+            found.append(analysis)
+            if len(found) == MAX_CALLS or found[-1].violations:
+                break
+            if is_over():
+                told = f"judged by the first {len(found)} of its calls: they took long, and no others were made"
+                found[0].findings.append(Finding("note", "time-over", "scores", told))
+                break
+    except Exception as error:
+        return _with_unseen_keys(found, unseen), error
+    return _with_unseen_keys(found, unseen), None
+
+
+def _are_numbers_other(invocation: Invocation) -> bool:
+    """Whether its sequences have different numbers of tokens."""
+    shapes = [(invocation.arguments[each.argument].shape, each.token_axes) for each in invocation.streams]
+    return len({tuple(shape[axis] for axis in axes) for shape, axes in shapes}) > 1
+
+
+def _with_unseen_keys(found: list[Analysis], unseen: Analysis | None) -> list[Analysis]:
+    """The analyses, and that of a call with other numbers of keys than queries: a note where others are right."""
+    if unseen is None or (found and any(each.violations for each in found)):
+        return found
+    if not found:
+        return [unseen]
+    told = (f"with another number of keys than queries {each.message}" for each in unseen.violations)
+    found[0].findings += [Finding("note", "keys-seen", "scores", each) for each in told]
+    return found

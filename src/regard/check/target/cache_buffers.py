@@ -1,0 +1,43 @@
+"""Caches of keys and values that are handed over whole: two tensors, which a call writes into at some places."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.check.target.draft import Draft
+from regard.check.target.names import constructor_meaning
+
+__all__ = ["buffer_candidates"]
+
+
+def buffer_candidates(source: str, name: str) -> dict[str, Callable[[Draft], Any]]:
+    """Two tensors of zeros, with as many places as tokens; none where the code does not take two apart and fills them.
+
+    Args:
+        source: the text of the code.
+        name: of the argument.
+    """
+    parts = re.search(rf"^\s*\(?(\w+)\s*,\s*\w+\)?\s*=\s*{re.escape(name)}\s*(?:#.*)?$", source, re.M)
+    written = re.search(rf"\b{parts[1]}\.index_copy_\(\s*(?:dim\s*=\s*)?(\d)", source) if parts is not None else None
+    return {"two buffers": partial(_buffers, axis=int(written[1]))} if written is not None else {}
+
+
+def _buffers(draft: Draft, *, axis: int) -> tuple[Tensor, Tensor]:
+    """Keys and values, whose places are an axis; beside it stand the heads."""
+    heads, width = _told(draft, "kv_heads", draft.sizes.kv_heads), _told(draft, "d_head", draft.d_head)
+    sizes = (heads, draft.tokens) if axis == 2 else (draft.tokens, heads)
+    shape, dtype = (draft.sizes.batch, *sizes, width), draft.draw(1).dtype
+    return torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)
+
+
+def _told(draft: Draft, means: str, otherwise: int) -> int:
+    """The number that the target keeps under a name of that meaning."""
+    kept = getattr(draft.target, "__dict__", {})
+    found = (each for name, each in kept.items() if type(each) is int and constructor_meaning(name) == means)
+    return next(found, otherwise)
