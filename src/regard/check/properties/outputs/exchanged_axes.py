@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 
 from regard.check.properties.finding import Finding
@@ -50,8 +52,8 @@ def _exchanged(given: Sequence[int], result: Sequence[int]) -> tuple[int, bool] 
     while start < min(len(given), len(result)) and given[start] == result[start]:
         start += 1
     front, before, after = given[:start], given[start:], result[start:]
-    if min(len(before), len(after)) < 2 or before[-1] == after[-1]:
-        return None  # as many channels last as before: places were joined or parted, and no token took others' numbers
+    if min(len(before), len(after)) < 2 or before[-1] == after[-1] or _are_regrouped(before, after):
+        return None  # axes were joined or parted where they stand, and no token took others' numbers
     for is_last, (outer, inner) in ((True, (before, after)), (False, (after, before))):
         channels, places = outer[0], math.prod(outer[1:])
         if channels != inner[-1] or places != math.prod(inner[:-1]) or min(channels, places) < 2:
@@ -59,6 +61,12 @@ def _exchanged(given: Sequence[int], result: Sequence[int]) -> tuple[int, bool] 
         if channels != places and not {channels, places} & {*front}:
             return places, is_last
     return None
+
+
+def _are_regrouped(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether neighbouring axes of one shape were joined to those of the other: all borders of the fewer axes stay."""
+    borders, others = ({*itertools.accumulate(each, operator.mul)} for each in (one, other))
+    return borders <= others or others <= borders
 
 
 def _is_read(trace: Trace, reshape: Operation, is_last: bool) -> bool:
