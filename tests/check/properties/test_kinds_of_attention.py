@@ -354,6 +354,24 @@ def test_weights_need_no_sum_where_the_length_of_what_was_read_is_divided_by() -
     assert ("violation", "weights-sum-to-one") in names(of_x(partial(by_angles, is_divided=False)))
 
 
+def beside_means(x: Tensor) -> Tensor:
+    """All tokens, and the mean of each half of them."""
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    keys, values = (torch.cat([each.unflatten(1, (2, -1)).mean(2), each], 1) for each in (k, v))
+    return (q @ keys.mT / 8**0.5).softmax(-1) @ values
+
+
+def half_mixed(x: Tensor) -> Tensor:
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    k = torch.cat([k[:, :1], k[:, 1:] + k[:, :-1]], 1)
+    return (q @ k.mT / 8**0.5).softmax(-1) @ v
+
+
+def test_summaries_may_stand_beside_the_keys_of_all_tokens() -> None:
+    assert ("design", "summarized-keys") in names(of_x(beside_means))
+    assert ("violation", "key-of-one-token") in names(of_x(half_mixed))
+
+
 def through_landmarks(x: Tensor) -> Tensor:
     """Agent attention, and Nystrom's without the matrix between both softmaxes."""
     q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))

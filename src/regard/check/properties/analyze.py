@@ -11,7 +11,13 @@ from torch import Tensor
 from regard.check.properties.analysis import OPEN_QUESTIONS, Analysis
 from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches.token_by_token import cache_findings
-from regard.check.properties.designs import channel_gate, learned_memory, summarized_keys, through_summaries
+from regard.check.properties.designs import (
+    beside_summaries,
+    channel_gate,
+    learned_memory,
+    summarized_keys,
+    through_summaries,
+)
 from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
@@ -339,7 +345,8 @@ def _with_summaries(judged: list[Finding], evidence: Evidence, summary: Finding 
         summary: that its keys summarize the tokens of the input.
     """
     if any(each.property in MIXED_TOKENS for each in judged):
-        summary = through_summaries(evidence.base) or (None if _is_of_rows(evidence) else summary)
+        between = through_summaries(evidence.base) or beside_summaries(evidence.base)
+        summary = between or (None if _is_of_rows(evidence) else summary)
         return judged if summary is None else [summary]
     if summary is None or not _is_of_rows(evidence):
         return judged

@@ -18,6 +18,7 @@ from regard.check.trace.operation import TensorRecord
 
 __all__ = [
     "averaged_heads",
+    "beside_summaries",
     "channel_gate",
     "differential",
     "learned_memory",
@@ -176,6 +177,20 @@ def through_summaries(table: AttentionTable) -> Finding | None:
     if summaries >= tokens:
         return None
     message = "tokens attend to summaries, and these to tokens: no scores of two tokens (Nystrom, agent attention)"
+    return Finding("design", "summarized-keys", "projections", message, table.instance.scores_location)
+
+
+def beside_summaries(table: AttentionTable) -> Finding | None:
+    """Keys of all tokens, and more that are of several tokens each, as of the blocks before; None of anything else."""
+    alone, tokens = table.key.token >= 0, torch.unique(table.query.token)
+    if bool((table.query.token < 0).any()) or bool(alone.all()) or not bool((table.key.token[~alone] == SEVERAL).all()):
+        return None
+    if not torch.equal(torch.unique(table.key.token[alone]), tokens):
+        return None
+    others = len(torch.unique(table.k[~alone], dim=0))
+    if not 0 < others < len(torch.unique(table.k[alone], dim=0)):
+        return None
+    message = "beside the keys of all tokens there are summaries of several tokens each"
     return Finding("design", "summarized-keys", "projections", message, table.instance.scores_location)
 
 

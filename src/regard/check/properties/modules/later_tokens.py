@@ -20,6 +20,7 @@ from regard.check.trace.operation import Trace
 __all__ = ["later_token_findings"]
 
 CAUSAL = frozenset({"causal", "causal window"})
+THEY_ARE = "its attentions are"
 MIN_TOKENS = 3
 _FROM_THE_END = re.compile(
     r"\b(?:from|to) the (?:end|last|most recent)\b|\breverse(?:d|s)?\b|\breversal\b|\bbackwards?\b", re.I
@@ -51,11 +52,10 @@ def later_token_findings(invocation: Invocation, base: Trace, several: Sequence[
         return  # its tokens may lie along either axis
     if len(invocation.streams) > 1:  # what asks the other text sees all of it
         several = [each for each in several if bool((each.base.key.stream == number).all())]
-    if not several or any(not each.base.whole or each.is_masked for each in several):
+    if not several or any(each.is_masked or each.num_tokens not in (0, count) for each in several):
         return
-    if any(each.num_tokens not in (0, count) for each in several):
-        return
-    if any(built_in_pattern(allowed_of(each)[0, 0])[0] not in CAUSAL for each in several):
+    says = _says_causal(several)
+    if not says:
         return
     influence = influence_of(
         invocation, base, keep=lambda source: source.kind == "token" and source.stream == stream.argument
@@ -67,11 +67,23 @@ def later_token_findings(invocation: Invocation, base: Trace, several: Sequence[
     later = depends.tril(-1)
     if bool(later.any()) and bool(depends.diagonal().all()) and not is_random(invocation):
         token, place = (int(each) for each in later.nonzero()[0])
-        message = f"its attentions are causal, and the output at position {place} changes with the token at {token}, "
-        message += "a later one: something else mixes the tokens"
+        message = f"{says} causal, and the output at position {place} changes with the token at {token}, a later one"
+        message += ": something else mixes the tokens" if says == THEY_ARE else ""
         yield Finding("violation", "later-tokens-hidden", "mask", message)
-    elif not bool(later.any()) and not is_random(invocation):
+    elif says == THEY_ARE and not bool(later.any()) and not is_random(invocation):
         yield from _by_later_tokens(invocation, base, several, stream)
+
+
+def _says_causal(several: Sequence[Evidence]) -> str:
+    """What shows that no output is of a later token: the masks, or words where keys are of several tokens; else empty.
+
+    Masks of such keys are none that is known.
+    """
+    if all(each.base.whole for each in several):
+        patterns = {built_in_pattern(allowed_of(each)[0, 0])[0] for each in several}
+        return THEY_ARE if patterns <= CAUSAL else ""
+    is_promised = all(each.promises_causal or each.documents_causal for each in several)
+    return "its documentation says that it is" if is_promised else ""
 
 
 def _by_later_tokens(
