@@ -7,6 +7,7 @@ from torch import nn
 import bank
 from bank import modules_blocks
 from regard.check.blocks.attentions import is_block
+from regard.check.blocks.call import BlockCall
 from regard.check.blocks.judgement import judge_block
 from regard.check.search.budget import SearchBudget
 from regard.check.search.stage import Diagnosis, Stage
@@ -327,3 +328,28 @@ class OverClassTokens(nn.Module):
 
 def test_what_a_class_token_alone_reads_is_added_elsewhere():
     assert wiring(OverClassTokens(12, 3)).behaviour == []
+
+
+class PaddedInFront(nn.Module):
+    """A decoder of padded ids: a query all of whose keys are hidden has equal weights, of later ones as well."""
+
+    def __init__(self, pad_id=0):
+        super().__init__()
+        self.pad_id, self.embed, self.qkv = pad_id, nn.Embedding(9, 8), nn.Linear(8, 24)
+        self.register_buffer("causal", torch.ones(16, 16, dtype=torch.bool).tril())
+
+    def forward(self, ids):
+        keep = self.causal[: ids.shape[1], : ids.shape[1]] & (ids != self.pad_id)[:, None]
+        q, k, v = self.qkv(self.embed(ids)).chunk(3, -1)
+        scores = (q @ k.mT / 8**0.5).masked_fill(~keep, torch.finfo(q.dtype).min)
+        return scores.softmax(-1) @ v
+
+
+@pytest.mark.parametrize("padding", [0, 8])
+def test_no_token_that_is_drawn_is_padding(padding):
+    block = BlockCall(None, PaddedInFront(padding).double(), 8, ids=True)
+    ids = block.x(tokens=200)
+    assert set(ids.flatten().tolist()) == {*range(9)} - {padding}
+    moved = block.moved(ids, slice(None), slice(None))
+    assert padding not in moved
+    assert bool((moved != ids).all())

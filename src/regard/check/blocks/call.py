@@ -15,12 +15,15 @@ from regard.check.search.cases import drawn
 from regard.check.search.modules import modules_of
 from regard.check.search.subject import Subject
 from regard.check.search.tensors import tensors_in
+from regard.check.target.token_ids import padding_id
 
 __all__ = ["BATCH", "CONTEXT", "CONTEXT_SEED", "TOKENS", "BlockCall", "called_block"]
 
 BATCH, TOKENS, CONTEXT = 2, 6, 7
 """How many samples, tokens, and tokens of the context."""
 CONTEXT_SEED = 50
+FEWEST_IDS = 3
+"""Of fewer none is left out: a token has to be changed to another one."""
 
 
 @dataclass(eq=False)
@@ -53,9 +56,15 @@ class BlockCall:
     def x(self, seed: int = 0, tokens: int = TOKENS, batch: int = BATCH) -> Tensor:
         """(batch, tokens, width), or ids; the same for the same seed."""
         if self.ids:
-            least = min(each.num_embeddings for each in self.module.modules() if isinstance(each, nn.Embedding))
-            return torch.randint(least, (batch, tokens), generator=torch.Generator().manual_seed(seed))
+            known = self._known_ids()
+            return known[torch.randint(len(known), (batch, tokens), generator=torch.Generator().manual_seed(seed))]
         return drawn(batch, tokens, self.width, seed=seed)
+
+    def _known_ids(self) -> Tensor:
+        """Those that all of its embeddings have, in their order, without that of padding: it would be hidden."""
+        least = min(each.num_embeddings for each in self.module.modules() if isinstance(each, nn.Embedding))
+        ids = torch.arange(least)
+        return ids[ids != padding_id(self.module)] if least > FEWEST_IDS else ids
 
     def __call__(self, x: Tensor, context: Tensor | None = None, given: Mapping[str, Any] | None = None) -> Tensor:
         """What it returns: (batch, tokens, ...)."""
@@ -99,7 +108,8 @@ class BlockCall:
         """Another token in a sample."""
         other = x.clone()
         if self.ids:
-            other[sample, token] = torch.where(x[sample, token] == 0, 1, x[sample, token] - 1)
+            known = self._known_ids()
+            other[sample, token] = known[torch.searchsorted(known, x[sample, token].contiguous()) - 1]
         else:
             other[sample, token] = other[sample, token].flip(-1) * 1.3 + 0.7
         return other
