@@ -119,6 +119,7 @@ def local_influence(
     known = {order for orders in several if len(orders) == 1 for order in orders}
     if not all(several):
         return None
+    known = known or _of_one_sample(instance, projections, several)
     rows = [orders[min(orders, key=lambda order: order not in known)] for orders in several]
     if sum(int(labels.max()) + 1 for each in rows for labels in each) > MAX_RUNS:
         raise ValueError(TOO_MANY_ROWS)
@@ -141,6 +142,34 @@ def local_influence(
                 if run.same_operations(base):
                     found.runs.append((Source(name, kind, index), run))
     return found, [*names, *sorted(ids)]
+
+
+def _of_one_sample(
+    instance: AttentionInstance,
+    projections: Sequence[Operation],
+    several: Sequence[Mapping[str, tuple[Tensor, Tensor]]],
+) -> set[str]:
+    """The first order of rows in which each query is multiplied by keys of its own sample; none where there is none.
+
+    As of learned queries, which depend on no sample, beside one token of each.
+    """
+    run = instance.run
+    for order in dict.fromkeys(order for orders in several for order in orders):
+        samples = torch.full((run.num_tags + 1,), NONE)
+        for each, orders in zip(projections, several, strict=True):
+            if order in orders and each.index in run.first_tag:
+                first, labels = run.first_tag[each.index], orders[order][1].flatten()
+                samples[first : first + len(labels)] = labels
+        pairs = [
+            [
+                samples[run.tags.inputs[place[0]][place[1]].flatten()[terms]].amax(-1)
+                for place, terms in ((each.left_place, each.left_terms), (each.right_place, each.right_terms))
+            ]
+            for each in instance.scores
+        ]
+        if all(bool((one == other)[(one >= 0) & (other >= 0)].all()) for one, other in pairs):
+            return {order}
+    return set()
 
 
 def _computed_again(projections: Sequence[Operation], instance: AttentionInstance) -> dict[int, int]:

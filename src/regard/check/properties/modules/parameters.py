@@ -119,11 +119,14 @@ def _judged(
             yield Finding("violation", "norm-used", "projections", message)
     has_cache = are_written(kept)
     made_with = [one for each in instances for one in projections_of(each)]
+    is_of_one_key = _has_one_key(instances)
     used = {tuple(one.shape) for name, one in parameters.items() if _moves(gradients[name])}
     for name, parameter in parameters.items():
         gradient = gradients[name]
         if gradient is not None and _moves(gradient):
             is_part = not isinstance(live.get_submodule(name.rpartition(".")[0]), nn.Embedding)
+            if is_of_one_key:
+                continue  # whose weight is 1, whatever asks: as where a picture comes to one place
             if is_part and role(name) in OF_PROJECTIONS and parameter.ndim == 2:
                 yield from _rows(invocation, live, name, parameter, gradient, before)
             elif is_part and any(_is_matrix_of(parameter, each) for each in made_with):
@@ -194,6 +197,11 @@ def _counted(modules: dict[str, nn.Module]) -> Counter[str]:
     for name, module in modules.items():
         module.register_forward_pre_hook(partial(count, name))
     return counts
+
+
+def _has_one_key(instances: Sequence[AttentionInstance]) -> bool:
+    """Whether the softmax of an attention is over one number."""
+    return any(softmax.inputs[0].shape[-1] == 1 for each in instances for softmax in each.softmaxes)
 
 
 def _in_the_place_of(norms: dict[str, nn.Module], counts: dict[str, int]) -> Iterator[Finding]:
