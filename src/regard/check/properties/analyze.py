@@ -38,6 +38,7 @@ from regard.check.properties.masks.part_sizes import chunk_findings, part_size_f
 from regard.check.properties.masks.shifted_windows import shifted_window_findings
 from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.masks.unasked import unasked_mask_findings
+from regard.check.properties.masks.unread import lost_fill_findings
 from regard.check.properties.masks.unread_arguments import documented_unread_findings
 from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import window_findings
@@ -428,6 +429,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         unread = unread_sequence_findings(invocation, run.trace, ())
         has_values = all(each.property != "weights-alone" for each in analysis.findings)
         analysis.findings += [each for each in unread if has_values or not is_of_values(each)]
+        analysis.findings += [] if analysis.violations else lost_fill_findings(run.trace)
     if analysis.findings:
         analysis.num_attentions = 1
     else:

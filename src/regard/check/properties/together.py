@@ -14,7 +14,7 @@ from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
 from regard.check.properties.masks.source_masks import source_mask_findings
-from regard.check.properties.masks.unread import unread_mask_findings
+from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
@@ -70,6 +70,7 @@ def judge_together(
         analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += crossed_mask_findings(invocation, samples, several)
         analysis.findings += unread_mask_findings(invocation, several)
+        analysis.findings += lost_fill_findings(base)
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += paddings_of_texts_findings(invocation, several)

@@ -17,7 +17,7 @@ from regard.check.target.preparation import modules_in
 from regard.check.target.subclasses import is_read_by_a_subclass
 from regard.check.trace.operation import Trace
 
-__all__ = ["thrown_away_mask", "unread_mask_findings"]
+__all__ = ["lost_fill_findings", "thrown_away_mask", "unread_mask_findings"]
 
 
 def unread_mask_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
@@ -66,6 +66,22 @@ def thrown_away_mask(evidence: Evidence, trace: Trace) -> Finding | None:
                 return Finding("violation", "mask-read", "mask", message, operation.location)
         used |= {each.storage for each in operation.inputs if not operation.is_view}
     return None
+
+
+def lost_fill_findings(trace: Trace) -> Iterator[Finding]:
+    """Numbers that ``masked_fill`` has hidden some of in a new tensor, which nothing takes, while the old one is read.
+
+    Args:
+        trace: the run.
+    """
+    used = {each.storage for each in trace.outputs}
+    for operation in reversed(trace.operations):
+        is_lost = operation.name == "masked_fill" and not {each.storage for each in operation.outputs} & used
+        if is_lost and operation.inputs[0].storage in used and _blocks_some(operation.outputs[0].data):
+            message = "what masked_fill returns is not kept: what it should have hidden is read all the same"
+            yield Finding("violation", "mask-read", "mask", message, operation.location)
+            return
+        used |= {each.storage for each in operation.inputs if not operation.is_view}
 
 
 def _blocks_some(made: Tensor) -> bool:

@@ -1,0 +1,54 @@
+"""Results of `masked_fill` that are not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from property_cases import drawn, of_x
+from regard.check.properties.masks.unread import lost_fill_findings
+from regard.check.roles.influence import record_invocation
+
+W_Q, W_K = (drawn(8, 8, seed=seed) / 3 for seed in (40, 41))
+
+
+def pointed(x: Tensor, hide: Callable[[Tensor, Tensor], Tensor | None]) -> Tensor:
+    """Weights of tokens by what a sum with the first one says, of which the first is no candidate."""
+    scores = torch.tanh(x @ W_Q + x[:, :1] @ W_K).sum(-1)
+    hidden = (torch.arange(x.shape[1]) == 0).expand(scores.shape)
+    kept = hide(scores, hidden)
+    return (scores if kept is None else kept).softmax(-1)
+
+
+def kept(scores: Tensor, hidden: Tensor) -> Tensor:
+    return scores.masked_fill(hidden, -torch.inf)
+
+
+def written(scores: Tensor, hidden: Tensor) -> None:
+    scores.masked_fill_(hidden, -torch.inf)
+
+
+def lost(scores: Tensor, hidden: Tensor) -> None:
+    scores.masked_fill(hidden, -torch.inf)
+
+
+def nothing_hidden(scores: Tensor, hidden: Tensor) -> None:
+    scores.masked_fill(hidden & ~hidden, -torch.inf)
+
+
+def said_of(hide: Callable[[Tensor, Tensor], Tensor | None]) -> list[str]:
+    run = record_invocation(of_x(lambda x: pointed(x, hide)), lines=True)
+    return [each.message for each in lost_fill_findings(run)]
+
+
+@pytest.mark.parametrize("hide", [kept, written, nothing_hidden])
+def test_what_is_kept_or_hides_nothing_is_right(hide: Callable[[Tensor, Tensor], Tensor | None]) -> None:
+    assert said_of(hide) == []
+
+
+def test_a_result_that_is_not_kept_hides_nothing() -> None:
+    (said,) = said_of(lost)
+    assert said.startswith("what masked_fill returns is not kept")
