@@ -42,8 +42,9 @@ def surrounding_findings(
     yield from patches
     if base.outputs and holds:
         yield from _places(invocation, base)
-        yield from () if patches else exchanged_axis_findings(invocation, base)
-        yield from unfolded_grid_findings(invocation, base)
+        if not patches:  # else the way into patches is the cause
+            yield from exchanged_axis_findings(invocation, base)
+            yield from unfolded_grid_findings(invocation, base)
         yield from routing_weight_findings(invocation, base)
 
 
