@@ -347,7 +347,8 @@ class PaddedInFront(nn.Module):
 
 @pytest.mark.parametrize("padding", [0, 8])
 def test_no_token_that_is_drawn_is_padding(padding):
-    block = BlockCall(None, PaddedInFront(padding).double(), 8, ids=True)
+    module = PaddedInFront(padding).double()
+    block = BlockCall(subject_of(module, {}), module, 8, ids=True)
     ids = block.x(tokens=200)
     assert set(ids.flatten().tolist()) == {*range(9)} - {padding}
     moved = block.moved(ids, slice(None), slice(None))
