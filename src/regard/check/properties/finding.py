@@ -67,3 +67,8 @@ class Evidence:
     """The text of what is judged, and of the functions and classes of its file that it uses."""
     numbers: frozenset[float] = frozenset()
     """That are written in it, or are told to it."""
+
+    @property
+    def is_documented_causal(self) -> bool:
+        """Whether its documentation says that it is causal, without a condition or at the beginning of a sentence."""
+        return self.promises_causal or self.documents_causal

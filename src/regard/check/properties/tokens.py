@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from regard.check.roles.influence import is_chosen
 from regard.check.roles.owners import NONE, SEVERAL, Owners
 from regard.check.roles.table import AttentionTable, ValueTable
 from regard.check.target.names import call_meaning, is_encoded
+from regard.check.target.token_ids import side_of
 
 __all__ = [
     "documented_group_findings",
@@ -27,8 +27,6 @@ __all__ = [
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """A smaller weight is none."""
-_SOURCE, _TARGET = re.compile("src|source|enc", re.I), re.compile("tgt|trg|target|dec", re.I)
-"""What the names of a text and of its translation begin with."""
 SIDE_BY_SIDE = frozenset({"y", "other"})
 """Names beside x that do not say which of the two is read."""
 
@@ -75,7 +73,7 @@ def _are_translated(names: list[str]) -> bool:
 
     Of other ids they may, as exercises and what was answered (AKT, arXiv:2007.12324, whose keys are of the exercises).
     """
-    return any(_SOURCE.match(one) and _TARGET.match(other) for one, other in (names, names[::-1]))
+    return {*map(side_of, names)} == {1, -1}
 
 
 def _projected(table: AttentionTable) -> Finding:

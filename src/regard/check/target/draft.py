@@ -37,9 +37,9 @@ MAX_TOKENS = 64
 MAX_NUMBERS = 2**22
 """Of an argument: they take 32 MiB."""
 FRAMES = 3
+"""Of a video."""
 FRAMED = "frames of"
 """In the name of a number of tokens that are those of several maps of features."""
-"""Of a video."""
 SMALL_GRID = (3, 4)
 """Height and width of its frames: so small that each token of all frames can be changed alone."""
 MAX_PIXELS = 1024

@@ -75,7 +75,7 @@ MASKS = (
         "masked",
         "a mask that a module makes for itself is read",
         "What the mask would hide is attended to.",
-        "scores = scores.masked_fill(hidden, -torch.inf)  # it returns a new tensor, masked_fill_ none",
+        "scores = scores.masked_fill(hidden, -torch.inf)  # it returns a new tensor: keep it",
     ),
     Property(
         "sequences-apart",

@@ -41,11 +41,7 @@ def later_key(evidence: Evidence, allowed: Tensor) -> Finding | None:
 def _says_causal(evidence: Evidence) -> str:
     """What says without a condition that no token sees a later one; keys that are no tokens' may be seen by all."""
     has_memory = bool(evidence.base.with_sink.all())
-    if (
-        evidence.promises_causal
-        or evidence.documents_causal
-        or (has_memory and evidence.documents_causal_beside_memory)
-    ):
+    if evidence.is_documented_causal or (has_memory and evidence.documents_causal_beside_memory):
         return "documentation"
     if evidence.names_causal:
         return "name"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
 from regard.check.target.subclasses import is_read_by_a_subclass
-from regard.check.trace.operation import Trace
+from regard.check.trace.operation import Operation, Trace
 
 __all__ = ["lost_fill_findings", "thrown_away_mask", "unread_mask_findings"]
 
@@ -57,14 +57,11 @@ def thrown_away_mask(evidence: Evidence, trace: Trace) -> Finding | None:
     """
     table = evidence.base
     sizes = (int(table.query.token.max()) + 1, int(table.key.token.max()) + 1)
-    used = {each.storage for each in trace.outputs}
-    for operation in reversed(trace.operations):
-        if not operation.is_view and not operation.written and not {each.storage for each in operation.outputs} & used:
-            made = operation.outputs[0].data if operation.outputs else None
-            if made is not None and tuple(made.shape[-2:]) == sizes and min(sizes) > 1 and _blocks_some(made):
-                message = "a mask of queries and keys is made, and nothing is done with it: every query sees every key"
-                return Finding("violation", "mask-read", "mask", message, operation.location)
-        used |= {each.storage for each in operation.inputs if not operation.is_view}
+    for operation, _ in _lost(trace):
+        made = operation.outputs[0].data
+        if tuple(made.shape[-2:]) == sizes and min(sizes) > 1 and _blocks_some(made):
+            message = "a mask of queries and keys is made, and nothing is done with it: every query sees every key"
+            return Finding("violation", "mask-read", "mask", message, operation.location)
     return None
 
 
@@ -74,14 +71,23 @@ def lost_fill_findings(trace: Trace) -> Iterator[Finding]:
     Args:
         trace: the run.
     """
-    used = {each.storage for each in trace.outputs}
-    for operation in reversed(trace.operations):
-        is_lost = operation.name == "masked_fill" and not {each.storage for each in operation.outputs} & used
-        if is_lost and operation.inputs[0].storage in used and _blocks_some(operation.outputs[0].data):
+    for operation, later in _lost(trace):
+        is_fill = operation.name == "masked_fill" and operation.inputs[0].storage in later
+        if is_fill and _blocks_some(operation.outputs[0].data):
             message = "what masked_fill returns is not kept: what it should have hidden is read all the same"
             yield Finding("violation", "mask-read", "mask", message, operation.location)
             return
-        used |= {each.storage for each in operation.inputs if not operation.is_view}
+
+
+def _lost(trace: Trace) -> Iterator[tuple[Operation, Set[int]]]:
+    """Operations whose results nothing takes, from the last to the first, and the memory that is read after each."""
+    used = {each.storage for each in trace.outputs}
+    for operation in reversed(trace.operations):
+        if operation.is_view:
+            continue
+        if operation.outputs and not operation.written and not {each.storage for each in operation.outputs} & used:
+            yield operation, used
+        used |= {each.storage for each in operation.inputs}
 
 
 def _blocks_some(made: Tensor) -> bool:

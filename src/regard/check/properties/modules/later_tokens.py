@@ -82,7 +82,7 @@ def _says_causal(several: Sequence[Evidence]) -> str:
     if all(each.base.whole for each in several):
         patterns = {built_in_pattern(allowed_of(each)[0, 0])[0] for each in several}
         return THEY_ARE if patterns <= CAUSAL else ""
-    is_promised = all(each.promises_causal or each.documents_causal for each in several)
+    is_promised = all(each.is_documented_causal for each in several)
     return "its documentation says that it is" if is_promised else ""
 
 
