@@ -68,3 +68,13 @@ def test_mypy_takes_a_users_file_as_strictly_as_it_can(tmp_path):
     environment = {**os.environ, "MYPYPATH": str(SOURCE)}
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ended.stdout == "Success: no issues found in 1 source file\n", ended.stdout + ended.stderr
+
+
+def test_the_shapes_of_every_package_are_enforced():
+    """`make test-more` enforces the shapes of the packages that a file lists: a new one may not be left out."""
+    enforced = (Path(__file__).parent / "enforced_shapes.txt").read_text()
+    package = SOURCE / "regard"
+    of_shapes = [each for each in package.rglob("*.py") if "regard._shapes import" in each.read_text()]
+    names = {each.relative_to(package).parts[0].removesuffix(".py") for each in of_shapes} - {"_shapes"}
+    assert len(names) > 5
+    assert [name for name in sorted(names) if f"regard.{name}," not in enforced] == []

@@ -77,9 +77,13 @@ def test_arguments_are_read_as_python_writes_them_and_else_as_texts(command, her
     values = {"n": 4, "p": 0.1, "bias": False, "d": None, "shape": (2, 3), "name": "rope", "path": "a=b", "none": ""}
     written = [f"--arg={name}={value}" for name, value in values.items()]
     written += ["--arg=width=4 * 16", "--arg=scale=64 ** -0.5", "--arg=large=9 ** 9 ** 9", "--arg=odd='a' * 2"]
-    said = refusal(command, "check", "right.py:Told", *written, "--arg=text='4'", "--arg=deep=" + "(" * 10**5)
+    of_config = ("--arg=config.heads=4", "--arg=config.vision.width=32", "--arg=config.name=ViT")
+    said = refusal(
+        command, "check", "right.py:Told", *written, "--arg=text='4'", "--arg=deep=" + "(" * 10**5, *of_config
+    )
+    fields = {"heads": 4, "vision": {"width": 32}, "name": "ViT"}
     computed = {"width": 64, "scale": 0.125, "large": "9 ** 9 ** 9", "odd": "'a' * 2"}
-    assert str({**values, **computed, "text": "4", "deep": "(" * 10**5}) in said
+    assert str({**values, **computed, "text": "4", "deep": "(" * 10**5, "config": fields}) in said
 
 
 @pytest.mark.parametrize(
@@ -96,6 +100,15 @@ def test_arguments_are_read_as_python_writes_them_and_else_as_texts(command, her
         (["right.py:attention", "--arg", "heads"], "--arg 'heads': it is NAME=VALUE, such as num_heads=4"),
         (["right.py:attention", "--arg", "=4"], "--arg '=4': it is NAME=VALUE"),
         (["right.py:attention", "--arg", "num-heads=4"], "--arg 'num-heads=4': it is NAME=VALUE"),
+        (["right.py:attention", "--arg", "config.=4"], "--arg 'config.=4': it is NAME=VALUE"),
+        (
+            ["right.py:attention", "--arg", "config.heads=4", "--arg", "config.heads=2"],
+            "--arg config.heads is given twice",
+        ),
+        (
+            ["right.py:attention", "--arg", "config=4", "--arg", "config.heads=2"],
+            "--arg config.heads: config is given as '4', which has no fields",
+        ),
         (["right.py:attention", "--arg", "n=4", "--arg", "n=5"], "--arg n is given twice"),
         (["right.py:attention", "--arg", "bias=false"], "--arg 'bias=false': Python writes it bias=False"),
         (["--list", "a.py:f"], "--list checks nothing"),

@@ -32,7 +32,7 @@ FULL_TIER = (
     "-m",
     "not slow",
     "--hypothesis-profile=more",
-    "--jaxtyping-packages=regard,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",
+    f"@{CHECKOUT / 'tests' / 'enforced_shapes.txt'}",
 )
 
 

@@ -116,8 +116,8 @@ def check(
         option(
             "NAME=VALUE",
             "An argument of the constructor, or of a function: a number, 64 ** -0.5, True, a list, ... as Python "
-            "writes it, or what the file's own names make, as GPTConfig(n_head=4); anything else is a text. May be "
-            "given several times.",
+            "writes it, or what the file's own names make, as GPTConfig(n_head=4); anything else is a text. A field of "
+            "a config is config.n_head=4. May be given several times.",
         ),
     ] = None,
     inputs: Annotated[
@@ -353,20 +353,28 @@ def _annotations(report: Any, target: str) -> list[str]:
 
 
 def _arguments(pairs: list[str], option_name: str = "--arg") -> dict[str, Any]:
-    """The values of NAME=VALUE."""
+    """The values of NAME=VALUE; those of CONFIG.FIELD=VALUE in a dict for the config."""
     values: dict[str, Any] = {}
     for pair in pairs:
-        name, sign, written = pair.partition("=")
-        if not sign or not name.isidentifier():
-            raise InputError(f"{option_name} {short_repr(pair)}: it is NAME=VALUE, such as num_heads=4")
-        if name in values:
-            raise InputError(f"{option_name} {name} is given twice")
+        path, sign, written = pair.partition("=")
+        *configs, name = path.split(".")
+        if not sign or not all(each.isidentifier() for each in (*configs, name)):
+            raise InputError(
+                f"{option_name} {short_repr(pair)}: it is NAME=VALUE, such as num_heads=4, or config.num_heads=4"
+            )
+        within: Any = values
+        for each in configs:
+            within = within.setdefault(each, {})
+            if not isinstance(within, dict):
+                raise InputError(f"{option_name} {path}: {each} is given as {short_repr(str(within))}, which has no fields")
+        if name in within:
+            raise InputError(f"{option_name} {path} is given twice")
         if written in ("true", "false"):  # as a text both would count as true
-            raise InputError(f"{option_name} {short_repr(pair)}: Python writes it {name}={written.capitalize()}")
+            raise InputError(f"{option_name} {short_repr(pair)}: Python writes it {path}={written.capitalize()}")
         try:
-            values[name] = _value(written)
+            within[name] = _value(written)
         except (ValueError, SyntaxError, TypeError, ArithmeticError, MemoryError, RecursionError):
-            values[name] = written
+            within[name] = written
     return values
 
 
