@@ -95,3 +95,39 @@ def test_linear_attention_in_chunks_misses_no_softmax():
     assert report.ok, str(report)
     report = concluded(that_forgets_a_chunk)
     assert report.causes[0].id == "chunks-joined", str(report)
+
+
+class WithBiasOfT5(nn.Module):
+    def __init__(self, dim, heads, positions="absolute"):
+        super().__init__()
+        self.heads, self.positions = heads, positions
+        self.of_q, self.of_k, self.of_v, self.out = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(self, query, key, value, relative_bias=None):
+        q, k, v = (
+            of(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for of, x in ((self.of_q, query), (self.of_k, key), (self.of_v, value))
+        )
+        scores = q @ k.mT / q.size(-1) ** 0.5
+        scores = self.biased(scores, relative_bias)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+    def biased(self, scores, relative_bias):
+        return scores
+
+
+class WithBiasOfAnotherSetting(WithBiasOfT5):
+    def forward(self, query, key, value, relative_bias=None):
+        q, k, v = (
+            of(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for of, x in ((self.of_q, query), (self.of_k, key), (self.of_v, value))
+        )
+        scores = q @ k.mT / q.size(-1) ** 0.5
+        if self.positions == "t5":
+            scores = scores + relative_bias
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+def test_a_bias_that_another_setting_reads_is_not_ignored():
+    assert [each.id for each in concluded(WithBiasOfT5).causes] == ["bias-ignored"]
+    assert concluded(WithBiasOfAnotherSetting).ok

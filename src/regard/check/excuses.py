@@ -8,7 +8,10 @@ from dataclasses import replace
 
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.properties.analysis import Analysis, said_by
+from regard.check.properties.masks.settings import is_of_another_setting
 from regard.check.report.findings import Findings
+from regard.check.target.cache_forms import parameters_of
+from regard.check.target.names import call_meaning
 
 __all__ = ["may_read_context", "without_excused"]
 
@@ -47,6 +50,8 @@ WITHOUT_A_SOFTMAX = frozenset({"softmax-missing"})
 REMEMBERING = frozenset({"stateful"})
 """Mistakes that are none where a call goes on from the one before, and that is right and can be cleared."""
 DECODING = frozenset({"cache-always", "cache-equals-whole"})
+BIASES = frozenset({"bias-ignored"})
+"""Mistakes that are none where a bias is read by another setting of the module."""
 CONTEXT = frozenset({"context-ignored"})
 """Mistakes that are none where a context need not be given: it is for another configuration, as a decoder's."""
 
@@ -90,6 +95,10 @@ def _excused_where_right(searched: Findings, analyses: Sequence[Analysis]) -> se
         excused |= SCALES | WITHOUT_A_SOFTMAX
     if {each.property for one in analyses for each in one.findings} >= DECODING:
         excused |= REMEMBERING
+    call = analyses[0].invocation
+    biases = [name for name in parameters_of(call.target) if call_meaning(name) == "bias"]
+    if biases and all(is_of_another_setting(call, name) for name in biases):
+        excused |= BIASES
     held = {each.property for one in analyses for each in one.findings if each.kind in ("holds", "open")}
     if held & {"mask-form", "mask-flag", "mask-pattern", "mask-given", "mask-switch"}:
         excused |= MASKING

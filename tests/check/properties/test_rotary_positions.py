@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 from attention_styles import heads_call
 from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
 from property_cases.position_cases import ANGLES, keys_conjugated, parts_of_keys_exchanged, rotated
+from regard.check.conclusion import conclude
 from regard.check.properties.analyze import analyze
+from regard.check.sandbox.torch_settings import UserSettings
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["sink first", "sink last"])
@@ -183,3 +186,50 @@ def test_learned_weights_of_a_norm_may_come_after_the_rotation() -> None:
 def test_what_stretches_by_the_position_is_no_scale_of_a_norm() -> None:
     found = analyze(of_module(lambda: ScaledAfterwards(0.5)))
     assert {each.step for each in found.violations} == {"positions"}
+
+
+class LayersOfXPos(nn.Module):
+    """Positions lengthen queries and shorten keys (xPos) of tokens that earlier layers have mixed; or keys as well."""
+
+    def __init__(self, *, are_keys_shortened: bool = True) -> None:
+        super().__init__()
+        self.power = -1 if are_keys_shortened else 1
+        self.of_layers = nn.ModuleList(nn.ModuleList(nn.Linear(8, 8, bias=False) for _ in "qkv") for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        angles = torch.outer(torch.arange(float(x.shape[1])), torch.tensor([1.0, 0.1]).repeat(2)).to(x)
+        growth = 1.1 ** (torch.arange(x.shape[1])[:, None] * torch.tensor([0.5, 1]).repeat(2))
+        for of_q, of_k, of_v in self.of_layers:
+            q, k, v = (split(each(x)) for each in (of_q, of_k, of_v))
+            scores = rotated(q, angles) * growth.to(x) @ (rotated(k, angles) * growth.to(x) ** self.power).mT / 2
+            x = x + joined((scores + torch.full_like(scores, -torch.inf).triu(1)).softmax(-1) @ v)
+        return x
+
+
+def test_queries_that_grow_as_much_as_keys_shrink_are_rotated_in_every_layer() -> None:
+    def found(layers: LayersOfXPos) -> set[tuple[str, str]]:
+        call = of_x(layers.double())
+        of_positions = [each for each in analyze(call).findings if each.step == "positions"]
+        return {(each.kind, each.property) for each in of_positions}
+
+    assert found(LayersOfXPos()) == {("design", "rotary")}
+    assert ("violation", "rotation-keeps-lengths") in found(LayersOfXPos(are_keys_shortened=False))
+
+
+class OfIdsThroughNumpy(nn.Module):
+    """Ids are made anew from an array, so that nothing shows that what a norm takes is made of them."""
+
+    def __init__(self, vocab_size: int = 30, width: int = 16, max_len: int = 32) -> None:
+        super().__init__()
+        self.of_ids, self.of_places = nn.Embedding(vocab_size, width), nn.Embedding(max_len, width)
+        self.norm, self.attend = nn.LayerNorm(width), nn.MultiheadAttention(width, 2)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.of_ids(torch.LongTensor(np.asarray(ids))) + self.of_places(torch.arange(ids.shape[1]))
+        x = self.norm(x).transpose(0, 1)
+        return self.attend(x, x, x)[0].transpose(0, 1)
+
+
+def test_a_norm_of_ids_that_went_through_numpy_is_no_stretched_rotation() -> None:
+    found = conclude(OfIdsThroughNumpy, {}, UserSettings()).report()
+    assert found.ok, str(found)

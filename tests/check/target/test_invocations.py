@@ -452,3 +452,17 @@ def test_a_table_of_a_fixed_number_of_tokens_tells_how_many_there_are():
     call = first(OfTenTokens)
     assert call.arguments["x"].shape[1:] == (10, 16)
     assert any(each.startswith("10 tokens: ") for each in call.assumptions)
+
+
+def of_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    n_heads, length, width = q.shape
+    slopes = 2.0 ** (-8 * torch.arange(1, n_heads + 1) / n_heads)
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    scores = q @ k.mT / width**0.5 - slopes[:, None, None] * distance.abs()
+    return scores.softmax(-1) @ v
+
+
+def test_axes_that_a_line_calls_heads_are_heads() -> None:
+    call = first(of_heads)
+    assert axes(call) == [(role, None, (1,), 0) for role in "qkv"]
+    assert analyze(call).violations == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from regard.check.target.preparation import in_float64
+from regard.check.target.preparation import in_float64, redraw
 
 
 class _Rotary(nn.Module):
@@ -26,3 +26,18 @@ def test_a_method_by_the_name_of_apply_hides_how_pytorch_moves_modules():
     assert {each.dtype for each in module.parameters()} == {torch.float64}
     assert module[1].frequencies.dtype == torch.float64
     assert module[1].steps.dtype == torch.int64
+
+
+class _RandomFeatures(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(2, 2)
+        self.features = nn.Parameter(torch.tensor([[3.0, 0.0], [0.0, 3.0]]), requires_grad=False)
+        self.zeros = nn.Parameter(torch.zeros(2, 2), requires_grad=False)
+
+
+def test_what_never_learns_beside_what_does_is_what_the_constructor_computed():
+    module = in_float64(_RandomFeatures())
+    redraw(module, 0)
+    assert module.features.tolist() == [[3, 0], [0, 3]]
+    assert module.zeros.all()

@@ -21,6 +21,7 @@ GRID = (4, 6)
 _IMAGE = re.compile(r"\b(?:b|bs|n|batch|batch_size|B|N)\w*\s*,\s*(?:c|ch|channels|C)\w*\s*,\s*(?:h|height|H)\b")
 
 _BATCH = re.compile(r"b|bs|bsz|batch(?:_?size)?", re.I)
+_HEADS = re.compile(r"(?:n|num)_?heads?|heads?", re.I)
 _CHANNELS = re.compile(r"c|ch|chans?|channels?|dim|embed_dim|d_model", re.I)
 
 
@@ -85,6 +86,8 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
         letters = FUNCTIONS
         if any(each.role == "size heads" and each.required for each in arguments):
             letters = ("btf", *(each for each in letters if each != "btf"))
+        elif any(_HEADS.fullmatch(names[0]) for names in _unpacked(source_of(target), arguments, 3)):
+            letters = ("htd", *(each for each in letters if each != "htd"))
     elif inner or "x" in roles:
         letters = MODULES if inner else (*MODULES, "bthd")
         named = _grid_behind_which_samples_stand(source_of(target), arguments)
@@ -124,11 +127,11 @@ def _has_channels_last(source: str, arguments: list[Argument]) -> bool:
     )
 
 
-def _unpacked(source: str, arguments: list[Argument]) -> Iterator[list[str]]:
-    """The names of the four axes of a sequence, as a line unpacks them."""
+def _unpacked(source: str, arguments: list[Argument], axes: int = 4) -> Iterator[list[str]]:
+    """The names of the axes of a sequence that has so many, as a line unpacks them."""
     for each in arguments:
         shape = rf"{re.escape(each.name)}\.(?:shape|size\(\))"
-        for unpacked in re.findall(rf"^\s*(\w+(?:\s*,\s*\w+){{3}})\s*=\s*{shape}\s*(?:#.*)?$", source, re.M):
+        for unpacked in re.findall(rf"^\s*(\w+(?:\s*,\s*\w+){{{axes - 1}}})\s*=\s*{shape}\s*(?:#.*)?$", source, re.M):
             yield re.split(r"\s*,\s*", unpacked)
 
 

@@ -90,7 +90,8 @@ def in_float64(module: nn.Module) -> nn.Module:
 def redraw(module: nn.Module, seed: int) -> None:
     """New random parameters, so that each has an effect: also those that begin as zeros or ones.
 
-    A number that never learns, beside parameters that do, is a constant such as a scale: it stays.
+    What never learns, beside parameters that do, is what its constructor computed, as a scale, a table of sinusoids or
+    the features of a kernel: it stays, but for zeros.
     """
     generator = torch.Generator().manual_seed(seed)
     learns = any(each.requires_grad for each in module.parameters())
@@ -98,7 +99,7 @@ def redraw(module: nn.Module, seed: int) -> None:
         for name, parameter in module.named_parameters():
             if not parameter.is_floating_point() or nn.parameter.is_lazy(parameter):
                 continue
-            if learns and not parameter.requires_grad and parameter.numel() == 1 and bool(parameter != 0):
+            if learns and not parameter.requires_grad and bool((parameter != 0).any()):
                 continue
             drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             if parameter.ndim >= 2:

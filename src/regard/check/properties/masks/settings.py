@@ -21,6 +21,7 @@ __all__ = [
     "NOT_OF_KEYS",
     "OTHER_SEQUENCE",
     "documented_unused",
+    "is_of_another_setting",
     "not_chosen",
     "of_the_loss",
     "put_for_another",
@@ -109,6 +110,35 @@ def put_for_another(invocation: Invocation, name: str) -> Finding | None:
             message = f"{name} stands in the place of {min(put)} where {ast.unparse(each.test)}; it was not exercised"
             return Finding("open", "mask-open", "mask", message)
     return None
+
+
+def is_of_another_setting(invocation: Invocation, name: str) -> bool:
+    """Whether an argument is read only where a setting has a value that is not the module's, as `self.kind == "t5"`.
+
+    Args:
+        invocation: the call.
+        name: of the argument.
+    """
+    if (tree := _forward_of(invocation)) is None:
+        return False
+    skipped = {
+        id(one)
+        for each in ast.walk(tree)
+        if isinstance(each, ast.If) and _has_another_value(each.test, invocation.target)
+        for one in _names_read(each.body)
+    }
+    reads = _reads_of(name, tree)
+    return bool(reads) and reads <= skipped
+
+
+def _has_another_value(test: ast.expr, target: Any) -> bool:
+    """Whether an attribute of a module is compared with a constant that it does not equal."""
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
+        return False
+    side, constant = test.left, test.comparators[0]
+    if not (isinstance(side, ast.Attribute) and isinstance(side.value, ast.Name) and side.value.id == "self"):
+        return False
+    return isinstance(constant, ast.Constant) and getattr(target, side.attr, constant.value) != constant.value
 
 
 def documented_unused(invocation: Invocation, name: str) -> Finding | None:

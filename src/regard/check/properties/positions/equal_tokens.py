@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.check.location import CodeLocation
 from regard.check.properties.documentation import keeps_positions_from_values, rotates_values
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.lengths import length_ratios
+from regard.check.properties.lengths import are_keys_shortened_alike, length_ratios
 from regard.check.properties.positions.frequencies import rotations, wrong_frequencies
 from regard.check.properties.positions.grids import is_by_rows_and_columns, rotary_axes
 from regard.check.roles.table import AttentionTable
@@ -88,6 +88,10 @@ def position_findings(evidence: Evidence, text: str, grid: tuple[int, int] | Non
     if not value_moves and not keeps_length and not relative and is_stretched and _is_normalized_last(evidence):
         message = "queries and keys are normalized after positions, and times a number for each channel"
         yield Finding("design", "normalized-positions", "positions", message, line)
+        return
+    if not keeps_length and is_stretched and are_keys_shortened_alike(evidence):
+        message = "rotary positions that lengthen a query as much as they shorten its token's key (xPos)"
+        yield Finding("design", "rotary", "positions", message, line)
         return
     if not keeps_length and not relative and (is_stretched or is_multiplied):
         yield Finding(
@@ -291,6 +295,8 @@ def _are_affine(evidence: Evidence) -> bool:
     trace = instance.run.trace
     of_tokens = trace.made_of(each.storage for each in trace.arguments.values())
     wanted = {each.storage for one in instance.scores for each in one.operation.inputs}
+    if not wanted & of_tokens:  # ids that went through numpy: what is made of them is not known
+        return False
     for operation in reversed(trace.operations[: min(each.operation.index for each in instance.scores)]):
         if not any(each.storage in wanted for each in (*operation.outputs, *operation.written)):
             continue
