@@ -169,8 +169,8 @@ def _centered(numbers: Tensor, rows: Tensor, live: Tensor) -> Tensor:
 
 
 def _query_factor(base: AttentionTable, fresh: AttentionTable) -> float:
-    """The factor of queries; of learned ones, which never change, that of their projection."""
-    if base.of_no_token and torch.equal(base.q, fresh.q):
+    """The factor of queries; of learned ones, which no input changes, that of their projection."""
+    if torch.equal(base.q, fresh.q):
         return learned_query_factor(base)
     return _factor(base.q - fresh.q, base.q_source - fresh.q_source)
 
