@@ -9,7 +9,7 @@ from functools import cache
 
 from torch import Tensor
 
-from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.documented_shapes import are_documented_marks, documented_letters
 
 __all__ = [
     "FEW_TOKENS",
@@ -213,6 +213,7 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
         return "x"  # vectors that a linear layer embeds
     uses = (
         ("ids", (None,), is_looked_up),
+        ("marks", (None,), are_documented_marks),
         ("lengths", (None,), is_bound_of_places),
         ("lengths", ("size length",), is_tensor),
         ("condition", (None, "context"), is_modulation),
