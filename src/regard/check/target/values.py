@@ -175,6 +175,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "absent": {**buffer_candidates(source, name), "none": _none, "False": _constant(False)},
         "off": {"False": _constant(False)},
         "targets": {"none": _none, "ids": lambda draft: _ids(draft, name, "ids", target, 0)},
+        "diagonal": {"1": _constant(1), "0": _constant(0)},
         "start": {"0": _constant(0)},
         "layer": {"0": _constant(0)},
         "device": {"cpu": _constant(torch.device("cpu"))},
