@@ -96,8 +96,8 @@ def _sentences(invocation: Invocation) -> list[str]:
 
 def _sizes(invocation: Invocation, evidence: Evidence) -> list[int]:
     """How many tokens the asking sequence has along each of its axes; one number where that is not known."""
-    asking = set(evidence.base.query.stream.tolist())
-    name = evidence.base.streams[min(asking)] if len(asking) == 1 and min(asking) >= 0 else ""
+    asking, streams = set(evidence.base.query.stream.tolist()), evidence.base.streams
+    name = streams[min(asking)] if len(asking) == 1 and 0 <= min(asking) < len(streams) else ""
     stream = next((each for each in invocation.streams if each.argument == name), None)
     if stream is None:
         return [0]
