@@ -451,3 +451,22 @@ class FromADiagonalOn(Packed):
 
 def test_a_mask_that_is_the_number_of_a_diagonal_begins_behind_the_token() -> None:
     assert first(FromADiagonalOn).arguments["mask"] == 1
+
+
+class OfIdsByName(nn.Module):
+    """What was asked, and whether it was answered rightly: 0 or 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answered = nn.Embedding(20, 8), nn.Embedding(40, 8)
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        asked = batch["asked"]
+        keys = self.answered(asked + 20 * batch["answers"])
+        return joined(attention(split(self.asked(asked)), split(keys), split(keys)))
+
+
+def test_what_is_read_from_a_dict_by_what_embeds_is_ids() -> None:
+    call = first(OfIdsByName)
+    assert axes(call) == [("ids", 0, (1,), None), ("ids", 0, (1,), None)]
+    assert int(call.arguments["batch.answers"].max()) <= 1
