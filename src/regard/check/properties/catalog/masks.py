@@ -194,7 +194,7 @@ MASKS = (
         "masked",
         "a token sees all of its own frame where the documentation says so, and not the tokens before it alone",
         "Of its own frame a token sees what happens to stand before it, row by row.",
-        "frame = torch.arange(frames).repeat_interleave(height * width); mask = frame[:, None] >= frame",
+        "frame = torch.arange(frames).repeat_interleave(height * width)\nmask = frame[:, None] >= frame",
     ),
     Property(
         "chunks-joined",

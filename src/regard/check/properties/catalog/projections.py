@@ -124,7 +124,7 @@ PROJECTIONS = (
         "projections",
         "of parameters whose gradients are times one another, one at most begins as zeros",
         "They stay zero for ever, whatever is trained.",
-        "nn.init.kaiming_uniform_(self.lora_A); nn.init.zeros_(self.lora_B)  # the update is zero, and learns",
+        "nn.init.kaiming_uniform_(self.lora_A)\nnn.init.zeros_(self.lora_B)  # the update is zero, and learns",
     ),
     Property(
         "gradient-of-the-whole",
