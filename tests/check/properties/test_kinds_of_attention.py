@@ -489,3 +489,17 @@ def by_distance(x: Tensor, *, slope: float = -0.5) -> Tensor:
 def test_scores_that_fall_with_the_distance_are_a_design() -> None:
     assert names(of_x(by_distance)) == [("design", "distance-scores")]
     assert not analyze(of_x(partial(by_distance, slope=0.5))).complete
+
+
+def decayed(x: Tensor, *, own: float = 1.0) -> Tensor:
+    """Scores are times exp(-d), where d grows with the distance and with what stands between, by a first softmax."""
+    q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+    scores = q @ k.mT / 8**0.5
+    places = torch.arange(x.shape[1])
+    far = (places[:, None] - places).abs() * (1 - scores.softmax(-1).detach())
+    return (scores * (-far).exp() * torch.where(far > 0, 1.0, own)).softmax(-1) @ v
+
+
+def test_scores_that_are_less_away_from_the_query_are_a_design() -> None:
+    assert ("design", "decayed-scores") in names(of_x(decayed))
+    assert not analyze(of_x(partial(decayed, own=0.1))).complete

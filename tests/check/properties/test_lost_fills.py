@@ -36,7 +36,12 @@ def lost(scores: Tensor, hidden: Tensor) -> None:
 
 
 def nothing_hidden(scores: Tensor, hidden: Tensor) -> None:
-    scores.masked_fill(hidden & ~hidden, -torch.inf)
+    looked_at = scores.masked_fill(hidden & ~hidden, -torch.inf)
+    assert looked_at.shape == scores.shape
+
+
+def nothing_hidden_in_this_call(scores: Tensor, hidden: Tensor) -> None:
+    scores.masked_fill(hidden & ~hidden, 0.0)
 
 
 def said_of(hide: Callable[[Tensor, Tensor], Tensor | None]) -> list[str]:
@@ -51,4 +56,9 @@ def test_what_is_kept_or_hides_nothing_is_right(hide: Callable[[Tensor, Tensor],
 
 def test_a_result_that_is_not_kept_hides_nothing() -> None:
     (said,) = said_of(lost)
+    assert said.startswith("what masked_fill returns is not kept")
+
+
+def test_a_result_without_a_name_is_lost_whatever_the_call_hides() -> None:
+    (said,) = said_of(nothing_hidden_in_this_call)
     assert said.startswith("what masked_fill returns is not kept")

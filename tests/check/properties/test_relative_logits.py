@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from property_cases import drawn, of_q_k_v
+from property_cases import drawn, joined, of_module, of_q_k_v, split
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
 
@@ -183,3 +183,24 @@ def test_vectors_of_the_key_s_place_that_are_handed_over_are_the_caller_s() -> N
     assert [each.property for each in analysis.findings if each.kind in ("violation", "design")] == ["given-logits"]
     (told,) = analyze(of_q_k_v(with_its_places)).violations
     assert told.property == "positions-relative"
+
+
+class WithValuesOfDistances(nn.Module):
+    """Two layers whose weights read learned vectors of the distances beside the values (Shaw et al. 2018)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.ModuleList(nn.Linear(8, 24, bias=False) for _ in range(2))
+        self.values = nn.Parameter(torch.randn(7, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        distances = torch.arange(4)[:, None] - torch.arange(4) + 3
+        for each in self.qkv:
+            q, k, v = (split(part) for part in each(x).chunk(3, -1))
+            weights = (q @ k.mT / 2).softmax(-1)
+            x = x + joined(weights @ v + torch.einsum("bhij,ijd->bhid", weights, self.values[distances]))
+        return x
+
+
+def test_what_weights_read_of_distances_in_a_later_layer_is_none_of_an_earlier_one() -> None:
+    assert analyze(of_module(WithValuesOfDistances)).violations == []

@@ -188,6 +188,7 @@ def test_what_stretches_by_the_position_is_no_scale_of_a_norm() -> None:
     assert {each.step for each in found.violations} == {"positions"}
 
 
+<<<<<<< HEAD
 class LayersOfXPos(nn.Module):
     """Positions lengthen queries and shorten keys (xPos) of tokens that earlier layers have mixed; or keys as well."""
 
@@ -233,3 +234,31 @@ class OfIdsThroughNumpy(nn.Module):
 def test_a_norm_of_ids_that_went_through_numpy_is_no_stretched_rotation() -> None:
     found = conclude(OfIdsThroughNumpy, {}, UserSettings()).report()
     assert found.ok, str(found)
+=======
+class Interpolated(Rotary):
+    """Rotary positions with linear position interpolation: positions are squeezed by the factor."""
+
+    factor = 4.0
+
+    def __init__(self, frequencies: Callable[[int], Tensor]) -> None:
+        super().__init__(frequencies, float32=True)
+
+
+class FourTimesAsFar(Rotary):
+    """Rotary positions which are 4 times as far apart, for pictures of a quarter of the resolution."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "times", "is_wrong"),
+    [(Interpolated, 4.0, True), (Interpolated, 0.25, False), (Interpolated, 1.0, False), (FourTimesAsFar, 4.0, False)],
+)
+def test_positions_that_are_said_to_be_squeezed_are_not_set_apart(
+    kind: Callable[..., Rotary], times: float, is_wrong: bool
+) -> None:
+    call = of_x(kind(lambda width: paper(width) * times))
+    call.arguments["x"] = drawn(2, 4, 16, seed=0)
+    call.assumptions = ["base=10000"]
+    violations = analyze(call).violations
+    assert [each.property for each in violations] == (["rotary-frequencies"] if is_wrong else [])
+    assert not is_wrong or "positions are times 4, by which interpolation divides them" in violations[0].message
+>>>>>>> hi

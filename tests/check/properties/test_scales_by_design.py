@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from attention_styles import tokens_call
-from property_cases import drawn, joined, of_module, split
+from property_cases import WIDTH, drawn, joined, of_module, split
 from regard.check.properties.analyze import analyze
 from regard.check.properties.finding import Finding
+from regard.check.properties.modules.unused_parameters import unread_scale_findings
 from regard.check.target import Invocation, Stream, invocations
 
 X = drawn(2, 4, 8, seed=0)
@@ -383,3 +384,33 @@ def test_scores_of_an_earlier_attention_that_are_added_are_no_part_of_the_width(
     assert {each.property for each in analysis.designs} == {"residual-scores"}
     assert {each.message for each in analysis.violations} == wanted
     assert analysis.missing == []
+
+
+class KeepsAScale(nn.Module):
+    """The scale is left of a time when scores were computed step by step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.inv_norm_factor = nn.Linear(WIDTH, 3 * WIDTH), 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        return joined(nn.functional.scaled_dot_product_attention(*map(split, self.qkv(x).chunk(3, -1))))
+
+
+class ForgetsItsScale(nn.Module):
+    """The scale is made for what computes the scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.inv_norm_factor = nn.Linear(WIDTH, 3 * WIDTH), 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined((q @ k.mT).softmax(-1) @ v)
+
+
+def test_a_scale_that_no_line_reads_says_nothing_beside_a_function_that_scales() -> None:
+    is_open = [Finding("open", "scale-open", "scale", "queries have factors of their own: not judged")]
+    assert not list(unread_scale_findings(of_module(KeepsAScale), is_open))
+    (found,) = unread_scale_findings(of_module(ForgetsItsScale), is_open)
+    assert found.message == "inv_norm_factor = 0.5 is made, and no line reads it: scores are not times it"

@@ -110,3 +110,26 @@ def test_constants_of_the_file_say_how_many_samples_and_tokens_there_are_and_are
     assert call.arguments["x"].shape[:2] == (2, 5)
     assert (BATCH_SIZE, SEQ_LEN) == (2, 5)
     assert "BATCH_SIZE of its file is 2" in call.assumptions
+
+
+class AlongTheRows(nn.Module):
+    """Along one side of a map, as long as its table of distances is made for."""
+
+    def __init__(self, dim: int, length: int = 20) -> None:
+        super().__init__()
+        self.qkv, self.length = nn.Conv1d(dim, 3 * dim, 1), length
+        self.table = nn.Parameter(torch.randn(dim, 2 * length - 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        q, k, v = self.qkv(x.permute(0, 3, 1, 2).reshape(-1, channels, height)).mT.chunk(3, -1)
+        places = torch.arange(self.length)
+        table = self.table[:, places[:, None] - places + self.length - 1]
+        scores = q @ k.mT + torch.einsum("bic,cij->bij", q, table)
+        return ((scores / channels**0.5).softmax(-1) @ v).view(batch, width, height, channels).permute(0, 3, 2, 1)
+
+
+def test_a_side_of_a_map_is_as_long_as_a_table_of_distances_says() -> None:
+    call = first_call(AlongTheRows)
+    assert call.arguments["x"].shape[2:] == (20, 1)
+    assert "20 tokens: it runs with no other number that was tried" in call.assumptions

@@ -416,3 +416,57 @@ class TurnsAPart(Packed):
 def test_a_table_is_as_wide_as_the_channels_that_are_turned() -> None:
     call = first(TurnsAPart, width=48, heads=2, qk_rope_head_dim=4)
     assert call.arguments["freqs_cis"].shape[-1] == 2
+
+
+class OfPictures(nn.Module):
+    """Text attends to the latents of pictures.
+
+    pictures: (batch, pictures, latents, width), marks: bool (batch, text), True where a picture stands in the text
+    """
+
+    def __init__(self, dim: int, heads: int, width: int = 10) -> None:
+        super().__init__()
+        self.heads, self.q, self.kv = heads, nn.Linear(dim, dim), nn.Linear(width, 2 * dim)
+
+    def forward(self, x: Tensor, pictures: Tensor, marks: Tensor) -> Tensor:
+        pictures = pictures.flatten(1, 2)
+        q, (k, v) = self.q(x), self.kv(pictures).chunk(2, -1)
+        q, k, v = (split(each, self.heads) for each in (q, k, v))
+        return joined(attention(q, k, v)) * marks.cumsum(-1)[..., None].clamp(max=1)
+
+
+def test_booleans_of_each_token_and_pictures_of_several_latents_are_as_documented() -> None:
+    call = first(OfPictures)
+    assert axes(call) == [("x", 0, (1,), None), ("context", 0, (1, 2), None)]
+    assert call.arguments["marks"].dtype == torch.bool
+    assert call.arguments["marks"].shape == call.arguments["x"].shape[:2]
+
+
+class FromADiagonalOn(Packed):
+    def forward(self, x: Tensor, mask: int) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        hidden = torch.triu(torch.ones(x.shape[1], x.shape[1]), diagonal=mask) == 1
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -1e9).softmax(-1) @ v)
+
+
+def test_a_mask_that_is_the_number_of_a_diagonal_begins_behind_the_token() -> None:
+    assert first(FromADiagonalOn).arguments["mask"] == 1
+
+
+class OfIdsByName(nn.Module):
+    """What was asked, and whether it was answered rightly: 0 or 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answered = nn.Embedding(20, 8), nn.Embedding(40, 8)
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        asked = batch["asked"]
+        keys = self.answered(asked + 20 * batch["answers"])
+        return joined(attention(split(self.asked(asked)), split(keys), split(keys)))
+
+
+def test_what_is_read_from_a_dict_by_what_embeds_is_ids() -> None:
+    call = first(OfIdsByName)
+    assert axes(call) == [("ids", 0, (1,), None), ("ids", 0, (1,), None)]
+    assert int(call.arguments["batch.answers"].max()) <= 1

@@ -60,6 +60,7 @@ from regard.check.properties.modules.unused_parameters import unread_scale_findi
 from regard.check.properties.modules.written_inputs import written_input_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
 from regard.check.properties.outputs.documented_functions import documented_function_findings
+from regard.check.properties.outputs.heads import weights_of
 from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.outputs.uneven_blocks import uneven_block_findings
@@ -232,10 +233,9 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             analysis.findings.append(replace(equal_keys, module=instance.module))
             continue
         try:
-            local = None
             is_mixed = are_tokens_mixed(instance, influence, streams, samples)
-            if is_mixed and not are_tokens_summed(instance, influence, streams):
-                local = local_influence(invocation, instance, influence, frozen, samples)
+            is_local = is_mixed and not are_tokens_summed(instance, influence, streams)
+            local = local_influence(invocation, instance, influence, frozen, samples) if is_local else None
             kind = kind_of_rows(instance, *local) if local is not None else None
             if kind is not None:
                 of_channels.append(instance)
@@ -254,12 +254,12 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             continue
         several.append(evidence)
         seen.append((instance, is_mixed, summary))
-    several, are_tried = seen_from_both_sides(several), False
+    several, are_tried, held = seen_from_both_sides(several), False, frozen | weights_of(instances)
     asking = set[str]().union(*(_names_of_streams(each) for each in several))
     analysis.reads_context = any(each.role == "context" and each.argument in asking for each in invocation.streams)
     analysis.guessed = [name for name in analysis.guessed if name not in asking]  # they are sequences, as was guessed
     for (instance, is_mixed, summary), evidence in zip(seen, several, strict=True):
-        judged = list(attention_findings(invocation, evidence, influence, frozen, is_only=len(instances) == 1))
+        judged = list(attention_findings(invocation, evidence, influence, held, is_only=len(instances) == 1))
         if is_mixed:
             judged = _with_summaries(judged, evidence, summary)
         cancelled = cancelled_query(evidence, influence)
@@ -411,8 +411,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
     if not analysis.findings:
         of_tokens = influence_of(invocation, run.trace, keep=lambda source: source.kind == "token")
         known = learned_memory(run) or channel_gate(run, of_tokens, invocation)
-        pooled = pooling_findings(invocation, run.trace, of_tokens) if known is None else [known]
-        analysis.findings += pooled
+        analysis.findings += pooling_findings(invocation, run.trace, of_tokens) if known is None else [known]
     if not analysis.findings:
         found = read_findings(invocation, run, with_fresh_tokens(invocation), evidence_of_tables(invocation))
         analysis.missing += [each.message for each in found if each.property in OPEN_QUESTIONS]

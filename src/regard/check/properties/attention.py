@@ -16,6 +16,7 @@ from regard.check.properties.masks.later_keys import may_hide_later_keys
 from regard.check.properties.masks.nearest_keys import farthest_key_findings
 from regard.check.properties.masks.padded_keys import padded_key
 from regard.check.properties.masks.patterns import mask_findings
+from regard.check.properties.masks.whole_frames import by_whole_frames
 from regard.check.properties.outputs.heads import output_findings, projected_once
 from regard.check.properties.outputs.inner_tokens import inner_output_findings
 from regard.check.properties.outputs.joint import joint_output_findings
@@ -71,8 +72,8 @@ def attention_findings(
     Args:
         invocation: the call.
         evidence: one of its attentions.
-        influence: of the tokens of the input, with these held.
-        frozen: the weighted sums of all of them, by the index of their operation.
+        influence: of the tokens of the input, with the weighted sums of all held.
+        frozen: these, and the weights of all, by the index of their operation.
         is_only: whether there are no others.
     """
     if samples_attend(evidence.base) and lets_samples_attend(invocation.target):
@@ -123,7 +124,7 @@ def attention_findings(
     if any(each.property in NO_WEIGHTS for each in found):
         yield from _scores(invocation, evidence, fit_scores(evidence, before_softmax=True))
         return
-    masked = list(mask_findings(numbers))
+    masked = list(by_whole_frames(invocation, numbers, list(mask_findings(numbers))))
     yield from masked
     if any(each.property == "sparse-by-content" for each in masked):
         yield from chosen_key_findings(invocation, numbers)

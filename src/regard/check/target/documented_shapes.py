@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from functools import cache
 
-__all__ = ["documented_letters", "documented_shape"]
+__all__ = ["are_documented_marks", "documented_letters", "documented_shape"]
 
 _BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
 _SIZE = r"[\w*]+(?:\s*[*+/-]\s*[\w*]+)*"
@@ -51,6 +51,13 @@ def documented_letters(source: str, name: str) -> str:
         return "b" if _BATCH.fullmatch(axis) else "t" if _TOKENS.fullmatch(axis) else "d"
 
     return "".join(map(letter, shape))
+
+
+def are_documented_marks(source: str, name: str) -> bool:
+    """Whether an argument is written to be booleans, one for each token of each sample, as "bool (batch, text)"."""
+    stands = re.compile(rf"(?<![\w.])[`*]*{re.escape(name)}[`*]*\s*[:=(-]+\s*(?:torch\.)?bool", re.I)
+    is_boolean = any(stands.search(text) is not None for text in _told(source))
+    return is_boolean and len(documented_letters(source, name)) == 2 and documented_letters(source, name)[0] == "b"
 
 
 def _told(source: str) -> Iterator[str]:

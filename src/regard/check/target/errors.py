@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from torch import nn
 
@@ -18,6 +18,7 @@ __all__ = [
     "NotCallable",
     "error_line",
     "failed",
+    "fixed_side",
     "fixed_tokens",
     "is_of_one_sample",
     "named_in",
@@ -26,6 +27,7 @@ __all__ = [
 
 MAX_CHARACTERS, MOST_TOKENS = 300, 64
 _NOT_BROADCAST = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
+_NOT_SUMMED = re.compile(r"subscript \w has size (\d+) for operand \d+ which does not broadcast .* size (\d+)$")
 _NOT_MAPPED = re.compile(r"mat1 and mat2 shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)")
 _NOT_EXPANDED = re.compile(r"expanded size of the tensor \(1\) must match the existing size \((\d+)\)")
 _UNLIKE = re.compile(r"batch2 tensor to be: \[(\d+), (\d+)\] but got: \[\1, (\d+)\]")
@@ -121,6 +123,19 @@ def fixed_tokens(error: Failed, tokens: int) -> int:
     sizes = {int(unlike[1]), int(unlike[2])} if unlike is not None else set()
     (other,) = sizes - {tokens} if len(sizes) == 2 and tokens in sizes else (0,)
     return other if 1 < other <= MOST_TOKENS else 0
+
+
+def fixed_side(error: Failed, sides: Collection[int]) -> int:
+    """How long a side of a map has to be, by a tensor of a fixed number that einsum was given beside it; 0 elsewhere.
+
+    Args:
+        error: what the call raised.
+        sides: those that it was tried with.
+    """
+    unlike = _NOT_SUMMED.search(str(error))
+    sizes = {int(unlike[1]), int(unlike[2])} if unlike is not None else set()
+    others = sizes - {*sides}
+    return min(others) if len(sizes) == 2 and len(others) == 1 and 1 < min(others) <= MOST_TOKENS else 0
 
 
 def is_of_one_sample(error: Failed, samples: int) -> bool:

@@ -14,11 +14,11 @@ from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
 from regard.check.target.construction import unknown_arguments
-from regard.check.target.errors import AlwaysFails, Failed, NotCallable, fixed_tokens
+from regard.check.target.errors import AlwaysFails, Failed, NotCallable, fixed_side, fixed_tokens
 from regard.check.target.factories import from_factory
 from regard.check.target.handover import refusal
 from regard.check.target.influence import settled_streams
-from regard.check.target.layouts import Layout, is_documented, layouts
+from regard.check.target.layouts import GRID, Layout, is_documented, layouts
 from regard.check.target.parse import InputFactory
 from regard.check.target.position_values import ROPE_FORMS
 from regard.check.target.preparation import keeps_a_table
@@ -187,10 +187,12 @@ def _calls_of_fixed_tokens(
     """Calls with as many tokens as the error of the call that came farthest says, as of a table of distances."""
     last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
     for target in targets:
-        tokens = fixed_tokens(last, target.sizes.tokens)
-        if not tokens or not keeps_a_table(target.call, tokens):
-            continue
+        tokens, side = fixed_tokens(last, target.sizes.tokens), fixed_side(last, GRID)
         sizes = replace(target.sizes, tokens=tokens, context=tokens)
+        if side and keeps_a_table(target.call, 2 * side - 1):  # a column for each distance
+            tokens, sizes = side, replace(target.sizes, grid=(side, 1))
+        elif not tokens or not keeps_a_table(target.call, tokens):
+            continue
         found = _calls_of_size(target, sizes, given, settings, errors)
         for each in found:
             each.invocation.assumptions.append(f"{tokens} tokens: it runs with no other number that was tried")

@@ -14,7 +14,7 @@ from regard.check.target.preparation import modules_in
 from regard.check.target.signature import MATRICES, STREAMS, Argument, source_of
 from regard.check.target.usage import squared
 
-__all__ = ["Layout", "is_documented", "layouts"]
+__all__ = ["GRID", "Layout", "is_documented", "layouts"]
 
 GRID = (4, 6)
 """Height and width of a map of features: even, for those that halve it."""

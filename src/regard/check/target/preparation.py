@@ -18,6 +18,7 @@ from regard.errors import InputError
 
 __all__ = [
     "are_written",
+    "began_as_zeros",
     "copied",
     "embeds",
     "in_float64",
@@ -35,6 +36,8 @@ WITHOUT_COPIES = (staticmethod, classmethod, types.ModuleType, types.GeneratorTy
 """Kinds of attributes that `copy.deepcopy` refuses: a copy shares them."""
 ONES = ("norm", "ln", "scale", "temp", "gamma")
 """In the names of parameters that multiply: redrawn around one, others around zero."""
+_ZEROS = "_regard_began_as_zeros"
+"""Where a prepared module keeps the names of its parameters that were zeros: copies have it as well."""
 SPREAD = 1.2
 """Of the scores, about: large enough that the weights of attention differ, small enough that none is zero."""
 
@@ -56,6 +59,8 @@ def prepare(target: Any, seed: int) -> None:
                     f"{type(module).__name__} has its {name} on {tensor.device}: give check a module on the CPU"
                     + ("" if tensor.is_meta else ", such as module.cpu()")
                 )
+        zeros = (name for name, each in module.named_parameters() if _is_zero(each))
+        module.__dict__.setdefault(_ZEROS, frozenset(zeros))
         in_float64(module).eval()
         redraw(module, seed)
         for each in module.modules():
@@ -65,6 +70,16 @@ def prepare(target: Any, seed: int) -> None:
     for each in kept_objects(getattr(target, "__self__", target)):
         if not isinstance(each, nn.Module | dict | list) and vars(each).get("training") is True:
             each.training = False  # layers that are written without PyTorch drop numbers while they are trained
+
+
+def began_as_zeros(module: nn.Module) -> frozenset[str]:
+    """The names of the parameters that were all zeros before they were redrawn."""
+    found: frozenset[str] = module.__dict__.get(_ZEROS, frozenset())
+    return found
+
+
+def _is_zero(parameter: nn.Parameter) -> bool:
+    return not nn.parameter.is_lazy(parameter) and parameter.numel() > 0 and not bool(parameter.any())
 
 
 def in_float64(module: nn.Module) -> nn.Module:

@@ -90,7 +90,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     """
     named = _arguments(target)
     if named is not None and not inputs:
-        named = [part for each in named for part in _parts(each, source_of(target), named)]
+        named = [part for each in named for part in _parts(each, target, named)]
     if named is not None and inputs:
         named = _with_inputs([_by_use(each, source_of(target)) for each in named], inputs)
     if named is None and inputs:
@@ -160,8 +160,9 @@ def _added(argument: Argument, named: list[Argument], source: str) -> Argument:
     return replace(argument, role=f"{ADDED}{other}") if is_sequence else argument
 
 
-def _parts(argument: Argument, source: str, named: list[Argument]) -> list[Argument]:
+def _parts(argument: Argument, target: Any, named: list[Argument]) -> list[Argument]:
     """The argument, or what it is made of where the code takes it apart into a sequence and its mask, or by names."""
+    source = source_of(target)
     fields = fields_of(source, argument.name) if argument.required else []
     if fields:
         is_beside = any(each.role in STREAMS for each in named if each is not argument)
@@ -170,6 +171,8 @@ def _parts(argument: Argument, source: str, named: list[Argument]) -> list[Argum
             for each in fields
         ]
         is_dict = has_fields(source, argument.name)
+        if is_dict and embeds(target) and not any(each.role for each in found):
+            found = [replace(each, role="ids") for each in found]
         return found if all(each.role if is_dict else _is_weight(each) for each in found) else [argument]
     names = parts_of(source, argument.name) if argument.required and argument.role in (None, "x") else []
     parts = [Argument(each, call_meaning(each) or first_word(each), True, within=argument.name) for each in names]

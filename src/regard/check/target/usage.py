@@ -9,7 +9,7 @@ from functools import cache
 
 from torch import Tensor
 
-from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.documented_shapes import are_documented_marks, documented_letters
 
 __all__ = [
     "FEW_TOKENS",
@@ -213,6 +213,8 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
         return "x"  # vectors that a linear layer embeds
     uses = (
         ("ids", (None,), is_looked_up),
+        ("marks", (None,), are_documented_marks),
+        ("diagonal", (None, "mask"), is_diagonal),
         ("lengths", (None,), is_bound_of_places),
         ("lengths", ("size length",), is_tensor),
         ("condition", (None, "context"), is_modulation),
@@ -275,6 +277,14 @@ def _asked_of_kind(source: str, name: str) -> int:
 def is_spread(source: str, name: str) -> bool:
     """Whether a call takes it apart, as in rotate(q, *name): it is a tuple."""
     return re.search(rf"[(,]\s*\*{re.escape(name)}\s*[,)]", source) is not None
+
+
+def is_diagonal(source: str, name: str) -> bool:
+    """Whether a triangle begins at it, as in triu(ones, k=name): it is a number."""
+    triangles = (each for each in ast.walk(_tree(source)) if isinstance(each, ast.Call))
+    triangles = (each for each in triangles if ast.unparse(each.func).rpartition(".")[2] in ("triu", "tril"))
+    told = ([*each.args[1:2], *(one.value for one in each.keywords)] for each in triangles)
+    return any(isinstance(one, ast.Name) and one.id == name for each in told for one in each)
 
 
 def is_bound_of_places(source: str, name: str) -> bool:

@@ -119,6 +119,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {"all": lambda draft: torch.full((draft.sizes.batch,), draft.tokens), "none": _none}
     if role == "token types":
         return {"zeros": lambda draft: torch.zeros(draft.sizes.batch, draft.tokens, dtype=torch.long), "none": _none}
+    if role == "marks":
+        return {"marked tokens": _marked}
     if role == STEP:
         return dict(step_candidates())
     if role == "documents":
@@ -173,6 +175,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "absent": {**buffer_candidates(source, name), "none": _none, "False": _constant(False)},
         "off": {"False": _constant(False)},
         "targets": {"none": _none, "ids": lambda draft: _ids(draft, name, "ids", target, 0)},
+        "diagonal": {"1": _constant(1), "0": _constant(0)},
         "start": {"0": _constant(0)},
         "layer": {"0": _constant(0)},
         "device": {"cpu": _constant(torch.device("cpu"))},
@@ -237,7 +240,8 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role in ("x", "context") and (embeds(target) or is_looked_up(source, name)):
         return {**sequence, **ids}
     if role == "context":
-        letters = _written_layout(documented_letters(source, name))
+        told = documented_letters(source, name)
+        letters = _written_layout(told) or ("byxd" if len(told) == 4 and told[0] == "b" and told[-1] == "d" else "")
         written = {"as documented": lambda draft: _sequence(draft, name, role, Layout(letters))} if letters else {}
         own = (
             {"of each query": lambda draft: neighbours(draft, name)} if are_of_each_token(target, source, name) else {}

@@ -120,6 +120,13 @@ BLOCKS = (
         "return gain * (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True) + bias",
     ),
     Property(
+        "ends-as-documented",
+        "block",
+        "a network that is said to be linear + ReLU + linear ends with a matrix",
+        "It can only add to the stream, which grows from layer to layer.",
+        "return self.w_2(torch.relu(self.w_1(x)))  # nothing bends after the last matrix",
+    ),
+    Property(
         "feed-forward-bends",
         "block",
         "between the two matrices of a feed-forward network stands an activation",

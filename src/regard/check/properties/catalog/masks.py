@@ -190,6 +190,13 @@ MASKS = (
         "mask = layout.repeat_interleave(block, 0).repeat_interleave(block, 1)  # repeat() would tile the layout",
     ),
     Property(
+        "own-frame-whole",
+        "masked",
+        "a token sees all of its own frame where the documentation says so, and not the tokens before it alone",
+        "Of its own frame a token sees what happens to stand before it, row by row.",
+        "frame = torch.arange(frames).repeat_interleave(height * width)\nmask = frame[:, None] >= frame",
+    ),
+    Property(
         "chunks-joined",
         "masked",
         "queries and keys that are computed in chunks give what they give at once",

@@ -120,6 +120,13 @@ PROJECTIONS = (
         "v = self.v(x)  # without .detach(), .data or torch.no_grad()",
     ),
     Property(
+        "begins-to-learn",
+        "projections",
+        "of parameters whose gradients are times one another, one at most begins as zeros",
+        "They stay zero for ever, whatever is trained.",
+        "nn.init.kaiming_uniform_(self.lora_A)\nnn.init.zeros_(self.lora_B)  # the update is zero, and learns",
+    ),
+    Property(
         "gradient-of-the-whole",
         "output",
         "the gradient of queries, keys and values is the slope of the output",

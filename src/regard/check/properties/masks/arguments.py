@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.documented import (
@@ -20,6 +19,8 @@ from regard.check.properties.masks.documented import (
 )
 from regard.check.properties.masks.drawn import causal_mask, drawn_mask, open_mask, padding_mask, spread
 from regard.check.properties.masks.flag_influence import flag_by_influence
+from regard.check.properties.masks.judged_scores import has_a_key, has_a_zero, of_real_queries, without_any_key
+from regard.check.properties.masks.key_columns import KeyColumns, columns_of_all, columns_of_sequences, shift_of
 from regard.check.properties.masks.masked_weights import are_scores_others, masked_weights
 from regard.check.properties.masks.memory import mask_memory_findings
 from regard.check.properties.masks.outcome import MaskOutcome
@@ -43,11 +44,9 @@ from regard.check.properties.masks.settings import (
 )
 from regard.check.properties.masks.together import beside_others
 from regard.check.properties.masks.unread_in_layers import unread_in_layers
-from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
+from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
-from regard.check.properties.weights.softmax import SUM_TOLERANCE
 from regard.check.roles.influence import record_invocation
-from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, write_mask
 from regard.check.target.names import call_meaning
@@ -91,7 +90,7 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             continue
         outcomes = list(_outcomes(invocation, evidence, name))
         if not outcomes:
-            yield Finding(
+            yield _of_fewer_keys(invocation, evidence, name) or Finding(
                 "open", "mask-refused", "mask", f"no mask was found that {name} takes: its masking was not judged"
             )
             continue
@@ -111,6 +110,27 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             [reason for each in explained if (reason := each(invocation, name))] if have_no_effect(outcomes) else []
         )
         yield from reasons[:1] or violated(evidence, outcomes, name)
+
+
+def _of_fewer_keys(invocation: Invocation, evidence: Evidence, name: str) -> Finding | None:
+    """What a mask does that has a column for each token of a sequence, beside which there are other keys.
+
+    The code makes it longer, so that the other keys are seen: at the side where they stand.
+    """
+    table, shifted = evidence.base, list[str]()
+    for columns in columns_of_sequences(invocation, evidence):
+        for outcome in _outcomes_of(invocation, evidence, name, SIDES[0], columns):
+            if outcome.exact and next(kept(evidence, outcome, name), None) is None:
+                message = f"{name} hides exactly the keys that it blocks; {SAID[outcome.form].format(name=name)}"
+                return Finding("holds", "mask-form", "mask", message + "; other keys are seen by all")
+            if (far := shift_of(table, outcome, columns)) is not None:
+                shifted.append(
+                    f"{name} has {columns.count} columns for {int(table.key.token.max()) + 1} keys, and lies on the "
+                    f"wrong ones: it hides the key {abs(far)} places {'after' if far > 0 else 'before'} the one that "
+                    "it blocks"
+                )
+    line = table.instance.scores_location
+    return Finding("violation", "mask-argument", "mask", shifted[0], line) if shifted else None
 
 
 def _together(evidence: Evidence, invocation: Invocation, name: str) -> Finding | None:
@@ -298,14 +318,18 @@ def _is_counted(invocation: Invocation, name: str) -> bool:
     return re.search(counted, source_of(invocation.target)) is not None
 
 
-def _outcomes_of(invocation: Invocation, evidence: Evidence, name: str, side: str) -> Iterator[MaskOutcome]:
+def _outcomes_of(
+    invocation: Invocation, evidence: Evidence, name: str, side: str, columns: KeyColumns | None = None
+) -> Iterator[MaskOutcome]:
     table = evidence.base
-    samples, heads, queries, keys = table.dense(table.product).shape
+    samples, heads, queries, _ = table.dense(table.product).shape
+    columns, of_some = columns or columns_of_all(table), columns is not None
+    keys = columns.count
     given = invocation.arguments.get(name)
     axes = given.ndim if isinstance(given, Tensor) else None
     forms = _forms(invocation, name)
     is_causal = takes_causal_masks_alone(invocation) and not PADDING_NAMES.search(name)
-    for shape in _shapes(name, given, is_causal=is_causal):
+    for shape in _shapes(name, given, is_causal=is_causal, of_keys=of_some):
         keys_last = shape.replace("k", "") + "k"
         sizes = [{"b": samples, "h": heads, "q": queries, "k": keys, "1": 1}[letter] for letter in keys_last]
         if is_causal:
@@ -331,70 +355,24 @@ def _outcomes_of(invocation: Invocation, evidence: Evidence, name: str, side: st
             blocked = ~(weight.abs() > ZERO_WEIGHT)
             row = (table.query.sample.clamp(min=0), table.head, table.query.token)
             built_in = allowed_of(evidence)[*row, table.key.token] if axes is None else free > ZERO_WEIGHT
-            judged = _of_real_queries(evidence, whole, shape) & ~_without_any_key(invocation, evidence, name, free)
-            judged &= ~_has_a_zero(evidence, free)
+            judged = of_real_queries(evidence, whole, shape) & ~without_any_key(invocation, evidence, name, free)
+            judged &= ~has_a_zero(evidence, free)
             if not bool(judged.any()):
                 continue
             itself = (table.query.token == table.key.token) & ("q" in shape and are_of_one_sequence(table))
-            for told in [whole[*row, column] for column in _columns(table)]:
+            for column in columns.orders:
+                told = (column < 0) | whole[*row, column.clamp(min=0)]
                 # With or in the place of its own mask.
                 for allowed in (told & built_in, told, *([told & built_in | itself] if bool(itself.any()) else [])):
-                    seeing, own = judged & _has_a_key(evidence, allowed), bool((allowed & ~told).any())
+                    seeing, own = judged & has_a_key(evidence, allowed), bool((allowed & ~told).any())
                     yield MaskOutcome(form, shape, value, free, weight, allowed, blocked, seeing, others, own)
 
 
-def _shapes(name: str, given: object, *, is_causal: bool) -> list[str]:
+def _shapes(name: str, given: object, *, is_causal: bool, of_keys: bool = False) -> list[str]:
     """The axes that a mask may have, by its name and by what had to be given for it."""
-    shapes = [each for each in SHAPES if "q" not in each] if PADDING_NAMES.search(name) else [*SHAPES]
+    shapes = [each for each in SHAPES if "q" not in each] if of_keys or PADDING_NAMES.search(name) else [*SHAPES]
     shapes += [HEADS_LAST] if isinstance(given, Tensor) and given.ndim == 3 and given.shape[-1] == 1 else []
     return [each for each in shapes if "q" in each or not is_causal]
-
-
-def _columns(table: AttentionTable) -> list[Tensor]:
-    """(scores): the column of a mask that a key stands in, the likeliest order first.
-
-    Keys may be made of two sequences, one behind the other, and the asking one may come last (Perceiver's resampler).
-    """
-    streams, token = table.key.stream, table.key.token
-    last = streams == streams.max()
-    if bool(last.all()) or bool((streams[~last] != streams.min()).any()):
-        return [token]
-    begin = token[last].min()
-    return [token, torch.where(last, token - begin, token + (token.max() + 1 - begin))]
-
-
-def _has_a_key(evidence: Evidence, allowed: Tensor) -> Tensor:
-    """(scores): whether the query has a key that it may attend to: of others every code makes its own."""
-    rows = query_numbers(evidence)
-    count = torch.zeros(int(rows.max()) + 1, dtype=torch.long).index_add_(0, rows, allowed.long())
-    return count[rows] > 0
-
-
-def _has_a_zero(evidence: Evidence, free: Tensor) -> Tensor:
-    """(scores): whether its query has weights that are 0 by their scores alone, whatever hides their keys."""
-    rows = query_numbers(evidence)
-    is_zero = (free.abs() <= ZERO_WEIGHT) & (evidence.base.masked > BLOCKED)
-    return torch.isin(rows, rows[is_zero])
-
-
-def _of_real_queries(evidence: Evidence, whole: Tensor, shape: str) -> Tensor:
-    """(scores): whether its query is a token that the mask does not hide as a key."""
-    table = evidence.base
-    if "q" in shape or not are_of_one_sequence(table) or not evidence.num_tokens:
-        return torch.ones(len(table.weight), dtype=torch.bool)
-    real = pad(whole, (0, max(0, whole.shape[-2] - whole.shape[-1])))  # a token that no query sees is not judged
-    return real[table.query.sample.clamp(min=0), table.head, 0, table.query.token]
-
-
-def _without_any_key(invocation: Invocation, evidence: Evidence, name: str, free: Tensor) -> Tensor:
-    """(scores): whether another mask hides all keys of its query, so that each has the same weight."""
-    others = [invocation.arguments.get(each) for each in invocation.masks if each != name]
-    if not any(isinstance(each, Tensor) and bool((each != each.flatten()[0]).any()) for each in others):
-        return torch.zeros(len(free), dtype=torch.bool)
-    rows = query_numbers(evidence)
-    mean = torch.zeros(int(rows.max()) + 1, dtype=free.dtype).index_add_(0, rows, free) / rows.bincount()
-    is_other = ((free - mean[rows]).abs() > SUM_TOLERANCE).long()
-    return torch.zeros(len(mean), dtype=torch.long).index_add_(0, rows, is_other)[rows] == 0
 
 
 def _forms(invocation: Invocation, name: str) -> list[str]:

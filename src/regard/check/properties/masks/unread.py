@@ -73,10 +73,20 @@ def lost_fill_findings(trace: Trace) -> Iterator[Finding]:
     """
     for operation, later in _lost(trace):
         is_fill = operation.name == "masked_fill" and operation.inputs[0].storage in later
-        if is_fill and _blocks_some(operation.outputs[0].data):
+        if is_fill and (_blocks_some(operation.outputs[0].data) or _is_statement(operation)):
             message = "what masked_fill returns is not kept: what it should have hidden is read all the same"
             yield Finding("violation", "mask-read", "mask", message, operation.location)
             return
+
+
+def _is_statement(operation: Operation) -> bool:
+    """Whether its line is a call alone, whose result has no name: it is not even kept to be looked at."""
+    try:
+        body = ast.parse(operation.location.text.strip()).body if operation.location is not None else []
+    except SyntaxError:
+        return False
+    call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "masked_fill"
 
 
 def _lost(trace: Trace) -> Iterator[tuple[Operation, Set[int]]]:

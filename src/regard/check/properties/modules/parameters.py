@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.check.names import role
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.argument_matrices import argument_matrix_findings
+from regard.check.properties.modules.begun_as_zeros import begun_as_zeros_findings
 from regard.check.properties.modules.handed_out import handed_out_by
 from regard.check.properties.modules.slopes import slope_findings
 from regard.check.properties.modules.unused_parameters import unread_table_findings, unused_parameter_findings
@@ -66,6 +67,7 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
             del gradients[name]
     yield from unused_parameter_findings(invocation, gradients)
     yield from unread_table_findings(invocation)
+    yield from begun_as_zeros_findings(invocation)
 
 
 def _judged(

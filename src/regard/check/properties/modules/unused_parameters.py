@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from regard.check.properties.code import code_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.classes import own_classes
@@ -30,6 +31,11 @@ _TABLE = re.compile(r"(?:^|_)pos(?:[_s]|$)|posit|^w?pe$|^pos_?(?:emb|enc)|sinuso
 """The name of a table of positions, or of the slopes that distances are multiplied by."""
 _SCALE = re.compile(r"_?(?:softmax_|attn_|attention_|qk_)?(?:scale|scaling|temperature)|(?:inv_)?norm_factor", re.I)
 """The name of what scores are multiplied by, or divided by."""
+_SCALES_ITSELF = re.compile(
+    r"scaled_dot_product_attention|multi_?head_attention_forward|MultiheadAttention|memory_efficient_attention"
+    r"|flash_attn|flex_attention"
+)
+"""Functions and modules that divide by the root of the width without being told."""
 _FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|classif|head$|logit|pool|null|empty|cache|buffer", re.I)
 """In the name of what only some calls read, or another module."""
 _ATTENDS = re.compile(r"att(?:entio)?n|mha|transformer|encoder_?layer|decoder_?layer", re.I)
@@ -101,6 +107,8 @@ def unread_table_findings(invocation: Invocation) -> Iterator[Finding]:
 def unread_scale_findings(invocation: Invocation, found: Collection[Finding]) -> Iterator[Finding]:
     """A scale that a module makes, and that no line reads, where it is not known that scores have one.
 
+    Beside a function that scales by itself it may be left of another time.
+
     Args:
         invocation: the call.
         found: what is known of its steps.
@@ -108,6 +116,8 @@ def unread_scale_findings(invocation: Invocation, found: Collection[Finding]) ->
     of_scale = [each for each in found if each.step == "scale"]
     is_known = any(each.kind != "open" and each.property != "no-scale" for each in of_scale)
     if not isinstance(invocation.target, nn.Module) or not of_scale or is_known:
+        return
+    if _SCALES_ITSELF.search(code_of(invocation.target)):
         return
     for path, owner in invocation.target.named_modules():
         for name, value in vars(owner).items():

@@ -12,6 +12,7 @@ from torch import nn
 
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
+from regard.check.properties.outputs.documented_layers import documented_layer_findings
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.target.signature import source_of
@@ -39,6 +40,8 @@ _QUALIFIED = re.compile(
 def documented_function_findings(invocation: Invocation) -> Iterator[Finding]:
     """Says which function of a formula no operation of the call computes, and no line of the code names.
 
+    Else which network of layers in a row ends otherwise than it is written.
+
     Args:
         invocation: a call.
     """
@@ -55,6 +58,7 @@ def documented_function_findings(invocation: Invocation) -> Iterator[Finding]:
             message = f"the documentation has {formula}, and nothing computes a function {name}"
             yield Finding("violation", "function-as-documented", "output", message)
             return
+    yield from documented_layer_findings(invocation)
 
 
 def _names_in(target: Any) -> str:

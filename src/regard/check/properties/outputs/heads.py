@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import differs, record_invocation
-from regard.check.roles.instances import SOFTMAXES, TaggedRun
+from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.owners import SEVERAL
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation, Stream
 from regard.check.trace.operation import TensorRecord, Trace
 
-__all__ = ["MovedSums", "output_findings", "positions_of", "projected_once"]
+__all__ = ["MovedSums", "output_findings", "positions_of", "projected_once", "weights_of"]
 
 
 def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[int, Tensor]) -> Iterator[Finding]:
@@ -27,7 +27,7 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
     Args:
         invocation: the call.
         evidence: of the attention.
-        frozen: the weighted sums of all attentions, by the index of their operation.
+        frozen: the weights and weighted sums of all attentions, by the index of their operation.
     """
     table = evidence.base
     trace = table.instance.run.trace
@@ -124,6 +124,15 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
         which = f"each of {table.num_heads} heads" if table.num_heads > 1 else "one head"
         message = f"{which}: what a query read reaches its token's output"
         yield Finding("holds", "output-of-the-token", "heads joined", message, line)
+
+
+def weights_of(instances: Iterable[AttentionInstance]) -> dict[int, Tensor]:
+    """What the softmaxes of some attentions return, by the index of their operation.
+
+    They are held with the weighted sums: weights may also be multiplied by learned vectors of distances, which are
+    added to the sums, and that part of a later attention would show what an earlier one read.
+    """
+    return {each.index: each.outputs[0].data for instance in instances for each in instance.softmaxes}
 
 
 def _exchanged(trace: Trace, stream: Stream, shape: torch.Size) -> tuple[Stream, torch.Size] | None:

@@ -38,7 +38,7 @@ def inner_output_findings(
         invocation: the call, of one sequence.
         evidence: of the attention, whose tokens are rows of its projections.
         influence: of the tokens of the input.
-        frozen: the weighted sums of all attentions, by the index of their operation.
+        frozen: the weights and weighted sums of all attentions, by the index of their operation.
     """
     table, stream = evidence.base, invocation.streams[0]
     shape = invocation.arguments[stream.argument].shape

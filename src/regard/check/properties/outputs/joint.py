@@ -37,7 +37,7 @@ def joint_output_findings(
     Args:
         invocation: the call.
         evidence: of an attention whose queries are of several sequences.
-        frozen: the weighted sums of all attentions, by the index of their operation.
+        frozen: the weights and weighted sums of all attentions, by the index of their operation.
     """
     table = evidence.base
     sequences = _sequences(invocation, evidence)

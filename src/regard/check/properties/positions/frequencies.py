@@ -31,6 +31,12 @@ _SCALING = re.compile(
 """Code that asks whether positions are scaled."""
 _SCALED = re.compile(r"\b(?:rope|rotary|pos|position)_scaling\b[^\n=]*=\s*[\d{]")
 """And that says by how much."""
+_INTERPOLATED = re.compile(
+    r"\blinear\s+(?:position(?:al)?\s+|ro(?:pe|tary)\s+)?(?:interpolation|scaling)\b|\bposition(?:al)?\s+interpolation\b"
+    r"|\b(?:squeez|compress|shrink)\w*\s+(?:\w+\s+){0,3}positions\b",
+    re.I,
+)
+"""In the text of the code: positions lie nearer to one another than those that it was trained on (Chen et al. 2023)."""
 POWERS = (
     (0.5, "the exponents rise as i/d, half as fast as 2i/d"),
     (2.0, "the exponents rise as 4i/d, twice as fast as 2i/d"),
@@ -82,15 +88,27 @@ def wrong_frequencies(evidence: Evidence, table: AttentionTable) -> tuple[str, C
                 )
                 return message, _line_of_powers(evidence.base.instance.run.trace, pairs)
         may_be_off = _SCALING.search(evidence.code) and not _SCALED.search(evidence.code)
-        said = _farther_apart(turns, tokens, {BASE, *bases}) if may_be_off else ""
+        said = _farther_apart(turns, tokens, {BASE, *bases}, _first_turn(turns, tokens)) if may_be_off else ""
         if said:
-            return said, _line_of_powers(evidence.base.instance.run.trace, pairs)
+            return f"{said} where no scaling is set", _line_of_powers(evidence.base.instance.run.trace, pairs)
+        is_interpolated = _INTERPOLATED.search(" ".join(evidence.code.split()))
+        for multiple in sorted(evidence.numbers) if is_interpolated else ():
+            if said := _farther_apart(turns, tokens, {BASE, *bases}, multiple):
+                message = (
+                    f"{said}, by which interpolation divides them: they lie farther apart, and not nearer together"
+                )
+                return message, _line_of_powers(evidence.base.instance.run.trace, pairs)
     return "", None
 
 
-def _farther_apart(turns: Tensor, tokens: Tensor, bases: Iterable[float]) -> str:
+def _first_turn(turns: Tensor, tokens: Tensor) -> float:
+    """By which the first pair turns from token to token."""
+    return float(turns[1].angle().abs()[0]) / float(tokens[1])
+
+
+def _farther_apart(turns: Tensor, tokens: Tensor, bases: Iterable[float], multiple: float) -> str:
     """What is said of pairs that all turn by the same multiple, more than 1, of the frequencies of a base."""
-    pairs, multiple = turns.shape[-1], float(turns[1].angle().abs()[0]) / float(tokens[1])
+    pairs = turns.shape[-1]
     base = next((each for each in bases if _fits(turns, tokens * multiple, each, 1.0)), 0.0)
     if multiple < 1 + LEAST_MULTIPLE or not base:
         return ""
@@ -99,7 +117,7 @@ def _farther_apart(turns: Tensor, tokens: Tensor, bases: Iterable[float]) -> str
     )
     return (
         f"the pairs turn by {found} from token to token: of the base {base:g} it is {wanted}; positions are times "
-        f"{multiple:.4g} where no scaling is set"
+        f"{multiple:.4g}"
     )
 
 

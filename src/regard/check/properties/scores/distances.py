@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.saturation import BLOCKED
 from regard.check.properties.sums import query_numbers, sums_by
 
-__all__ = ["distance_scores"]
+__all__ = ["decayed_scores", "distance_scores"]
 
 SAME = 1e-8
 """Of the largest score: how far one may be from these two parts."""
@@ -41,6 +42,28 @@ def distance_scores(evidence: Evidence) -> Finding | None:
         return None
     message = "scores fall with the squared distance of query and key (L2 attention)"
     return Finding("design", "distance-scores", "scores", message, table.instance.scores_location)
+
+
+def decayed_scores(evidence: Evidence) -> Finding | None:
+    """Scores that are q . k times a number, which is the same for the keys at the queries' places, and less elsewhere.
+
+    By which it is less may depend on the tokens. Ghosh, Heffernan and Lan 2020, "Context-Aware Attentive Knowledge
+    Tracing", equation 2. None of others, as of scores that are times a mask of 0 and 1.
+
+    Args:
+        evidence: one attention, whose scores are no number times q . k.
+    """
+    for table in (evidence.base, evidence.fresh):
+        live = (table.masked > BLOCKED) & (table.product.abs() > SAME)
+        factor, is_own = (table.masked / table.product)[live], (table.query.token == table.key.token)[live]
+        if not bool(is_own.any()) or not bool((factor > 0).all()):
+            return None
+        largest = float(factor.max())
+        is_same = float(largest - factor[is_own].min()) <= SAME * largest
+        if not is_same or not bool((factor[~is_own] < (1 - SAME) * largest).any()):
+            return None
+    message = "scores are times a number that falls from 1 away from the query's own place (monotonic attention)"
+    return Finding("design", "decayed-scores", "scores", message, evidence.base.instance.scores_location)
 
 
 def _less_their_mean(numbers: Tensor, queries: Tensor) -> Tensor:

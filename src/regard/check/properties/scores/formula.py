@@ -15,7 +15,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.lengths import length_ratios
 from regard.check.properties.saturation import BLOCKED, is_saturated
 from regard.check.properties.scores.bias import bias_findings
-from regard.check.properties.scores.distances import distance_scores
+from regard.check.properties.scores.distances import decayed_scores, distance_scores
 from regard.check.properties.scores.learned_queries import learned_query_factor
 from regard.check.properties.scores.merged_parts import merged_parts
 from regard.check.properties.scores.softmax_maximum import subtracted_maximum
@@ -169,8 +169,8 @@ def _centered(numbers: Tensor, rows: Tensor, live: Tensor) -> Tensor:
 
 
 def _query_factor(base: AttentionTable, fresh: AttentionTable) -> float:
-    """The factor of queries; of learned ones, which never change, that of their projection."""
-    if base.of_no_token and torch.equal(base.q, fresh.q):
+    """The factor of queries; of learned ones, which no input changes, that of their projection."""
+    if torch.equal(base.q, fresh.q):
         return learned_query_factor(base)
     return _factor(base.q - fresh.q, base.q_source - fresh.q_source)
 
@@ -214,6 +214,7 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
             or subtracted_maximum(evidence)
             or merged_parts(evidence)
             or distance_scores(evidence)
+            or decayed_scores(evidence)
             or Finding(
                 "open",
                 "scores-bilinear",

@@ -19,12 +19,12 @@ def learned_query_factor(table: AttentionTable) -> float:
     """By which learned queries are longer than their projections; NaN where they have none, or no one factor.
 
     A bias is the same for all queries of a head, and is not in the difference of two. Of two heads it differs, and
-    that difference is no multiple. A query without a bias is a multiple itself.
+    that difference is no multiple. A query without a bias is a multiple itself. Two queries of each head are enough.
 
     Args:
         table: of an attention whose queries no token changes.
     """
-    rows = [int((table.head == each).nonzero()[0]) for each in range(table.num_heads)]
+    rows = [row for head in range(table.num_heads) for row in _first_and_last(table, head)]
     queries, sources = (torch.nn.functional.pad(each[rows], (0, 0, 0, 1)) for each in (table.q, table.q_source))
     if queries.shape != sources.shape or bool(sources.isnan().any()) or queries.shape[-1] < 2:
         return math.nan
@@ -38,3 +38,10 @@ def learned_query_factor(table: AttentionTable) -> float:
     if not len(found) or float(found.max() - found.min()) > SAME_NUMBER * float(found.abs().max()):
         return math.nan
     return float(found.mean())
+
+
+def _first_and_last(table: AttentionTable, head: int) -> set[int]:
+    """The scores of the first query of a head and of the last one, which may be the same."""
+    mine = (table.head == head).nonzero().flatten()
+    place = table.query.token[mine]
+    return {int(mine[place.argmin()]), int(mine[place.argmax()])}

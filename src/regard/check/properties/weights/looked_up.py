@@ -45,7 +45,7 @@ def looked_up_findings(invocation: Invocation, evidence: Evidence, frozen: Mappi
     Args:
         invocation: the call.
         evidence: of an attention in which heads are not told apart.
-        frozen: the weighted sums of all attentions, by the index of their operation.
+        frozen: the weights and weighted sums of all attentions, by the index of their operation.
     """
     table = evidence.base
     reads = _reads(table)

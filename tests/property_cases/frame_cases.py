@@ -1,0 +1,54 @@
+"""Attention over the frames of a film: a token sees its own frame whole, and the earlier ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attention_styles import tokens_call
+from property_cases import WIDTH, Case, drawn, joined, split
+from regard.check.target import Invocation, Stream
+
+FRAMES, ROWS, COLUMNS = 3, 2, 2
+W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=each) / 3 for each in range(90, 93))
+
+
+def of_a_film(function: Any) -> Invocation:
+    """A call of (batch, frames, rows, columns, width)."""
+    call = tokens_call(function, drawn(2, FRAMES, ROWS, COLUMNS, WIDTH, seed=0))
+    call.streams = [Stream("x", "x", 0, (1, 2, 3))]
+    return call
+
+
+def over_all(x: Tensor, allowed: Tensor) -> Tensor:
+    q, k, v = (split(x.flatten(1, 3) @ each) for each in (W_Q, W_K, W_V))
+    scores = q @ k.mT / 2  # here
+    return joined(scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ v).view(x.shape)
+
+
+def by_frames(tokens: int) -> Tensor:
+    frame = torch.arange(tokens) // (ROWS * COLUMNS)
+    return frame[:, None] >= frame
+
+
+def token_by_token(x: Tensor) -> Tensor:
+    """Autoregressive over frames: a patch attends to all patches of its own frame and to the frames before it."""
+    return over_all(x, torch.ones(12, 12).tril().bool())
+
+
+def frame_by_frame(x: Tensor) -> Tensor:
+    """Autoregressive over frames: a patch attends to all patches of its own frame and to the frames before it."""
+    return over_all(x, by_frames(12))
+
+
+def token_by_token_on_purpose(x: Tensor) -> Tensor:
+    """Autoregressive over the patches of all frames, in their order."""
+    return over_all(x, torch.ones(12, 12).tril().bool())
+
+
+CASES = [
+    Case("own-frame-whole", token_by_token, frame_by_frame, of_a_film),
+    Case("own-frame-whole", token_by_token, token_by_token_on_purpose, of_a_film),
+]
