@@ -188,7 +188,6 @@ def test_what_stretches_by_the_position_is_no_scale_of_a_norm() -> None:
     assert {each.step for each in found.violations} == {"positions"}
 
 
-<<<<<<< HEAD
 class LayersOfXPos(nn.Module):
     """Positions lengthen queries and shorten keys (xPos) of tokens that earlier layers have mixed; or keys as well."""
 
@@ -234,7 +233,8 @@ class OfIdsThroughNumpy(nn.Module):
 def test_a_norm_of_ids_that_went_through_numpy_is_no_stretched_rotation() -> None:
     found = conclude(OfIdsThroughNumpy, {}, UserSettings()).report()
     assert found.ok, str(found)
-=======
+
+
 class Interpolated(Rotary):
     """Rotary positions with linear position interpolation: positions are squeezed by the factor."""
 
@@ -261,4 +261,3 @@ def test_positions_that_are_said_to_be_squeezed_are_not_set_apart(
     violations = analyze(call).violations
     assert [each.property for each in violations] == (["rotary-frequencies"] if is_wrong else [])
     assert not is_wrong or "positions are times 4, by which interpolation divides them" in violations[0].message
->>>>>>> hi
