@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.caches.places import cache_place_findings
+from regard.check.properties.caches.steps import step_position_findings
 from regard.check.properties.finding import Evidence
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
@@ -63,6 +64,7 @@ def judge_together(
     if not analysis.violations and several:
         analysis.findings += sinusoid_findings(base, several[0])
         analysis.findings += position_table_findings(base, several, analysis.findings)
+        analysis.findings += step_position_findings(invocation, base)
     if not analysis.violations:
         analysis.findings += deviation_findings(base)
         analysis.findings += value_residual_findings(several)
