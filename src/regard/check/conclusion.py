@@ -62,6 +62,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "norm-over-channels",
         "norm-used",
         "norms-over-one-axis",
+        "one-tensor-as-two",
         "parameters-kept",
         "parts-merged",
         "sink-score",
