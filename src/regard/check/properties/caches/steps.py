@@ -61,9 +61,9 @@ def _rows_read(operation: Operation) -> tuple[int, set[int]] | None:
         return None
     size, args = operation.inputs[0].shape, operation.args
     if operation.name == "slice":
-        axis, first, end, step = (*args[1:], *(0, None, None, 1)[len(args) - 1 :])
-        found = range(size[axis or 0])[slice(first, end, step)]
-        return (axis or 0) % len(size), {*found}
+        axis = args[1] % len(size) if len(args) > 1 else 0
+        first, end = (args[at] if len(args) > at else None for at in (2, 3))
+        return axis, {*range(size[axis])[first:end]}
     if operation.name == "select":
         return args[1] % len(size), {args[2] % size[args[1]]}
     if operation.name == "embedding":
