@@ -90,7 +90,8 @@ def in_float64(module: nn.Module) -> nn.Module:
 def redraw(module: nn.Module, seed: int) -> None:
     """New random parameters, so that each has an effect: also those that begin as zeros or ones.
 
-    A number that never learns, beside parameters that do, is a constant such as a scale: it stays.
+    A number that never learns, beside parameters that do, is a constant such as a scale, and a tensor of two numbers
+    that never learns is a mask: they stay.
     """
     generator = torch.Generator().manual_seed(seed)
     learns = any(each.requires_grad for each in module.parameters())
@@ -98,7 +99,8 @@ def redraw(module: nn.Module, seed: int) -> None:
         for name, parameter in module.named_parameters():
             if not parameter.is_floating_point() or nn.parameter.is_lazy(parameter):
                 continue
-            if learns and not parameter.requires_grad and parameter.numel() == 1 and bool(parameter != 0):
+            is_number = parameter.numel() == 1 and bool(parameter != 0)
+            if learns and not parameter.requires_grad and (is_number or len(torch.unique(parameter)) == 2):
                 continue
             drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             if parameter.ndim >= 2:
