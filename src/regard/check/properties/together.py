@@ -23,6 +23,7 @@ from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.losses import known_label_findings, loss_findings
 from regard.check.properties.modules.one_tensor import one_tensor_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
+from regard.check.properties.modules.policies import known_action_findings
 from regard.check.properties.modules.recurrent_steps import recurrent_step_findings
 from regard.check.properties.modules.two_streams import two_stream_findings
 from regard.check.properties.not_a_number import nan_findings
@@ -90,6 +91,7 @@ def judge_together(
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
+        analysis.findings += known_action_findings(invocation, base)
         analysis.findings += convolved_padding_findings(invocation)
         analysis.findings += recurrent_step_findings(invocation.target, base)
     if not analysis.violations and not analysis.missing and analysis.is_first:
