@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from regard.check.target.preparation import in_float64
+from regard.check.target.preparation import in_float64, redraw
 
 
 class _Rotary(nn.Module):
@@ -26,3 +26,12 @@ def test_a_method_by_the_name_of_apply_hides_how_pytorch_moves_modules():
     assert {each.dtype for each in module.parameters()} == {torch.float64}
     assert module[1].frequencies.dtype == torch.float64
     assert module[1].steps.dtype == torch.int64
+
+
+def test_what_never_learns_and_has_two_numbers_is_a_mask_that_stays():
+    module = nn.Linear(2, 2)
+    module.mask = nn.Parameter(torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]), requires_grad=False)
+    module.table = nn.Parameter(torch.zeros(2, 2), requires_grad=False)
+    redraw(module, 0)
+    assert module.mask.tolist() == [[0.0, -torch.inf], [0.0, 0.0]]
+    assert bool(module.table.any())

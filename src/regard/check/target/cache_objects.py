@@ -58,7 +58,7 @@ def sizes_of(invocation: Invocation) -> Sizes:
 
 def cache_objects(invocation: Invocation, parameter: inspect.Parameter | None) -> list[Callable[[], Any]]:
     """Makers of empty caches of the classes that an argument is annotated with, or that stand beside the target."""
-    annotated = [] if parameter is None else _classes_in(parameter.annotation)
+    annotated = [] if parameter is None else _classes_in(parameter.annotation, invocation.target)
     kinds = dict.fromkeys((*annotated, *_classes_beside(invocation.target)))
     return [make for kind in islice(kinds, MAX_CLASSES) for make in _makers(kind, invocation)]
 
@@ -133,15 +133,23 @@ def _arguments(method: Callable[..., Any], sizes: Sizes) -> dict[str, Any]:
     return given
 
 
-def _classes_in(annotation: Any) -> list[type]:
-    """The classes that an annotation names."""
+def _classes_in(annotation: Any, target: Any) -> list[type]:
+    """The classes that an annotation names, which may be a text."""
     parts = getattr(annotation, "__args__", (annotation,))
+    if isinstance(annotation, str):
+        names = vars(sys.modules.get(_owner(target).__module__, object))
+        parts = [names.get(each) for each in re.findall(r"\w+", annotation)]
     return [each for each in parts if inspect.isclass(each) and KIND.search(each.__name__)]
+
+
+def _owner(target: Any) -> Any:
+    """The function, or the class of the module, that is called."""
+    return target if inspect.isfunction(target) else type(modules_in(target)[0] if modules_in(target) else target)
 
 
 def _classes_beside(target: Any) -> Iterator[type]:
     """Classes of caches in the class of a target, or in its file."""
-    owner = target if inspect.isfunction(target) else type(modules_in(target)[0] if modules_in(target) else target)
+    owner = _owner(target)
     for name, kind in [*vars(owner).items(), *vars(sys.modules.get(owner.__module__, object)).items()]:
         if not inspect.isclass(kind) or "cache" not in name.lower() or NOT_A_CACHE.search(name):
             continue
