@@ -32,6 +32,16 @@ def divided_by_the_values(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
     return (weights / context[:, None]).sum(2), weights[..., 0]  # here
 
 
+def averaged_over_the_keys(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+    weights = scores_of_both(x, context).softmax(2)
+    return (weights * context[:, None]).mean(2), weights[..., 0]  # here
+
+
+def averaged_and_multiplied(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+    weights = scores_of_both(x, context).softmax(2)
+    return (weights * context[:, None]).mean(2) * context.shape[1], weights[..., 0]
+
+
 class OfNeighbors(nn.Module):
     """Graph attention of all with all."""
 
@@ -83,6 +93,8 @@ class WithASigmoidByHand(ReadAndGated):
 
 
 CASES = [
+    Case("weights-kept", averaged_over_the_keys, of_both, of_x_and_context),
+    Case("weights-kept", averaged_over_the_keys, averaged_and_multiplied, of_x_and_context),
     Case("key-in-the-weights", of_the_query, of_both, of_x_and_context),
     Case("values-summed", divided_by_the_values, of_both, of_x_and_context),
     Case("projection-used", OfOneHalf, OfNeighbors, of_module, has_line=False),

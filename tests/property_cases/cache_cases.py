@@ -251,7 +251,58 @@ class ShortMemory(MemoryOfInputs):
     length = 1
 
 
+def seen_by_all(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    """Every token sees every other one: of all at once, the last one sees what a new one sees."""
+    q, k, v = projected(x, past)
+    return joined((q @ k.mT / 2).softmax(-1) @ v), (k, v)
+
+
+def keys_as_values_seen_by_all(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    q, k, v = projected(x, None)
+    if past is not None:
+        k = torch.cat([past[0], k], 2)
+        v = torch.cat([past[0], v], 2)  # here
+    return joined((q @ k.mT / 2).softmax(-1) @ v), (k, v)
+
+
+class KeysValues:
+    """Keys and values, as many as were given."""
+
+    def __init__(self, n: int, max_tokens: int) -> None:
+        self.k, self.v = (torch.zeros(n, 2, max_tokens, WIDTH // 2).double() for _ in "kv")
+        self.size = 0
+
+    def update(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        first, self.size = self.size, self.size + k.shape[2]
+        self.k[:, :, first : self.size], self.v[:, :, first : self.size] = k, v
+        return self.k[:, :, : self.size], self.v[:, :, : self.size]
+
+
+class OfKeysValues(nn.Module):
+    """Causal attention, through an object."""
+
+    def rows(self, size: int) -> int:
+        return size
+
+    def forward(self, x: Tensor, past_keys_values: KeysValues | None = None) -> Tensor:
+        assert past_keys_values is None or len(past_keys_values.k) == len(x)
+        n = 0 if past_keys_values is None else past_keys_values.size
+        q, k, v = projected(x, None)
+        if past_keys_values is not None:
+            k, v = past_keys_values.update(k, v)
+        first = self.rows(n)
+        allowed = torch.ones(16, 16).tril()[first : first + x.shape[1], : n + x.shape[1]]  # here
+        return joined((q @ k.mT / 2).masked_fill(allowed == 0, -torch.inf).softmax(-1) @ v)
+
+
+class OfKeysValuesFromTheFirstRow(OfKeysValues):
+    def rows(self, size: int) -> int:
+        return 0
+
+
 CASES = [
+    Case("cache-values", keys_as_values_seen_by_all, seen_by_all, of_x),
+    Case("cache-mask", OfKeysValuesFromTheFirstRow, OfKeysValues, of_module),
     Case("cache-unasked", KeepingAlways, Keeping, of_x_and_itself),
     Case("cache-positions", positions_from_zero, handed_over, of_x),
     Case("cache-positions", positions_one_too_far, handed_over, of_x),

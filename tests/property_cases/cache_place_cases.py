@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -142,7 +144,41 @@ def told_its_start(kind: type[nn.Module]) -> Invocation:
     return call
 
 
+ANGLES = torch.outer(torch.arange(16.0), torch.tensor([1.0, 0.1])).double()
+
+
+class Steps(Buffers):
+    """One token a call, rotated by its position."""
+
+    def first_row(self, start: int) -> int:
+        return start
+
+    def rotated(self, x: Tensor, start: int) -> Tensor:
+        first = self.first_row(start)
+        table = torch.polar(torch.ones_like(ANGLES), ANGLES)
+        table = table[first : first + 1]  # here
+        return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * table).flatten(-2)
+
+    def forward(self, x: Tensor, start_pos: int) -> Tensor:
+        q, k, v = projected(x, None)
+        self.cache_k[:, :, start_pos : start_pos + 1] = self.rotated(k, start_pos)
+        self.cache_v[:, :, start_pos : start_pos + 1] = v
+        kept = (each[:, :, : start_pos + 1] for each in (self.cache_k, self.cache_v))
+        return attended(self.rotated(q, start_pos), *kept, start_pos)
+
+
+class StepsAtTheBeginning(Steps):
+    def first_row(self, start: int) -> int:
+        return 0
+
+
+def in_steps(kind: type[nn.Module]) -> Invocation:
+    """A call of one token after the other."""
+    return replace(told_its_start(kind), steps_from="start_pos")
+
+
 CASES = [
+    Case("cache-positions", StepsAtTheBeginning, Steps, in_steps),
     Case("cache-places", WrittenOnePlaceTooFar, Buffers, told_its_start),
     Case("cache-places", WrittenOverTheLastToken, Buffers, told_its_start),
     Case("cache-places", BeginsAtTheSecondPlace, WithoutTheFirstPlace, told_its_start),

@@ -81,7 +81,28 @@ class AllQueriesFirst(GroupsAsTiles):
         return q, k, v
 
 
+def tiled(keys: Tensor, times: int) -> Tensor:
+    """torch.repeat_interleave(keys, dim=2, repeats=times)"""
+    return keys[:, :, None].expand(-1, -1, times, -1, -1).flatten(2, 3)
+
+
+def repeated_one_by_one(keys: Tensor, times: int) -> Tensor:
+    """torch.repeat_interleave(keys, dim=2, repeats=times)"""
+    return keys[:, :, :, None].expand(-1, -1, -1, times, -1).flatten(2, 3)
+
+
+class TiledByAHelper(AllQueriesFirst):
+    def repeated(self, keys: Tensor) -> Tensor:
+        return tiled(keys, self.heads)
+
+
+class RepeatedByAHelper(AllQueriesFirst):
+    def repeated(self, keys: Tensor) -> Tensor:
+        return repeated_one_by_one(keys, self.heads)
+
+
 CASES = [
+    Case("heads-paired", TiledByAHelper, RepeatedByAHelper, of_module),
     Case("heads-paired", GroupsAsTiles, GroupByGroup, of_module),
     Case("heads-paired", KeysBeforeTheirQueries, AllQueriesFirst, of_module),
     Case("heads-of-their-own", OneMatrixForAllHeads, MatricesOfEachHead, of_module),

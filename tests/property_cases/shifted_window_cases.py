@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from property_cases import WIDTH, Case, of_module
 from property_cases.surrounding_cases import of_map
 from regard.check.target import Invocation
+from regard.check.target.preparation import prepare
 
 
 def regions(height: int, width: int, *, rows_alone: bool = False) -> Tensor:
@@ -33,6 +34,37 @@ def rolled_windows(x: Tensor, *, rows_alone: bool = False) -> Tensor:
     scores = (windows @ windows.mT / channels**0.5).masked_fill(parts != parts.mT, -torch.inf)  # here
     read = (scores.softmax(-1) @ windows).view(batch, height // 2, width // 2, 2, 2, channels)
     return read.transpose(2, 3).reshape(x.shape).roll((1, 1), (1, 2))
+
+
+class RolledOn(nn.Module):
+    """Attention within shifted windows of 4 x 4, without a mask; the picture is a globe's."""
+
+    back = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = x.shape[1] // 4, x.shape[2] // 4
+        cut = x.roll((-2, -2), (1, 2)).unflatten(2, (width, 4)).unflatten(1, (height, 4)).transpose(2, 3)
+        q, k, v = self.qkv(cut.flatten(3, 4)).chunk(3, -1)
+        read = (q @ k.mT / WIDTH**0.5).softmax(-1) @ v  # here
+        read = self.out(read).unflatten(3, (4, 4)).transpose(2, 3).reshape(x.shape)
+        return x + read.roll((self.back, self.back), (1, 2))
+
+
+class RolledOnAndOn(RolledOn):
+    """The same, of a globe."""
+
+    back = -2
+
+
+def of_one_window(kind: type[nn.Module]) -> Invocation:
+    """A call of a picture that is one window."""
+    module = kind()
+    prepare(module, 1)
+    return of_map(module, 4, 4)
 
 
 def rolled_windows_parted_by_rows(x: Tensor) -> Tensor:
@@ -98,6 +130,7 @@ def of_normed(kind: Any) -> Invocation:
 
 
 CASES = [
+    Case("output-of-the-token", RolledOnAndOn, RolledOn, of_one_window),
     Case("shifted-windows", NormedAndPartedByRows, NormedOverThePicture, of_normed),
     Case("shifted-windows", rolled_windows_parted_by_rows, rolled_windows, of_map),
     Case("shifted-windows", regions_added_as_they_are, slopes_by_distance, of_map),

@@ -223,6 +223,12 @@ class BlockOfItsInput(Block):
         return x + self.fed(self.norm(y))  # here
 
 
+class BlockOfItsAttention(Block):
+    def forward(self, x: Tensor) -> Tensor:
+        read = attention(x)
+        return read + self.fed(self.norm(x + read))  # here
+
+
 class Patches(nn.Module):
     """The picture as tokens, one a patch."""
 
@@ -523,6 +529,7 @@ CASES = [
     Case("residual-before-norm", PreNormInPlace, PreNormBlock, of_module),
     Case("residual-before-norm", PreNormThatStays, PreNormBesidePlaces, of_module),
     Case("residual-of-the-sum", BlockOfItsInput, Block, of_module),
+    Case("residual-of-the-sum", BlockOfItsAttention, Block, of_module),
     Case("residual-of-the-sum", GeluBlockOfItsInput, GeluBlock, of_module),
     Case("output-at-its-place", windows_left_as_cut, windows_put_back, of_map, has_line=False),
     Case("output-at-its-place", added_to_windows_left_as_cut, added_to_windows_put_back, of_map, has_line=False),

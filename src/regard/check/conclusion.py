@@ -49,9 +49,11 @@ MAX_WALL_SECONDS = 30.0
 """For either."""
 NAMED_BY_NO_RECIPE = frozenset(
     {
+        "action-to-come",
         "begun-anew",
         "axes-transposed",
         "inputs-kept",
+        "keys-of-the-content",
         "keys-over-the-tokens",
         "keys-seen",
         "largest-kept",
@@ -62,6 +64,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "norm-over-channels",
         "norm-used",
         "norms-over-one-axis",
+        "one-tensor-as-two",
         "parameters-kept",
         "parts-merged",
         "sink-score",

@@ -41,3 +41,12 @@ def test_what_never_learns_beside_what_does_is_what_the_constructor_computed():
     redraw(module, 0)
     assert module.features.tolist() == [[3, 0], [0, 3]]
     assert module.zeros.all()
+
+
+def test_what_never_learns_and_has_two_numbers_is_a_mask_that_stays():
+    module = nn.Linear(2, 2)
+    module.mask = nn.Parameter(torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]), requires_grad=False)
+    module.table = nn.Parameter(torch.zeros(2, 2), requires_grad=False)
+    redraw(module, 0)
+    assert module.mask.tolist() == [[0.0, -torch.inf], [0.0, 0.0]]
+    assert bool(module.table.any())

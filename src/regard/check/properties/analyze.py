@@ -61,9 +61,9 @@ from regard.check.properties.modules.written_inputs import written_input_finding
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
 from regard.check.properties.outputs.documented_functions import documented_function_findings
 from regard.check.properties.outputs.heads import weights_of
+from regard.check.properties.outputs.other_sizes import other_size_findings
 from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
 from regard.check.properties.outputs.siblings import sibling_findings
-from regard.check.properties.outputs.uneven_blocks import uneven_block_findings
 from regard.check.properties.positions.grids import has_two_axes
 from regard.check.properties.positions.low_precision import rounded_position_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
@@ -382,7 +382,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
     if not analysis.violations and analysis.complete:
-        for of_others in (uneven_block_findings, switched_setting_findings, farthest_of_more_findings):
+        for of_others in (other_size_findings, switched_setting_findings, farthest_of_more_findings):
             analysis.findings += of_others(analysis, lambda other: analyze(other, is_first=False))
         analysis.findings += earlier_call_findings(invocation, instances)
     if not analysis.violations:

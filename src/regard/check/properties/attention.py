@@ -7,6 +7,7 @@ from functools import partial
 
 from torch import Tensor
 
+from regard.check.properties.code import documentation_of_functions
 from regard.check.properties.designs import averaged_heads, differential, subtracted_scores
 from regard.check.properties.documentation import documentation_of, lets_samples_attend, name_and_documentation
 from regard.check.properties.evidence import with_fresh_tokens
@@ -87,7 +88,8 @@ def attention_findings(
             yield from (each for each in found if each.kind != "open")
             yield from looked_up
             return
-    found += documented_group_findings(evidence, documentation_of(invocation.target))
+    texts = documentation_of(invocation.target), documentation_of_functions(invocation.target)
+    found += documented_group_findings(evidence, "\n\n".join(texts))
     if not any(each.kind == "violation" for each in found):
         found += packed_group_findings(evidence)
     yield from found

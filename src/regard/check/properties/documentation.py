@@ -118,6 +118,7 @@ _OF_CONSECUTIVE_HEADS = re.compile(
     r"|\b(?:Llama|Mistral|Qwen|Gemma)(?:[-\s]?\d\S*)?\b[^.;]*(?:grouped|\bgqa)",
     re.I,
 )
+_EACH_REPEATED = re.compile(r"(?m)^(?!.*\b(?:not|unlike|instead|rather|than|faster)\b).*\brepeat_interleave\(")
 _POSITIONS = re.compile(r"\w*pos(?:\b|_|ition)", re.I)
 _NOT_TO_VALUES = re.compile(
     r"\b(?:not|never)\s+(?:\w+\s+){0,2}(?:to|in|into|on)\s+(?:the\s+)?(?:values?|v)\b"
@@ -411,10 +412,10 @@ def rotates_values(text: str) -> bool:
 def groups_are_consecutive(text: str) -> bool:
     """Whether it says that the queries that share a head of keys are those of consecutive heads.
 
-    Or that it is the attention of a published model of which they are.
+    Or that it is the attention of a published model of which they are, or what repeat_interleave makes of heads.
     """
     return any(_HEADS.search(each) and _CONSECUTIVE.search(each) for each in _SENTENCES.split(text)) or bool(
-        _OF_CONSECUTIVE_HEADS.search(text)
+        _OF_CONSECUTIVE_HEADS.search(text) or _EACH_REPEATED.search(text)
     )
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.caches.places import cache_place_findings
+from regard.check.properties.caches.steps import step_position_findings
 from regard.check.properties.finding import Evidence
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
@@ -20,8 +21,11 @@ from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.losses import known_label_findings, loss_findings
+from regard.check.properties.modules.one_tensor import one_tensor_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
+from regard.check.properties.modules.policies import known_action_findings
 from regard.check.properties.modules.recurrent_steps import recurrent_step_findings
+from regard.check.properties.modules.two_streams import two_stream_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
@@ -60,9 +64,11 @@ def judge_together(
     analysis.findings += nan_findings(base)
     if not analysis.violations and analysis.is_first:
         analysis.findings += output_axis_findings(invocation, several, frozen)
+        analysis.findings += one_tensor_findings(invocation)
     if not analysis.violations and several:
         analysis.findings += sinusoid_findings(base, several[0])
         analysis.findings += position_table_findings(base, several, analysis.findings)
+        analysis.findings += step_position_findings(invocation, base)
     if not analysis.violations:
         analysis.findings += deviation_findings(base)
         analysis.findings += value_residual_findings(several)
@@ -79,11 +85,13 @@ def judge_together(
         analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += target_findings(invocation, several, base)
         analysis.findings += co_attention_findings(invocation, base, several)
+        analysis.findings += two_stream_findings(invocation, several)
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
+        analysis.findings += known_action_findings(invocation, base)
         analysis.findings += convolved_padding_findings(invocation)
         analysis.findings += recurrent_step_findings(invocation.target, base)
     if not analysis.violations and not analysis.missing and analysis.is_first:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -25,6 +25,8 @@ __all__ = ["cache_objects", "has_setup", "installers", "set_up", "sizes_of"]
 
 METHODS = ("update", "update_and_fetch", "append", "add", "put", "store", "write", "forward", "__call__", "get")
 """One of which the class of a cache has."""
+KIND = re.compile(r"cache|keys?_?(?:and_?)?values?|past|^kvs?(?![a-z])", re.I)
+"""Names of classes of caches."""
 SETUP = re.compile(r"^(setup|set|build|init|allocate|alloc|make|create|enable)_\w*caches?$")
 """Methods that put a cache into a module, or make one for it."""
 HOLDER = re.compile(r"cache")
@@ -56,7 +58,7 @@ def sizes_of(invocation: Invocation) -> Sizes:
 
 def cache_objects(invocation: Invocation, parameter: inspect.Parameter | None) -> list[Callable[[], Any]]:
     """Makers of empty caches of the classes that an argument is annotated with, or that stand beside the target."""
-    annotated = [] if parameter is None else _classes_in(parameter.annotation)
+    annotated = [] if parameter is None else _classes_in(parameter.annotation, invocation.target)
     kinds = dict.fromkeys((*annotated, *_classes_beside(invocation.target)))
     return [make for kind in islice(kinds, MAX_CLASSES) for make in _makers(kind, invocation)]
 
@@ -131,15 +133,23 @@ def _arguments(method: Callable[..., Any], sizes: Sizes) -> dict[str, Any]:
     return given
 
 
-def _classes_in(annotation: Any) -> list[type]:
-    """The classes that an annotation names."""
+def _classes_in(annotation: Any, target: Any) -> list[type]:
+    """The classes that an annotation names, which may be a text."""
     parts = getattr(annotation, "__args__", (annotation,))
-    return [each for each in parts if inspect.isclass(each) and "cache" in each.__name__.lower()]
+    if isinstance(annotation, str):
+        names = vars(sys.modules.get(_owner(target).__module__, object))
+        parts = [names.get(each) for each in re.findall(r"\w+", annotation)]
+    return [each for each in parts if inspect.isclass(each) and KIND.search(each.__name__)]
+
+
+def _owner(target: Any) -> Any:
+    """The function, or the class of the module, that is called."""
+    return target if inspect.isfunction(target) else type(modules_in(target)[0] if modules_in(target) else target)
 
 
 def _classes_beside(target: Any) -> Iterator[type]:
     """Classes of caches in the class of a target, or in its file."""
-    owner = target if inspect.isfunction(target) else type(modules_in(target)[0] if modules_in(target) else target)
+    owner = _owner(target)
     for name, kind in [*vars(owner).items(), *vars(sys.modules.get(owner.__module__, object)).items()]:
         if not inspect.isclass(kind) or "cache" not in name.lower() or NOT_A_CACHE.search(name):
             continue
@@ -147,6 +157,13 @@ def _classes_beside(target: Any) -> Iterator[type]:
             yield sys.modules[kind.__module__].DynamicCache
         elif any(callable(getattr(kind, method, None)) for method in METHODS if method != "__call__"):
             yield kind
+
+
+def _meanings(names: Sequence[str]) -> dict[str, str]:
+    """What the sizes of a cache mean; n, beside another name for the number of tokens, is that of samples."""
+    found = {name: str(constructor_meaning(name)) for name in names}
+    lengths = [name for name, means in found.items() if means == "length"]
+    return found | ({"n": "batch"} if "n" in lengths and len(lengths) > 1 else {})
 
 
 def _makers(kind: type, invocation: Invocation) -> Iterator[Callable[[], Any]]:
@@ -162,7 +179,7 @@ def _makers(kind: type, invocation: Invocation) -> Iterator[Callable[[], Any]]:
     for heads in dict.fromkeys((sizes.kv_heads, sizes.heads, max(1, sizes.heads // 2), 1)):  # those of keys are meant
         each = Sizes(sizes.batch, sizes.tokens, sizes.context, heads, heads, sizes.d_head, sizes.given)
         known = {"batch": each.batch, "length": each.length}
-        args = {name: known[str(means)] for name in names if (means := constructor_meaning(name)) in known}
+        args = {name: known[means] for name, means in _meanings(names).items() if means in known}
         with suppress(InputError, Failed):
             for construction, _, _ in islice(constructions(kind, args, each, invocation.settings), MAX_WAYS):
                 yield lambda made=construction, size=each: made.build(size)[0]  # type: ignore[misc]

@@ -305,7 +305,13 @@ def _differs(
         yield _not_exercised(names, "it is called with several sequences")
         return
     if not causal:
-        yield _not_exercised(names, "without a causal mask of its own, token by token need not equal all at once")
+        # Of one attention, the last token's query meets the same keys and values all the same.
+        is_one = len(instances) == 1 and not any(_MEMORIES.search(each) for each in call.form.arguments)
+        causes = list(cache_causes(call, difference.token, prefix, instances)) if is_one else []
+        mistaken = [each for each in causes if each.property in OF_MEMORIES]
+        yield from mistaken
+        if not mistaken:
+            yield _not_exercised(names, "without a causal mask of its own, token by token need not equal all at once")
         return
     numbers = (
         f"token by token {call.form.name}, the output of token {difference.token} differs by up to "

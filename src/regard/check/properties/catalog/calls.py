@@ -29,6 +29,13 @@ CALLS = (
         "self.memory, self.keys, self.past = memory, None, None  # all that was kept",
     ),
     Property(
+        "one-tensor-as-two",
+        "call",
+        "keys and values that are one tensor are projected as equal ones of two tensors are",
+        "Attention to another sequence, whose keys and values are the same, reads it through other weights.",
+        "k, v = F.linear(key, self.in_proj_weight[embed_dim:]).chunk(2, -1)  # the rows of keys and of values",
+    ),
+    Property(
         "parameters-kept",
         "q",
         "the parameters of a module are made once, by its constructor",

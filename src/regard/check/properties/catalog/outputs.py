@@ -64,6 +64,13 @@ OUTPUTS = (
         "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())",
     ),
     Property(
+        "action-to-come",
+        "output",
+        "in a decision transformer an action is predicted from what comes before it, and not from itself",
+        "Training copies the action that it was given; who acts has none to give.",
+        "actions = self.predict_action(h[:, 1])  # the token of the state, behind which that of the action stands",
+    ),
+    Property(
         "axes-transposed",
         "block",
         "the axes of tokens and channels are exchanged by a transposition, not by a reshape",

@@ -85,6 +85,13 @@ SCORES = (
         "seen, read = attend(q_image, k_text, v_text), attend(q_text, k_image, v_image)",
     ),
     Property(
+        "keys-of-the-content",
+        "k",
+        "in two-stream attention the queries of both streams meet keys of the content",
+        "What is to be predicted reads nothing of the other tokens but their places.",
+        "query = attend(query, content, content)  # and content = attend(content, content, content)",
+    ),
+    Property(
         "attends-to-tokens",
         "scores",
         "a query is compared with the keys of all tokens",

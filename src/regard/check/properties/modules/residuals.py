@@ -48,9 +48,13 @@ def residual_findings(run: TaggedRun, instances: Sequence[AttentionInstance], te
     for instance in instances:
         lost = _lost(run, instance)
         if lost is not None:
-            message = "the feed-forward network's output is added to what the attention's was added to before, and not"
-            message += " to the sum: what the attention added is lost"
-            yield Finding("violation", "residual-of-the-sum", "block", message, lost.location)
+            addend, what = (
+                ("what the attention's was added to before", "what the attention added")
+                if lost[1]
+                else ("the attention's alone", "what that one was added to")
+            )
+            message = f"the feed-forward network's output is added to {addend}, and not to the sum: {what} is lost"
+            yield Finding("violation", "residual-of-the-sum", "block", message, lost[0].location)
             return
 
 
@@ -213,8 +217,8 @@ def _summands(trace: Trace, attended: Collection[int]) -> tuple[list[int], Opera
     return [each for each in found if each not in attended], total
 
 
-def _lost(run: TaggedRun, instance: AttentionInstance) -> Operation | None:
-    """The sum of a feed-forward network that reads x + attention(x) with x alone, where that is all that is left of it.
+def _lost(run: TaggedRun, instance: AttentionInstance) -> tuple[Operation, bool] | None:
+    """The sum of a feed-forward network that reads x + attention(x) with one of the two, and whether that one is x.
 
     None where the sum with the attention goes on in any other way, or where there is no such sum.
     """
@@ -225,12 +229,22 @@ def _lost(run: TaggedRun, instance: AttentionInstance) -> Operation | None:
             continue
         before = [each for each in operation.inputs if each.storage not in attended]
         if len(before) == 1 and operation.outputs[0].storage != before[0].storage:
-            return _sum_without(run, operation, before[0])
+            for each in sorted(operation.inputs, key=lambda one: one is not before[0]):
+                found = _sum_without(run, operation, each)
+                if found is not None:
+                    return found, each is before[0]
+            return None
     return None
 
 
 def _sum_without(run: TaggedRun, total: Operation, x: TensorRecord) -> Operation | None:
-    """The sum of x and of a feed-forward network of a sum with x, unless that sum is a part of anything else."""
+    """The sum of x and of a feed-forward network of a sum with x, unless that sum is a part of anything else.
+
+    Args:
+        run: the run.
+        total: the sum with x.
+        x: what is added to the attention's output, or that output.
+    """
     trace = run.trace
     later = trace.operations[total.index + 1 :]
     products = {each.operation.index for each in run.products}

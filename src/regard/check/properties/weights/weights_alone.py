@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from regard.check.properties.finding import Finding
+from regard.check.properties.weights.averaged_values import averaged_value
 from regard.check.properties.weights.divided_values import divided_value
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import influence_of
@@ -28,9 +29,9 @@ def weights_alone(run: TaggedRun, invocation: Invocation) -> Iterator[Finding]:
         run: in which no weighted sum was found.
         invocation: the call.
     """
-    divided = divided_value(run)
-    if divided is not None:
-        yield divided
+    mistaken = divided_value(run) or averaged_value(run)
+    if mistaken is not None:
+        yield mistaken
         return
     returned: set[int] = set()
     for tags in run.tags.returned:
