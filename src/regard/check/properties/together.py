@@ -25,6 +25,7 @@ from regard.check.properties.modules.recurrent_steps import recurrent_step_findi
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
+from regard.check.properties.outputs.vectors_of_texts import text_vector_findings
 from regard.check.properties.positions.left_padding import left_padding_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
@@ -82,6 +83,7 @@ def judge_together(
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
+        analysis.findings += text_vector_findings(invocation, base, several)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
         analysis.findings += convolved_padding_findings(invocation)
