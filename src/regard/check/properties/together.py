@@ -12,6 +12,7 @@ from regard.check.properties.finding import Evidence
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
+from regard.check.properties.masks.packed_texts import packed_text_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
 from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
@@ -84,6 +85,7 @@ def judge_together(
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += text_vector_findings(invocation, base, several)
+        analysis.findings += packed_text_findings(invocation, several)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
         analysis.findings += convolved_padding_findings(invocation)
