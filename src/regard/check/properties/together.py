@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor
@@ -14,6 +15,7 @@ from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
 from regard.check.properties.masks.packed_texts import packed_text_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
+from regard.check.properties.masks.shifted_windows import shifted_windows_within
 from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
@@ -86,6 +88,8 @@ def judge_together(
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += text_vector_findings(invocation, base, several)
         analysis.findings += packed_text_findings(invocation, several)
+        windows = (found for each in several for found in shifted_windows_within(invocation, each))
+        analysis.findings += itertools.islice(windows, 1)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
         analysis.findings += convolved_padding_findings(invocation)
