@@ -115,6 +115,13 @@ def of_labels_of(kind: Any) -> Invocation:
     return replace(call, arguments={"labels": ids}, positional=["labels"], streams=[Stream("labels", "ids", 0, (1,))])
 
 
+def of_named_ids_of(kind: Any) -> Invocation:
+    """The same of its ids, by their name."""
+    call = of_labels_of(kind)
+    ids = call.arguments["labels"]
+    return replace(call, arguments={"ids": ids}, positional=["ids"], streams=[Stream("ids", "ids", 0, (1,))])
+
+
 def of_ids_of(kind: Any) -> Invocation:
     """A call of a module of token ids."""
     torch.manual_seed(0)
@@ -126,7 +133,7 @@ CASES = [
     Case("labels-of-the-next", OfTheTokenBefore, OfWhatIsHandedOver, of_ids_of),
     Case("labels-of-the-next", RestoringWhatItReads, Restoring, of_labels_of),
     *(
-        Case("labels-of-the-next", WithAMethodThatCopies, right, of_ids_of)
+        Case("labels-of-the-next", WithAMethodThatCopies, right, of_named_ids_of)
         for right in (WithAMethod, WithAMethodThatShiftsLogits, WithAMethodOfAnEncoder)
     ),
     Case("labels-of-the-next", OfTheTokenItself, LanguageModel, of_ids_of),

@@ -366,7 +366,9 @@ def _arguments(pairs: list[str], option_name: str = "--arg") -> dict[str, Any]:
         for each in configs:
             within = within.setdefault(each, {})
             if not isinstance(within, dict):
-                raise InputError(f"{option_name} {path}: {each} is given as {short_repr(str(within))}, which has no fields")
+                raise InputError(
+                    f"{option_name} {path}: {each} is given as {short_repr(str(within))}, which has no fields"
+                )
         if name in within:
             raise InputError(f"{option_name} {path} is given twice")
         if written in ("true", "false"):  # as a text both would count as true

@@ -35,7 +35,7 @@ def documentation_of_functions(target: Any) -> str:
 
 
 def documentation_of_file(target: Any) -> str:
-    """The first words of the file that a class or a function stands in; of a library, which is no file of its own, none."""
+    """The first words of the file that a class or a function stands in; none of PyTorch's own."""
     kind = type(target).forward if isinstance(target, nn.Module) else target
     names = getattr(kind, "__globals__", {})
     is_library = str(names.get("__name__", "")).startswith("torch.")

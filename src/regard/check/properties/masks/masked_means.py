@@ -115,8 +115,8 @@ def _is_mask(numbers: Tensor, kept: Tensor) -> bool:
 def _of_all(run: Trace, kept: Tensor) -> Operation | None:
     """The mean over all tokens that all outputs are made of, whatever the numbers of padding; None where there is none.
 
-    Outputs have a vector of each sample, or a number, as how much two texts are alike. Padding whose numbers were set to
-    0 may be left out of it, as by a factor for their number.
+    Outputs have a vector of each sample, or a number, as how much two texts are alike. Padding whose numbers were set
+    to 0 may be left out of it, as by a factor for their number.
     """
     for operation in run:
         if operation.name != "mean" or operation.inputs[0].data.ndim != 3 or len(operation.args) < 2:

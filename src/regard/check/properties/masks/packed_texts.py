@@ -63,7 +63,9 @@ def packed_text_findings(invocation: Invocation, several: Sequence[Evidence]) ->
         text[:, places] = boundary
         other = text.clone()
         other[:, at] = torch.tensor([words[0] if each != words[0] else words[1] for each in text[:, at].tolist()])
-        runs = [record_invocation(invocation, {**invocation.arguments, stream.argument: each}) for each in (text, other)]
+        runs = [
+            record_invocation(invocation, {**invocation.arguments, stream.argument: each}) for each in (text, other)
+        ]
         if any(run.error or not run.outputs or run.outputs[0].shape[:2] != ids.shape for run in runs):
             continue
         one, two = (run.outputs[0].data[:, cut:] for run in runs)

@@ -28,7 +28,9 @@ _ARE_IDS = re.compile(
     r"\b(?:labels|targets)\b[^.]{0,60}\binput[_ ]?ids\b|\bshift\w* (?:inside|internally|is done in)", re.I
 )
 """In a documentation: the labels are the ids themselves, and the model shifts them."""
-_LOSS_METHOD = re.compile(r"_?(?:compute_|get_|calc(?:ulate)?_|train(?:ing)?_|lm_|nll_|ce_)?loss(?:_fn|_function)?|training_step")
+_LOSS_METHOD = re.compile(
+    r"_?(?:compute_|get_|calc(?:ulate)?_|train(?:ing)?_|lm_|nll_|ce_)?loss(?:_fn|_function)?|training_step"
+)
 """Names of methods that compute a loss."""
 FIRST_LABEL = 1
 """Zero may be padding, whose loss is not counted."""
@@ -81,7 +83,9 @@ def known_label_findings(invocation: Invocation) -> Iterator[Finding]:
         labels = invocation.arguments[told.argument]
         if labels.is_floating_point() or labels.ndim != 2 or told.batch_axis != 0:
             continue
-        if (found := _of_known_labels(told.argument, labels.shape, invocation.paddings[told.argument], run)) is not None:
+        if (
+            found := _of_known_labels(told.argument, labels.shape, invocation.paddings[told.argument], run)
+        ) is not None:
             yield found
             return
 
@@ -89,11 +93,14 @@ def known_label_findings(invocation: Invocation) -> Iterator[Finding]:
 def _losses(invocation: Invocation) -> Iterator[tuple[Stream, Callable[[Tensor], Trace]]]:
     """Each sequence that may hold the labels of a loss, with the run in which others are handed over."""
     for told in [each for each in invocation.streams if call_meaning(each.argument) == "targets"][:1]:
-        name = told.argument
-        yield told, lambda labels: record_invocation(invocation, {**invocation.arguments, name: labels}, lines=True)
+        yield told, partial(_run_with, invocation, told.argument)
     sides = [each for each in invocation.streams if len(invocation.streams) == 1 or side_of(each.argument) < 0]
     for method in _loss_methods(invocation) if len(sides) == 1 else ():
         yield sides[0], partial(_run_of_method, invocation, method, sides[0].argument)
+
+
+def _run_with(invocation: Invocation, name: str, labels: Tensor) -> Trace:
+    return record_invocation(invocation, {**invocation.arguments, name: labels}, lines=True)
 
 
 def _loss_methods(invocation: Invocation) -> list[str]:
@@ -120,9 +127,7 @@ def _run_of_method(invocation: Invocation, method: str, name: str, labels: Tenso
     )
 
 
-def _of_known_labels(
-    name: str, shape: torch.Size, padding: int, run: Callable[[Tensor], Trace]
-) -> Finding | None:
+def _of_known_labels(name: str, shape: torch.Size, padding: int, run: Callable[[Tensor], Trace]) -> Finding | None:
     """What is wrong with a loss by which label it compares the logits with, and which of them these are made of.
 
     Args:
@@ -155,9 +160,7 @@ def _of_known_labels(
     return Finding("violation", "labels-of-the-next", "output", message, loss.location)
 
 
-def _labels_seen(
-    run: Callable[[Tensor], Trace], labels: Tensor, logits: Tensor, ids: Sequence[int]
-) -> Tensor | None:
+def _labels_seen(run: Callable[[Tensor], Trace], labels: Tensor, logits: Tensor, ids: Sequence[int]) -> Tensor | None:
     """(tokens, tokens): whether the logits at the first change with the label at the second; None where a run fails."""
     found = []
     for at in range(labels.shape[1]):

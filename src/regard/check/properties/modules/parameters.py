@@ -267,8 +267,10 @@ def _rows(
     if used in tokens and bool(unused[used:].all()):
         return  # a row for each token, of which a longer text has more
     part = unused.reshape(-1, *(1 for _ in parameter.shape[1:]))
-    if rows and not _has_effect(invocation, live, parameter, before, part) and not any(
-        _has_effect_there(each, live, parameter, part) for each in _closed_texts(invocation)
+    if (
+        rows
+        and not _has_effect(invocation, live, parameter, before, part)
+        and not any(_has_effect_there(each, live, parameter, part) for each in _closed_texts(invocation))
     ):
         message = f"{len(rows)} of {len(unused)} rows of {name} have no effect, the first of them row {rows[0]}"
         yield Finding("violation", "projection-used", "projections", message)

@@ -36,7 +36,9 @@ _PADDED_BEHIND = re.compile(
     r"|\b(?:followed|filled up) (?:by|with) (?:zeros|pads|padding)\b",
     re.I,
 )
-_NOT_MEANT = re.compile(r"\b(?:not|no|never|cannot|without|un\w+|must|should|caller\w*|if|unless|either|or)\b|n't", re.I)
+_NOT_MEANT = re.compile(
+    r"\b(?:not|no|never|cannot|without|un\w+|must|should|caller\w*|if|unless|either|or)\b|n't", re.I
+)
 """In the same sentence: that it is not taken, or that somebody else sees to it."""
 PADDED = 2
 """Tokens of padding."""
