@@ -27,6 +27,7 @@ from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.recurrent_steps import recurrent_step_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
+from regard.check.properties.outputs.restored_orders import restored_order_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.outputs.vectors_of_texts import text_vector_findings
 from regard.check.properties.positions.left_padding import left_padding_findings
@@ -61,6 +62,9 @@ def judge_together(
     misplaced = list(cache_place_findings(invocation, several, is_wrong=bool(analysis.violations)))
     if misplaced:
         analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *misplaced]
+    restored = list(restored_order_findings(base))
+    if restored:  # it is the cause of all else that comes out in other places
+        analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *restored]
     analysis.findings += nan_findings(base)
     if not analysis.violations and analysis.is_first:
         analysis.findings += output_axis_findings(invocation, several, frozen)

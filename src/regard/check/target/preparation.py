@@ -9,6 +9,7 @@ import types
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from regard.errors import InputError
 
 __all__ = [
     "are_written",
+    "begun_as_zeros",
     "copied",
     "embeds",
     "in_float64",
@@ -87,11 +89,25 @@ def in_float64(module: nn.Module) -> nn.Module:
     return module
 
 
+_BEGUN_AS_ZEROS: WeakKeyDictionary[nn.Module, frozenset[str]] = WeakKeyDictionary()
+
+
+def begun_as_zeros(module: Any) -> frozenset[str]:
+    """The paths of the parameters that were zeros before they were drawn anew; none of what never was."""
+    return _BEGUN_AS_ZEROS.get(module, frozenset()) if isinstance(module, nn.Module) else frozenset()
+
+
+def _of_zeros(module: nn.Module) -> frozenset[str]:
+    several = ((name, each) for name, each in module.named_parameters() if not nn.parameter.is_lazy(each))
+    return frozenset(name for name, each in several if each.numel() and not bool(each.detach().any()))
+
+
 def redraw(module: nn.Module, seed: int) -> None:
     """New random parameters, so that each has an effect: also those that begin as zeros or ones.
 
     A number that never learns, beside parameters that do, is a constant such as a scale: it stays.
     """
+    _BEGUN_AS_ZEROS.setdefault(module, _of_zeros(module))
     generator = torch.Generator().manual_seed(seed)
     learns = any(each.requires_grad for each in module.parameters())
     with torch.no_grad():

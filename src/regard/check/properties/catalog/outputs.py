@@ -71,6 +71,13 @@ OUTPUTS = (
         "last = x[torch.arange(B), (ids != pad).sum(1) - 1]  # not x[:, -1]",
     ),
     Property(
+        "order-restored",
+        "output",
+        "tokens that are put into another order are put back by its inverse",
+        "Tokens stand in the places of others, and a loss compares them with what is in these.",
+        "ids_restore = torch.argsort(ids_shuffle, dim=1)",
+    ),
+    Property(
         "labels-of-the-next",
         "output",
         "a causal model's own loss compares the logits at a token with the token that comes next",
