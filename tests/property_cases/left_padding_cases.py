@@ -37,6 +37,11 @@ def counts_real_tokens(ids: Tensor, mask: Tensor | None = None) -> Tensor:
     return read(ids, mask, (places.cumsum(-1) - 1).clamp(min=0))
 
 
+def counts_padding_in_other_words(ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Rows are padded on the LEFT. A row has the same outputs whether it is padded or not."""
+    return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
+
+
 def counts_to_the_end(ids: Tensor, mask: Tensor | None = None) -> Tensor:
     """What was bought, padded on the left up to one length: the last purchase has the last position."""
     return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
@@ -52,5 +57,6 @@ def with_mask(function: Any) -> Invocation:
 
 CASES = [
     Case("positions-behind-padding", counts_padding, counts_real_tokens, with_mask, has_line=False),
+    Case("positions-behind-padding", counts_padding_in_other_words, counts_real_tokens, with_mask, has_line=False),
     Case("positions-behind-padding", counts_padding, counts_to_the_end, with_mask, has_line=False),
 ]

@@ -68,11 +68,58 @@ class RestoringWhatItReads(Restoring):
     shift = 0
 
 
+class WithAMethod(nn.Module):
+    """Its loss is computed by a method of its own, of what its call takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(VOCAB, WIDTH), nn.Linear(WIDTH, VOCAB, bias=False)
+        self.double()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits: Tensor = self.head(causal_of(self.words(ids) + PLACES[: ids.shape[1]]))
+        return logits
+
+    def training_loss(self, ids: Tensor) -> Tensor:
+        return self.compared(self(ids[:, :-1]), ids[:, 1:])
+
+    def compared(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())  # here
+
+
+class WithAMethodThatCopies(WithAMethod):
+    def training_loss(self, ids: Tensor) -> Tensor:
+        return self.compared(self(ids), ids)
+
+
+class WithAMethodThatShiftsLogits(WithAMethod):
+    def training_loss(self, ids: Tensor) -> Tensor:
+        return self.compared(self(ids)[:, :-1], ids[:, 1:])
+
+
+class WithAMethodOfAnEncoder(WithAMethod):
+    """Restores a text of which it sees all, as an autoencoder does."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + PLACES[: ids.shape[1]]
+        return self.head((x @ x.mT / WIDTH**0.5).softmax(-1) @ x)
+
+    def training_loss(self, ids: Tensor) -> Tensor:
+        return self.compared(self(ids), ids)
+
+
 def of_labels_of(kind: Any) -> Invocation:
     """A call of a module that is given its labels alone."""
     call = of_ids_of(kind)
     (ids,) = call.arguments.values()
     return replace(call, arguments={"labels": ids}, positional=["labels"], streams=[Stream("labels", "ids", 0, (1,))])
+
+
+def of_named_ids_of(kind: Any) -> Invocation:
+    """The same of its ids, by their name."""
+    call = of_labels_of(kind)
+    ids = call.arguments["labels"]
+    return replace(call, arguments={"ids": ids}, positional=["ids"], streams=[Stream("ids", "ids", 0, (1,))])
 
 
 def of_ids_of(kind: Any) -> Invocation:
@@ -85,5 +132,9 @@ CASES = [
     Case("labels-of-the-next", OfTheTokenBefore, LanguageModel, of_ids_of),
     Case("labels-of-the-next", OfTheTokenBefore, OfWhatIsHandedOver, of_ids_of),
     Case("labels-of-the-next", RestoringWhatItReads, Restoring, of_labels_of),
+    *(
+        Case("labels-of-the-next", WithAMethodThatCopies, right, of_named_ids_of)
+        for right in (WithAMethod, WithAMethodThatShiftsLogits, WithAMethodOfAnEncoder)
+    ),
     Case("labels-of-the-next", OfTheTokenItself, LanguageModel, of_ids_of),
 ]

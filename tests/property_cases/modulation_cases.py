@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, drawn, of_module
+from property_cases import WIDTH, Case, drawn, joined, of_module, split
 from property_cases.output_cases import attention
 from regard.check.target import Invocation, Stream
 
@@ -64,6 +64,52 @@ class ScaledAlike(Steered):
         return x + self.steer(c)[:, None, :WIDTH]
 
 
+class BegunAsZeros(nn.Module):
+    """All that a condition says begins as zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steer, self.norm = nn.Linear(WIDTH, 3 * WIDTH), nn.LayerNorm(WIDTH, elementwise_affine=False)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.begin()
+
+    def begin(self) -> None:
+        for each in self.steer.parameters():
+            nn.init.zeros_(each)
+
+    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        shift, scale, gate = self.steer(c.sigmoid()).unsqueeze(1).chunk(3, -1)
+        q, k, v = (split(each) for each in self.qkv(self.scaled(x, scale) + shift).chunk(3, -1))
+        return x + gate * joined((q @ k.mT / 2).softmax(-1) @ v)
+
+    def scaled(self, x: Tensor, scale: Tensor) -> Tensor:
+        result: Tensor = self.norm(x) * (1 + scale)
+        return result
+
+
+class ScaledFromZero(BegunAsZeros):
+    def scaled(self, x: Tensor, scale: Tensor) -> Tensor:
+        result: Tensor = self.norm(x) * scale  # here
+        return result
+
+
+class ScaledAsDrawn(ScaledFromZero):
+    """What a condition says begins as other parameters do."""
+
+    def begin(self) -> None:
+        pass
+
+
+class GatedBehindANorm(BegunAsZeros):
+    """What was read is normed once more, and is added to the tokens as it is scaled and shifted."""
+
+    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        shift, scale, gate = self.steer(c.sigmoid()).unsqueeze(1).chunk(3, -1)
+        q, k, v = (split(each) for each in self.qkv(self.norm(x)).chunk(3, -1))
+        read = self.norm(joined((q @ k.mT / 2).softmax(-1) @ v))
+        return x + (read * scale + shift) + gate
+
+
 def of_x_and_condition(kind: Any) -> Invocation:
     module = of_module(kind).target
     arguments = {"x": drawn(2, 4, WIDTH, seed=0), "c": drawn(2, WIDTH, seed=1)}
@@ -71,6 +117,10 @@ def of_x_and_condition(kind: Any) -> Invocation:
 
 
 CASES = [
+    *(
+        Case("scale-counted-from-one", ScaledFromZero, right, of_x_and_condition)
+        for right in (BegunAsZeros, ScaledAsDrawn, GatedBehindANorm)
+    ),
     Case("modulations-used", GatedAlike, Steered, of_x_and_condition),
     Case("modulations-used", ShiftedByItsScale, NeverGated, of_x_and_condition),
     Case("modulations-used", ShiftedByItsScale, ScaledAlike, of_x_and_condition),

@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from attention_styles import tokens_call
 from property_cases import Case, drawn, of_x
 from regard.check.target import Invocation, Stream
+from regard.check.target.preparation import prepare
 
 
 def packed_call(function: Any) -> Invocation:
@@ -135,7 +137,45 @@ def with_ids(function: Any) -> Invocation:
     return replace(call, arguments={**call.arguments, "input_ids": torch.ones(2, 4, dtype=torch.long)})
 
 
+class OfPackedTexts(nn.Module):
+    """Several texts are packed into a row, each of which begins with BOS. Attention stays in its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bos_id, self.table = 1, nn.Embedding(9, 8)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, text = self.table(ids), (ids == self.bos_id).cumsum(-1)
+        scores = x @ x.mT / x.shape[-1] ** 0.5  # here
+        later = torch.ones(ids.shape[1], ids.shape[1]).triu(1) == 1
+        return scores.masked_fill(later | self.is_other(text), -torch.inf).softmax(-1) @ x
+
+    def is_other(self, text: Tensor) -> Tensor:
+        return text[:, None] != text[:, :, None]
+
+
+class SeeingEarlierTexts(OfPackedTexts):
+    """Several texts are packed into a row, each of which begins with BOS. Attention stays in its text."""
+
+    def is_other(self, text: Tensor) -> Tensor:
+        return text[:, None] > text[:, :, None]
+
+
+class OfOneTextAfterAnother(SeeingEarlierTexts):
+    """Several texts are packed into a row, each of which begins with BOS, and are read as one."""
+
+
+def of_words(kind: type[OfPackedTexts]) -> Invocation:
+    module = kind()
+    prepare(module, 1)
+    call = tokens_call(module, torch.tensor([[2, 3, 4, 5, 6], [7, 8, 2, 4, 3]]))
+    call.streams[0].role = "ids"
+    return call
+
+
 CASES = [
+    Case("sequences-apart", SeeingEarlierTexts, OfPackedTexts, of_words),
+    Case("sequences-apart", SeeingEarlierTexts, OfOneTextAfterAnother, of_words),
     Case("closing-token", end_in_the_next_document, end_in_its_document, with_ids),
     Case("closing-token", end_in_the_next_document, end_before_the_next_document, with_ids),
     Case("packed-as-documented", values_first, as_told, with_a_matrix),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, split
+from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, of_x_and_context, split
 from regard.check.target import Invocation, Stream
 
 PLACES = drawn(16, WIDTH, seed=20)
@@ -44,6 +44,26 @@ def placed_by_sines(x: Tensor) -> Tensor:
 
 def placed_at_the_length(x: Tensor) -> Tensor:
     return attended(x + SINES[x.shape[1]])  # here
+
+
+class PlacedBesideAStep(nn.Module):
+    """Two sequences of vectors that are added, behind the token of a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.inner = nn.Parameter(torch.zeros(1, 1, WIDTH)), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        both = torch.cat([self.start.expand(len(x), -1, -1), self.inner(x) + context], 1)
+        return attended(both + self.places(both.shape[1]))[:, 1:]
+
+    def places(self, count: int) -> Tensor:
+        return SINES[:count]
+
+
+class PlacedAtTheirNumber(PlacedBesideAStep):
+    def places(self, count: int) -> Tensor:
+        return SINES[count]
 
 
 class Placing(nn.Module):
@@ -148,6 +168,10 @@ def of_ids(kind: type[OfIds]) -> Invocation:
     return call
 
 
+def of_x_beside_another(kind: type[PlacedBesideAStep]) -> Invocation:
+    return of_x_and_context(of_module(kind).target)
+
+
 def of_a_part(kind: type[nn.Module]) -> Invocation:
     return of_module(kind if kind is WithoutItsPart else lambda: OfAnotherPart(Placing()))
 
@@ -201,5 +225,6 @@ CASES = [
     Case("positions-without-effect", added_to_what_is_read, added_once, of_x),
     Case("positions-without-effect", thrown_away, added_once, of_x),
     Case("positions-without-effect", placed_at_the_length, placed_by_sines, of_x),
+    Case("positions-without-effect", PlacedAtTheirNumber, PlacedBesideAStep, of_x_beside_another, has_line=False),
     Case("positions-from-the-start", last_rows, first_rows, of_x),
 ]

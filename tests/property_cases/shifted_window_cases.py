@@ -125,6 +125,24 @@ class NormedAndPartedByRows(NormedOverThePicture):
     rows_alone = True
 
 
+class InTwoLayers(nn.Module):
+    """The tokens of the second layer are rows of its own projection: a norm over the picture and a layer come first."""
+
+    second: type[nn.Module] = NormedOverThePicture
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = NormedOverThePicture(), self.second()
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.two(self.one(x))
+        return result
+
+
+class InTwoLayersPartedByRows(InTwoLayers):
+    second = NormedAndPartedByRows
+
+
 def of_normed(kind: Any) -> Invocation:
     return of_map(of_module(kind).target)
 
@@ -132,6 +150,7 @@ def of_normed(kind: Any) -> Invocation:
 CASES = [
     Case("output-of-the-token", RolledOnAndOn, RolledOn, of_one_window),
     Case("shifted-windows", NormedAndPartedByRows, NormedOverThePicture, of_normed),
+    Case("shifted-windows", InTwoLayersPartedByRows, InTwoLayers, of_normed, attentions=2),
     Case("shifted-windows", rolled_windows_parted_by_rows, rolled_windows, of_map),
     Case("shifted-windows", regions_added_as_they_are, slopes_by_distance, of_map),
 ]

@@ -209,6 +209,16 @@ def mean_of_all_seen(ids: Tensor) -> Tensor:
     return encoded(ids, torch.ones(1, dtype=torch.bool)).mean(1)
 
 
+def alike(source: Tensor, target: Tensor) -> Tensor:
+    """A number for each two texts."""
+    return (mean_of_the_kept(source) * mean_of_the_kept(target)).sum(-1)
+
+
+def alike_with_padding(source: Tensor, target: Tensor) -> Tensor:
+    one, other = (encoded(each, no_padding(each)).mean(1) for each in (source, target))
+    return (one * other).sum(-1)
+
+
 def kept_times_their_number(ids: Tensor) -> Tensor:
     total, number = summed(ids)
     return total * number  # here
@@ -327,6 +337,7 @@ CASES = [
     Case("mean-of-the-kept", kept_times_their_number, mean_of_the_kept, of_ids),
     Case("mean-of-the-kept", all_by_the_number_of_the_kept, mean_of_all_seen, of_ids),
     Case("mean-of-the-kept", mean_of_all, mean_of_the_kept, of_ids),
+    Case("mean-of-the-kept", alike_with_padding, alike, of_two_texts, has_line=False, attentions=2),
     Case("mean-of-the-kept", mean_of_all_but_in_scores, mean_of_the_marked, of_marked_ids),
     Case("embeddings-scaled", embeddings_of_one_text_scaled, embeddings_of_both_scaled, of_two_texts, attentions=3),
     Case("embeddings-scaled", embeddings_divided, embeddings_of_both_scaled, of_two_texts, attentions=3),

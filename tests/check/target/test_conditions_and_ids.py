@@ -234,6 +234,27 @@ def test_what_a_layer_takes_first_says_how_wide_it_is_or_that_it_is_an_id_of_eac
     assert axes(call) == [("x", 0, (1,), None), ("context", 0, (1,), None)]
 
 
+class Sounding(nn.Module):
+    """Frames, and sounds of the same width that are added to them."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.of_frame, self.of_sound = nn.Linear(width, width), nn.Linear(width, width)
+        self.qkv = nn.Linear(width, 3 * width)
+
+    def forward(self, x: Tensor, sound: Tensor) -> Tensor:
+        return attention(*self.qkv(self.of_frame(x) + self.of_sound(sound)).chunk(3, -1))
+
+
+class SoundingAsWritten(Sounding):
+    """Frames, and sounds that are added to them. sound: (B, T, width) of each frame."""
+
+
+def test_what_is_written_as_a_sequence_of_vectors_is_no_guess() -> None:
+    assert first(Sounding).guessed == ["sound"]
+    assert first(SoundingAsWritten).guessed == []
+
+
 class Timed(nn.Module):
     """The sines of how far each sample is."""
 

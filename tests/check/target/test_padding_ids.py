@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.check.target.token_ids import drawn_ids, other_ids, padding_id
+from regard.check.target.token_ids import drawn_ids, other_ids, padding_id, special_ids
 
 PAD_IDX = 4
 """What `OfItsFile` finds beside it."""
@@ -35,8 +35,15 @@ def test_an_attribute_says_which_id_is_padding(name: str) -> None:
 
 def test_a_config_an_embedding_or_the_file_says_it_as_well() -> None:
     assert padding_id(Saying(config=SimpleNamespace(pad_token_id=2))) == 2
+    assert padding_id(Saying(config={"pad_token_id": 2})) == 2
     assert padding_id(Saying(words=nn.Embedding(5, 2, padding_idx=1))) == 1
     assert padding_id(OfItsFile()) == PAD_IDX
+
+
+def test_ids_that_close_or_begin_a_text_are_told_alike() -> None:
+    assert special_ids(Saying(eos_token_id=3, bos_id=1), "end") == {3}
+    assert special_ids(Saying(config={"eot_token": 3, "bos_token_id": 1}), "begin") == {1}
+    assert special_ids(Saying(eos=True, end="eos", closing=2), "end") == set()
 
 
 def test_it_is_0_where_nothing_or_not_one_id_is_said() -> None:

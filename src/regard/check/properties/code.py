@@ -15,7 +15,7 @@ from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
 from regard.check.target.signature import source_of
 
-__all__ = ["code_of", "documentation_of_functions", "numbers_in"]
+__all__ = ["code_of", "documentation_of_file", "documentation_of_functions", "numbers_in"]
 
 _NAME = re.compile(r"\b[A-Za-z_]\w*")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d_]*(?:\.\d*)?(?:e[+-]?\d+)?", re.I)
@@ -32,6 +32,14 @@ def documentation_of_functions(target: Any) -> str:
     """The documentation of the functions of its file that a target uses, as of one that makes its mask."""
     functions = [each for each, _ in _parts(target) if inspect.isfunction(each)]
     return "\n\n".join(inspect.cleandoc(each.__doc__) for each in functions if each.__doc__)
+
+
+def documentation_of_file(target: Any) -> str:
+    """The first words of the file that a class or a function stands in; none of PyTorch's own."""
+    kind = type(target).forward if isinstance(target, nn.Module) else target
+    names = getattr(kind, "__globals__", {})
+    is_library = str(names.get("__name__", "")).startswith("torch.")
+    return "" if is_library else inspect.cleandoc(names.get("__doc__") or "")
 
 
 def _parts(target: Any) -> Iterator[tuple[Any, str]]:

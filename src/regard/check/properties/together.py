@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor
@@ -13,7 +14,9 @@ from regard.check.properties.finding import Evidence
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
+from regard.check.properties.masks.packed_texts import packed_text_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
+from regard.check.properties.masks.shifted_windows import shifted_windows_within
 from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
@@ -28,7 +31,9 @@ from regard.check.properties.modules.recurrent_steps import recurrent_step_findi
 from regard.check.properties.modules.two_streams import two_stream_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
+from regard.check.properties.outputs.restored_orders import restored_order_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
+from regard.check.properties.outputs.vectors_of_texts import text_vector_findings
 from regard.check.properties.positions.left_padding import left_padding_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
@@ -61,6 +66,9 @@ def judge_together(
     misplaced = list(cache_place_findings(invocation, several, is_wrong=bool(analysis.violations)))
     if misplaced:
         analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *misplaced]
+    restored = list(restored_order_findings(base))
+    if restored:  # it is the cause of all else that comes out in other places
+        analysis.findings = [*(each for each in analysis.findings if each.kind != "violation"), *restored]
     analysis.findings += nan_findings(base)
     if not analysis.violations and analysis.is_first:
         analysis.findings += output_axis_findings(invocation, several, frozen)
@@ -89,6 +97,10 @@ def judge_together(
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
+        analysis.findings += text_vector_findings(invocation, base, several)
+        analysis.findings += packed_text_findings(invocation, several)
+        windows = (found for each in several for found in shifted_windows_within(invocation, each))
+        analysis.findings += itertools.islice(windows, 1)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
         analysis.findings += known_action_findings(invocation, base)

@@ -57,6 +57,8 @@ _GRID_OF_TOKENS = re.compile(rf"(?:grid|{FRAMED}) (?P<rows>\d+)x(?P<columns>\d+)
 """A number of tokens that are those of a map of features: its sides, where they are handed over, are these."""
 FAR = 1 << 30
 """The progress of a call that runs to its end."""
+SEQUENCE = "btd"
+"""The letters of a documented shape that tell of an argument that it is a sequence of vectors."""
 ROLES = {"image": "x", "qkv": "x"}
 """The role of a stream in a report, where it is another."""
 
@@ -231,6 +233,7 @@ class CallPlan:
             for each in self.arguments
             if each.required and (each.role is None or each.guessed) and each.name not in handed_over
             if given.get(each.name) is not None and not is_config(given[each.name])
+            if not (each.name in draft.axes and documented_letters(self.source, each.name) == SEQUENCE)
         ]
         invocation.sizes = draft.known()
         invocation.arrays = self.choices.get("numbers") == "arrays" or self.user_inputs.are_arrays

@@ -72,9 +72,9 @@ def prepare(target: Any, seed: int) -> None:
             each.training = False  # layers that are written without PyTorch drop numbers while they are trained
 
 
-def began_as_zeros(module: nn.Module) -> frozenset[str]:
-    """The names of the parameters that were all zeros before they were redrawn."""
-    found: frozenset[str] = module.__dict__.get(_ZEROS, frozenset())
+def began_as_zeros(module: Any) -> frozenset[str]:
+    """The paths of the parameters that were all zeros before they were redrawn; none of what is no module."""
+    found: frozenset[str] = getattr(module, "__dict__", {}).get(_ZEROS, frozenset())
     return found
 
 

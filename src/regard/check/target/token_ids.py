@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +12,20 @@ from torch import Tensor, nn
 from regard.check.target.names import is_encoded
 from regard.check.target.preparation import modules_in
 
-__all__ = ["drawn_ids", "is_candidate", "other_ids", "padding_id", "side_of"]
+__all__ = ["drawn_ids", "is_candidate", "other_ids", "padding_id", "side_of", "special_ids"]
 
 USUAL_PADDING = 0
 """What padding is in most code."""
 _PADDING = re.compile(r"(?:[a-z]+_)?pad(?:ding)?_?(?:idx|id|index|token|token_id|token_idx|symbol)", re.I)
 _CONSTANT = re.compile(r"(?:[A-Z]+_)?PAD(?:DING)?(?:_?(?:IDX|ID|INDEX|TOKEN|TOKEN_ID|SYMBOL))?")
 """Names of the id of padding, of attributes and of a file's own constants."""
+
+_SUFFIX = r"(?:_?(?:idx|id|index|token|token_id|token_idx|symbol))?"
+_ENDS, _BEGINS = (
+    re.compile(rf"_*(?:[a-z]+_)?(?:{names}){_SUFFIX}", re.I)
+    for names in (r"eos|eot|eod|end_of_(?:text|document|sequence|sentence)", r"bos|bod|begin_of_(?:text|document)")
+)
+"""Names of the ids of the tokens that close a text, and that begin one."""
 
 _INPUTS = re.compile(r"^inputs?(?:_|$)", re.I)
 _TARGET = re.compile(r"^(?:tgt|trg|target|dec(?:oder)?|outputs?)(?:_|$)", re.I)
@@ -52,13 +59,26 @@ def padding_id(target: Any, text: str = "") -> int:
     return found.pop() if len(found) == 1 else USUAL_PADDING
 
 
+def special_ids(target: Any, kind: Literal["end", "begin"]) -> set[int]:
+    """The ids that a module, its config or its file tell for the token that closes a text, or that begins one."""
+    names = _ENDS if kind == "end" else _BEGINS
+    parts = (part for module in modules_in(target) for part in module.modules())
+    return {number for part in parts for name, number in _numbers(part, names, names)}
+
+
 def _told_by(module: nn.Module) -> Iterator[tuple[str, int]]:
     """Each id of padding that a module tells, with the name that it tells it by."""
+    yield from _numbers(module, _PADDING, _CONSTANT)
+
+
+def _numbers(module: nn.Module, names: re.Pattern[str], constants: re.Pattern[str]) -> Iterator[tuple[str, int]]:
+    """The whole numbers of some names that a module or its config keep, and those of its file's constants."""
     config = getattr(module, "config", None)
-    said = {**vars(module), **(vars(config) if hasattr(config, "__dict__") else {})}
-    yield from ((name, value) for name, value in said.items() if type(value) is int and _PADDING.fullmatch(name))
+    told = config if isinstance(config, dict) else getattr(config, "__dict__", {})
+    said = ((str(name), value) for name, value in [*vars(module).items(), *told.items()])
+    yield from ((name, value) for name, value in said if type(value) is int and names.fullmatch(name))
     known = getattr(type(module).forward, "__globals__", {}) if not type(module).__module__.startswith("torch.") else {}
-    yield from ((name, value) for name, value in known.items() if type(value) is int and _CONSTANT.fullmatch(name))
+    yield from ((name, value) for name, value in known.items() if type(value) is int and constants.fullmatch(name))
 
 
 def drawn_ids(shape: tuple[int, ...], vocab: int, generator: torch.Generator, padding: int = USUAL_PADDING) -> Tensor:

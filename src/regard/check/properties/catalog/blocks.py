@@ -92,6 +92,13 @@ BLOCKS = (
         "return x + self.attention(normed) + self.mlp(normed)  # normed = self.norm(x)",
     ),
     Property(
+        "scale-counted-from-one",
+        "block",
+        "a scale of a condition that begins as zero is added to 1 before it multiplies a norm",
+        "The layer behind it is given zeros for all tokens, and what stands before it learns nothing or late.",
+        "x = norm(x) * (1 + scale) + shift",
+    ),
+    Property(
         "modulations-used",
         "block",
         "of the shifts, scales and gates that a projection makes of a condition each is used at its own place",

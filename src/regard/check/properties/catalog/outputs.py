@@ -57,6 +57,27 @@ OUTPUTS = (
         "return self.out_proj(torch.cat(heads, dim=-1))  # (batch, tokens, width), as x",
     ),
     Property(
+        "read-at-the-end",
+        "output",
+        "where a text is said to be read at the token that closes it, the state at that token is returned",
+        "What is returned is the state of some word, which has seen nothing of what comes behind it.",
+        "at = (ids == eos).int().argmax(-1)  # the largest id need not be that of the end",
+    ),
+    Property(
+        "padding-behind-unread",
+        "output",
+        "what is returned for a text that padding follows is what is returned for it alone",
+        "What a text means depends on how long the others of its batch are.",
+        "last = x[torch.arange(B), (ids != pad).sum(1) - 1]  # not x[:, -1]",
+    ),
+    Property(
+        "order-restored",
+        "output",
+        "tokens that are put into another order are put back by its inverse",
+        "Tokens stand in the places of others, and a loss compares them with what is in these.",
+        "ids_restore = torch.argsort(ids_shuffle, dim=1)",
+    ),
+    Property(
         "labels-of-the-next",
         "output",
         "a causal model's own loss compares the logits at a token with the token that comes next",

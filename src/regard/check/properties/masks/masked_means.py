@@ -115,7 +115,8 @@ def _is_mask(numbers: Tensor, kept: Tensor) -> bool:
 def _of_all(run: Trace, kept: Tensor) -> Operation | None:
     """The mean over all tokens that all outputs are made of, whatever the numbers of padding; None where there is none.
 
-    Padding whose numbers were set to 0 may be left out of it, as by a factor for their number.
+    Outputs have a vector of each sample, or a number, as how much two texts are alike. Padding whose numbers were set
+    to 0 may be left out of it, as by a factor for their number.
     """
     for operation in run:
         if operation.name != "mean" or operation.inputs[0].data.ndim != 3 or len(operation.args) < 2:
@@ -125,7 +126,8 @@ def _of_all(run: Trace, kept: Tensor) -> Operation | None:
         if tuple(tokens.shape[:2]) != tuple(kept.shape) or [each % 3 for each in axes if each is not None] != [1]:
             continue
         made = run.made_of([operation.outputs[0].storage])
-        if bool(tokens[~kept].any()) and all(each.storage in made and each.data.ndim == 2 for each in run.outputs):
+        are_of_samples = all(each.data.ndim in (1, 2) and len(each.data) == len(kept) for each in run.outputs)
+        if bool(tokens[~kept].any()) and are_of_samples and all(each.storage in made for each in run.outputs):
             return operation
     return None
 

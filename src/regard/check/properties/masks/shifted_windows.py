@@ -13,11 +13,11 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import allowed_of
 from regard.check.properties.outputs.inner_tokens import tokens_of_queries
 from regard.check.properties.saturation import ZERO_WEIGHT
-from regard.check.roles.influence import influence_of
+from regard.check.roles.influence import influence_of, record_invocation
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 
-__all__ = ["shifted_window_findings"]
+__all__ = ["shifted_window_findings", "shifted_windows_within"]
 
 _ROUND = re.compile(r"longitud|cyclic(?:al)? (?:data|bound|axis|dimension)|periodic|circular|globe|earth|spheric", re.I)
 """In code of pictures that go on at their other end."""
@@ -46,8 +46,72 @@ def shifted_window_findings(invocation: Invocation, evidence: Evidence) -> Itera
     if not bool((table.weight.abs() <= ZERO_WEIGHT).any()):
         return
     allowed = _by_places(invocation, evidence, sides[0] * sides[1])
-    if allowed is None:
+    if allowed is not None:
+        yield from _at_the_other_end(table, allowed, sides)
+
+
+def shifted_windows_within(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
+    """The same of one of several attentions, whose tokens are rows of its projections and not of the input.
+
+    Args:
+        invocation: the call.
+        evidence: of the attention.
+    """
+    table = evidence.base
+    is_rolled = any(each.name == "roll" for each in table.instance.run.trace)
+    if not is_rolled or _ROUND.search(evidence.code) or not bool((table.weight.abs() <= ZERO_WEIGHT).any()):
         return
+    found = _of_rows(invocation, table)
+    if found is not None:
+        places, sides = found
+        allowed = allowed_of(evidence)[0, 0]
+        if allowed.shape == (len(places), len(places)):
+            yield from _at_the_other_end(table, allowed[places][:, places], sides)
+
+
+def _of_rows(invocation: Invocation, table: AttentionTable) -> tuple[Tensor, list[int]] | None:
+    """By place of a rolled picture, which row of a projection is of it, and its height and width; None if not known.
+
+    What a roll returns is replaced by the numbers of its places: they come to the projection where nothing stands
+    between that changes them.
+    """
+    base, streams = table.instance.run.trace, {*table.query.stream.tolist(), *table.key.stream.tolist()}
+    projection = re.fullmatch(r"projection (\d+)", table.streams[streams.pop()]) if len(streams) == 1 else None
+    if projection is None:
+        return None
+    index = int(projection[1])
+    for roll in (each for each in base.operations[:index] if each.name == "roll"):
+        shape = roll.outputs[0].shape
+        later = [each for each in base.operations[roll.index : index] if each.name == "roll"]
+        axes = sorted({axis % len(shape) for each in later for axis in each.args[2]})
+        if len(axes) != 2 or 0 in axes:
+            continue
+        sides = [shape[axis] for axis in axes]
+        order = [0, *axes, *(axis for axis in range(1, len(shape)) if axis not in axes)]
+        count = shape[0] * sides[0] * sides[1]
+        numbers = torch.arange(count).view(shape[0], *sides, *[1] * (len(shape) - 3))
+        numbers = numbers.permute([order.index(axis) for axis in range(len(shape))]).expand(shape)
+        numbers = numbers.to(roll.outputs[0].data.dtype).roll(roll.args[1], roll.args[2])
+        run = record_invocation(invocation, frozen={roll.index: numbers})
+        if not run.same_operations(base):
+            continue
+        several = (each.data.flatten(0, -2) for each in run.operations[index].inputs if each.data.ndim > 1)
+        rows = next((each for each in several if len(each) == count and bool((each == each[:, :1]).all())), None)
+        if rows is not None:
+            first = rows[: count // shape[0], 0]
+            if torch.equal(first.sort().values, torch.arange(len(first)).to(first.dtype)):
+                return first.argsort(), sides
+    return None
+
+
+def _at_the_other_end(table: AttentionTable, allowed: Tensor, sides: Sequence[int]) -> Iterator[Finding]:
+    """What sees the other end of a picture, where a mask hides a part of that.
+
+    Args:
+        table: of the attention.
+        allowed: (places, places): which keys are seen.
+        sides: the height and the width of the picture.
+    """
     seen = allowed.view(-1, *sides)
     ends = [_sees_the_other_end(seen.any(2 - axis)) for axis in range(2)]
     near = ~(ends[0] | ends[1]) & ~(seen.flatten(1).all(-1))

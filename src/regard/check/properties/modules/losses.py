@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +14,12 @@ from torch import Tensor, nn
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import differs, record_invocation
-from regard.check.target import Invocation
+from regard.check.target import Invocation, Stream
 from regard.check.target.names import call_meaning
+from regard.check.target.preparation import copied
+from regard.check.target.token_ids import side_of
 from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.recorder import record
 
 __all__ = ["known_label_findings", "loss_findings"]
 
@@ -23,6 +28,10 @@ _ARE_IDS = re.compile(
     r"\b(?:labels|targets)\b[^.]{0,60}\binput[_ ]?ids\b|\bshift\w* (?:inside|internally|is done in)", re.I
 )
 """In a documentation: the labels are the ids themselves, and the model shifts them."""
+_LOSS_METHOD = re.compile(
+    r"_?(?:compute_|get_|calc(?:ulate)?_|train(?:ing)?_|lm_|nll_|ce_)?loss(?:_fn|_function)?|training_step"
+)
+"""Names of methods that compute a loss."""
 FIRST_LABEL = 1
 """Zero may be padding, whose loss is not counted."""
 
@@ -62,43 +71,96 @@ def loss_findings(invocation: Invocation) -> Iterator[Finding]:
 def known_label_findings(invocation: Invocation) -> Iterator[Finding]:
     """A loss of the logits at a token with a label that the model was given there, though it sees no later one.
 
-    As where a decoder is fed with its labels, and these are not shifted right behind a start token.
+    As where a decoder is fed with its labels, and these are not shifted right behind a start token; in its call, or in
+    a method that computes the loss of what the call takes.
 
     Args:
-        invocation: a call of a module that has to be given labels.
+        invocation: a call of a module that has to be given labels, or that has such a method.
     """
-    told = next((each for each in invocation.streams if call_meaning(each.argument) == "targets"), None)
-    if told is None or not isinstance(invocation.target, nn.Module):
+    if not isinstance(invocation.target, nn.Module):
         return
-    labels = invocation.arguments[told.argument]
-    if labels.is_floating_point() or labels.ndim != 2 or told.batch_axis != 0:
-        return
-    samples, count = labels.shape
-    free = [each for each in range(count + 2) if each != invocation.paddings[told.argument]][: count + 1]
+    for told, run in _losses(invocation):
+        labels = invocation.arguments[told.argument]
+        if labels.is_floating_point() or labels.ndim != 2 or told.batch_axis != 0:
+            continue
+        if (
+            found := _of_known_labels(told.argument, labels.shape, invocation.paddings[told.argument], run)
+        ) is not None:
+            yield found
+            return
+
+
+def _losses(invocation: Invocation) -> Iterator[tuple[Stream, Callable[[Tensor], Trace]]]:
+    """Each sequence that may hold the labels of a loss, with the run in which others are handed over."""
+    for told in [each for each in invocation.streams if call_meaning(each.argument) == "targets"][:1]:
+        yield told, partial(_run_with, invocation, told.argument)
+    sides = [each for each in invocation.streams if len(invocation.streams) == 1 or side_of(each.argument) < 0]
+    for method in _loss_methods(invocation) if len(sides) == 1 else ():
+        yield sides[0], partial(_run_of_method, invocation, method, sides[0].argument)
+
+
+def _run_with(invocation: Invocation, name: str, labels: Tensor) -> Trace:
+    return record_invocation(invocation, {**invocation.arguments, name: labels}, lines=True)
+
+
+def _loss_methods(invocation: Invocation) -> list[str]:
+    """The methods of a module's class that compute a loss of nothing but what its call takes."""
+    kind, given = type(invocation.target), set(invocation.arguments)
+    found = []
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        several = [*inspect.signature(method).parameters.values()][1:]
+        needs = {each.name for each in several if each.default is each.empty}
+        if _LOSS_METHOD.fullmatch(name) and needs == given and not method.__module__.startswith("torch."):
+            found.append(name)
+    return found
+
+
+def _run_of_method(invocation: Invocation, method: str, name: str, labels: Tensor) -> Trace:
+    """The run of a method of a copy of the module, with other labels."""
+    call = replace(invocation, positional=[], completion=None)
+    return record(
+        lambda watch: call.run(
+            {**invocation.arguments, name: labels}, watch=watch, target=getattr(copied(invocation.target), method)
+        ),
+        outputs=invocation.outputs,
+        lines=True,
+    )
+
+
+def _of_known_labels(name: str, shape: torch.Size, padding: int, run: Callable[[Tensor], Trace]) -> Finding | None:
+    """What is wrong with a loss by which label it compares the logits with, and which of them these are made of.
+
+    Args:
+        name: of the argument that holds the labels.
+        shape: (samples, tokens).
+        padding: the id of padding among them.
+        run: with other labels.
+    """
+    samples, count = shape
+    free = [each for each in range(count + 2) if each != padding][: count + 1]
     labels = torch.tensor(free)[(torch.arange(samples)[:, None] + torch.arange(count)[None]) % len(free)]
-    run = record_invocation(invocation, {**invocation.arguments, told.argument: labels}, lines=True)
-    loss = next((each for each in run if each.name in LOSSES), None)
-    logits = None if run.error or loss is None else _logits(run, loss, samples, count)
+    base = run(labels)
+    loss = next((each for each in base if each.name in LOSSES), None)
+    logits = None if base.error or loss is None else _logits(base, loss, samples, count)
     if loss is None or logits is None:
-        return
+        return None
     distances = _distances(loss, logits, labels)
     if len(distances) != 1 or count < 3:
-        return
+        return None
     (distance,) = distances
-    seen = _labels_seen(invocation, told.argument, labels, logits, free)
+    seen = _labels_seen(run, labels, logits, free)
     rows = range(max(0, -distance), min(count, count - distance) - 1)
-    if seen is not None and all(
+    if seen is None or not all(
         bool(seen[at, at + distance]) and not bool(seen[at, at + distance + 1 :].any()) for at in rows
     ):
-        at = "at" if not distance else f"{abs(distance)} {'before' if distance < 0 else 'behind'}"
-        message = f"the loss compares the logits at a token with the label {at} it, which the model was given there: "
-        message += f"{told.argument} is not shifted before it is read, and the loss falls by copying"
-        yield Finding("violation", "labels-of-the-next", "output", message, loss.location)
+        return None
+    at = "at" if not distance else f"{abs(distance)} {'before' if distance < 0 else 'behind'}"
+    message = f"the loss compares the logits at a token with the label {at} it, which the model was given there: "
+    message += f"{name} is not shifted before it is read, and the loss falls by copying"
+    return Finding("violation", "labels-of-the-next", "output", message, loss.location)
 
 
-def _labels_seen(
-    invocation: Invocation, name: str, labels: Tensor, logits: Tensor, ids: Sequence[int]
-) -> Tensor | None:
+def _labels_seen(run: Callable[[Tensor], Trace], labels: Tensor, logits: Tensor, ids: Sequence[int]) -> Tensor | None:
     """(tokens, tokens): whether the logits at the first change with the label at the second; None where a run fails."""
     found = []
     for at in range(labels.shape[1]):
@@ -107,9 +169,9 @@ def _labels_seen(
         if not others:
             return None
         changed[:, at] = others[0]
-        run = record_invocation(invocation, {**invocation.arguments, name: changed})
-        loss = next((each for each in run if each.name in LOSSES), None)
-        other = None if run.error or loss is None else _logits(run, loss, *labels.shape)
+        after = run(changed)
+        loss = next((each for each in after if each.name in LOSSES), None)
+        other = None if after.error or loss is None else _logits(after, loss, *labels.shape)
         if other is None:
             return None
         found.append(differs(logits, other).flatten(2).any(-1).any(0))

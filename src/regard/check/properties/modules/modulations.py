@@ -7,16 +7,20 @@ of them, three for the attention and three for the network.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Finding
+from regard.check.properties.modules.residuals import LAYER_NORMS
+from regard.check.target.preparation import began_as_zeros
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["modulation_findings"]
+__all__ = ["modulation_findings", "scale_from_zero_findings"]
 
 SPLITS = frozenset({"split", "split_with_sizes", "unbind", "chunk"})
+MATRICES = frozenset({"mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "convolution"})
 BROADCASTS = frozenset({"add", "sub", "mul", "div", "addcmul", "lerp"})
 
 
@@ -42,6 +46,48 @@ def modulation_findings(trace: Trace) -> Iterator[Finding]:
                 f"the tokens at {uses[again[0]][1]} places, and {_listed(lost)} had no effect"
             )
             yield Finding("violation", "modulations-used", "block", message, operation.location)
+            return
+
+
+def scale_from_zero_findings(target: Any, trace: Trace) -> Iterator[Finding]:
+    """A norm times a scale that begins as zero, plus a shift that does: what a matrix takes is zero for all tokens.
+
+    Both are parts of one projection of the condition. A gate that begins as zero stands behind a sublayer, and what it
+    multiplies is added to the tokens; a scale in front of one is counted from 1.
+
+    Args:
+        target: a module whose parameters are known as they began.
+        trace: its run.
+    """
+    zeros = began_as_zeros(target)
+    if not zeros:
+        return
+    learned = {name for name, _ in target.named_parameters()}
+    weights = (name.removesuffix(".weight") for name in zeros if name.endswith(".weight"))
+    silent = {each for each in weights if f"{each}.bias" in zeros or f"{each}.bias" not in learned}
+    made = {each.outputs[0].storage for each in trace if each.name in MATRICES and each.module in silent}
+    normed, scaled = set[int](), dict[int, tuple[Operation, int]]()
+    shifted = dict[int, Operation]()
+    for operation in trace:
+        several = [each.storage for each in operation.inputs]
+        if operation.name in LAYER_NORMS:
+            normed.add(operation.outputs[0].storage)
+        elif operation.name == "mul" and len(several) == 2:
+            part = next((each for each in several if each in made), None)
+            if part is not None and any(each in normed for each in several):
+                scaled[operation.outputs[0].storage] = operation, part
+        elif operation.name == "add" and len(several) == 2:
+            for one, other in (several, several[::-1]):
+                if one in scaled and scaled[one][1] == other:
+                    shifted[operation.outputs[0].storage] = scaled[one][0]
+        elif operation.name in MATRICES and (
+            found := next((shifted[each] for each in several if each in shifted), None)
+        ):
+            message = (
+                "a norm is multiplied by a scale that begins as zero and shifted by what begins as zero: a layer is "
+                "given zeros for all tokens, as the scale is not added to 1"
+            )
+            yield Finding("violation", "scale-counted-from-one", "block", message, found.location)
             return
 
 

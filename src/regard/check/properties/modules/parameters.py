@@ -6,6 +6,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -24,6 +25,7 @@ from regard.check.target import Invocation
 from regard.check.target.errors import Failed, error_line
 from regard.check.target.preparation import are_written, copied, is_norm, kept_tensors
 from regard.check.target.signature import STREAMS, readings
+from regard.check.target.token_ids import special_ids
 from regard.check.trace.operation import Operation, TensorRecord
 
 __all__ = ["parameter_findings"]
@@ -267,7 +269,11 @@ def _rows(
     if used in tokens and bool(unused[used:].all()):
         return  # a row for each token, of which a longer text has more
     part = unused.reshape(-1, *(1 for _ in parameter.shape[1:]))
-    if rows and not _has_effect(invocation, live, parameter, before, part):
+    if (
+        rows
+        and not _has_effect(invocation, live, parameter, before, part)
+        and not any(_has_effect_there(each, live, parameter, part) for each in _closed_texts(invocation))
+    ):
         message = f"{len(rows)} of {len(unused)} rows of {name} have no effect, the first of them row {rows[0]}"
         yield Finding("violation", "projection-used", "projections", message)
 
@@ -317,6 +323,30 @@ def _has_effect(
             parameter.copy_(kept)
     pairs = [(one, after[at]) for at, one in before.items() if at < len(after)]
     return any(one.shape != two.shape or bool(((one - two).abs() > MOVED).any()) for one, two in pairs)
+
+
+def _closed_texts(invocation: Invocation) -> Iterator[Invocation]:
+    """The call with the token that closes a text at its end, by each id that is told for it.
+
+    As where the state at that token alone is returned: without one, it is that of some token or other.
+    """
+    for stream in invocation.streams:
+        ids = invocation.arguments[stream.argument]
+        if ids.is_floating_point() or len(stream.token_axes) != 1:
+            continue
+        for number in sorted(special_ids(invocation.target, "end")):
+            closed = ids.clone()
+            closed.select(stream.token_axes[0], -1).fill_(number)
+            yield replace(invocation, arguments={**invocation.arguments, stream.argument: closed})
+
+
+def _has_effect_there(invocation: Invocation, live: nn.Module, parameter: nn.Parameter, part: Tensor) -> bool:
+    """Whether it has an effect on what another call returns."""
+    try:
+        before = {at: each.detach() for at, each in enumerate(invocation.outputs(invocation.run(target=live)))}
+    except Failed:
+        return False
+    return _has_effect(invocation, live, parameter, before, part)
 
 
 def _belongs(name: str, invocation: Invocation, instances: Sequence[AttentionInstance]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.check.properties.code import documentation_of_file
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Finding
@@ -29,7 +30,9 @@ LEFT_PADDED = re.compile(
 OF_REAL_TOKENS = re.compile(
     r"\bpositions?\b[^.;]*\b(?:counts?|counted|numbers?|numbered|starts?)\b[^.;]*"
     r"\b(?:real|non-?pad\w*|valid|actual|unpadded|unmasked)\b"
-    r"|\b(?:not depend on|independent of|invariant to|unaffected by)\b[^.;]*\bpadding\b",
+    r"|\b(?:not depend on|independent of|invariant to|unaffected by)\b[^.;]*\bpadding\b"
+    r"|\b(?:same|identical|equal)\b[^.;]*\bwhether\b(?:\s+or\s+not)?[^.;]*\bpadd(?:ed|ing)\b"
+    r"|\b(?:same|identical|equal)\b[^.;]*\b(?:with (?:and|or) without|without) (?:any )?padding\b",
     re.I,
 )
 """Some models that are padded on the left count from the right, up to the length that all are padded to (SASRec)."""
@@ -51,7 +54,8 @@ def left_padding_findings(invocation: Invocation) -> Iterator[Finding]:
     Args:
         invocation: a call without a mask; positions that are handed over to it are those of the caller.
     """
-    if len(invocation.streams) != 1 or not _may_be_left_padded(documentation_of(invocation.target)):
+    told = f"{documentation_of_file(invocation.target)}\n\n{documentation_of(invocation.target)}"
+    if len(invocation.streams) != 1 or not _may_be_left_padded(told):
         return
     (stream,) = invocation.streams
     given = invocation.arguments[stream.argument]

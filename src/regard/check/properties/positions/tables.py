@@ -35,7 +35,7 @@ def position_table_findings(base: Trace, several: Sequence[Evidence], found: Seq
     yield from _thrown_away(base, applied)
     yield from _of_one_text(base, several)
     yield from _one_row(base, first.num_tokens)
-    yield from _row_of_the_length(base, of_tokens, first.num_tokens)
+    yield from _row_of_the_length(base)
     yield from _multiplied(base, applied)
     yield from embedding_scale_findings(base)
     is_absent = any((each.kind, each.property) == ("absent", "positions") for each in found)
@@ -136,25 +136,28 @@ def _one_row(base: Trace, count: int) -> Iterator[Finding]:
         return
 
 
-def _row_of_the_length(base: Trace, of_tokens: set[int], count: int) -> Iterator[Finding]:
-    """A table of sines of which all tokens get one row, that of how many they are, as by table[:, x.shape[1]]."""
-    rows: dict[tuple[int, int], Tensor] = {}
+def _row_of_the_length(base: Trace) -> Iterator[Finding]:
+    """A table of sines of which all tokens get one row, that of how many they are, as by table[:, x.shape[1]].
+
+    They are as many as they are where it is added: a class token, or one of a condition, may have been put to them.
+    """
+    given = base.made_of(each.storage for each in base.arguments.values())
+    rows: dict[tuple[int, int], tuple[Tensor, int]] = {}
     for operation in base:
-        if operation.name == "select" and operation.args[2] == count:
-            table, row = operation.inputs[0], operation.outputs[0]
-            is_longer = table.data.ndim > 1 and table.shape[operation.args[1]] > count
-            if is_longer and table.storage not in of_tokens and _are_places(table.data, operation.args[1]):
-                rows[row.storage, row.offset] = row.data.flatten()
-        elif operation.is_addition and 1 < count in operation.outputs[0].shape[:-1]:
-            added = [rows.get((each.storage, each.offset)) for each in operation.inputs]
-            is_row = [
-                one is not None and torch.equal(one, each.data.flatten())
-                for one, each in zip(added, operation.inputs, strict=True)
-            ]
-            if any(is_row) and any(each.storage in of_tokens for each in operation.inputs):
-                message = f"of {count} tokens all get row {count} of the table of positions, and no other"
-                yield Finding("violation", "positions-without-effect", "positions", message, operation.location)
-                return
+        if operation.name == "select":
+            table, row, count = operation.inputs[0], operation.outputs[0], operation.args[2]
+            is_longer = table.data.ndim > 1 and table.shape[operation.args[1]] > count > 1
+            if is_longer and table.storage not in given and _are_places(table.data, operation.args[1]):
+                rows[row.storage, row.offset] = row.data.flatten(), count
+        elif operation.is_addition:
+            for each in operation.inputs:
+                row_added, count = rows.get((each.storage, each.offset), (None, 0))
+                is_row = row_added is not None and torch.equal(row_added, each.data.flatten())
+                is_of_all = count in operation.outputs[0].shape[:-1]
+                if is_row and is_of_all and any(one.storage in given for one in operation.inputs):
+                    message = f"of {count} tokens all get row {count} of the table of positions, and no other"
+                    yield Finding("violation", "positions-without-effect", "positions", message, operation.location)
+                    return
 
 
 def _are_places(table: Tensor, axis: int) -> bool:
