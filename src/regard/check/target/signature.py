@@ -120,7 +120,7 @@ def _of_a_graph(target: Any, argument: Argument) -> Argument:
     source = source_of(target)
     if argument.role == "mask" and are_counted(source, argument.name):
         return replace(argument, role="edges")
-    is_open = argument.required and argument.role is None
+    is_open = argument.required and argument.role in (None, "added", "rope")
     return replace(argument, role="pairs") if is_open and are_of_pairs(target, source, argument.name) else argument
 
 

@@ -243,7 +243,10 @@ def is_measured(source: str, name: str) -> bool:
 
 
 def is_bound(source: str, name: str) -> bool:
-    """Whether something is read up to it, or from it on: it is the number of a place."""
+    """Whether something is read up to it, or from it on: it is the number of a place.
+
+    What is read as far as it is long, as up to x.size(1), is a sequence.
+    """
     bounds = [
         one
         for each in ast.walk(_tree(source))
@@ -252,7 +255,8 @@ def is_bound(source: str, name: str) -> bool:
         if bound is not None
         for one in ast.walk(bound)
     ]
-    return any(isinstance(each, ast.Name) and each.id == name for each in bounds)
+    measured = {id(each.value) for each in bounds if isinstance(each, ast.Attribute) and each.attr in ("shape", "size")}
+    return any(isinstance(each, ast.Name) and each.id == name and id(each) not in measured for each in bounds)
 
 
 def parts_of(source: str, name: str) -> list[str]:
