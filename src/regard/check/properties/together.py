@@ -19,7 +19,7 @@ from regard.check.properties.modules.class_tokens import class_token_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
-from regard.check.properties.modules.losses import known_label_findings, loss_findings
+from regard.check.properties.modules.losses import known_label_findings, loss_findings, skipped_label_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.recurrent_steps import recurrent_step_findings
 from regard.check.properties.not_a_number import nan_findings
@@ -84,6 +84,7 @@ def judge_together(
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
+        analysis.findings += skipped_label_findings(invocation)
         analysis.findings += convolved_padding_findings(invocation)
         analysis.findings += recurrent_step_findings(invocation.target, base)
     if not analysis.violations and not analysis.missing and analysis.is_first:

@@ -27,18 +27,19 @@ COORDINATES = (3, 2)
 """How many numbers say where a point is, the likeliest first."""
 
 
-def graph_candidates(role: str) -> Iterator[tuple[str, Candidate]]:
+def graph_candidates(role: str, told: str = "") -> Iterator[tuple[str, Candidate]]:
     """What may be given for an argument of such a role.
 
     Args:
         role: one of `OF_GRAPHS`.
+        told: the letters of its axes, as the documentation writes them.
     """
     if role == "coordinates":
         for count in COORDINATES:
             yield f"{count} numbers of each token", partial(_coordinates, count=count)
     elif role == "pairs":
-        yield "of each two", _distances
-        yield "of each two of each sample", lambda draft: _distances(draft).repeat(draft.sizes.batch, 1, 1)
+        several = {"of each two": _distances, "of each two of each sample": _distances_of_samples}
+        yield from several.items() if len(told) != len("btt") else reversed(several.items())
     else:
         yield "edges", _edge_index
 
@@ -48,6 +49,13 @@ def _distances(draft: Draft) -> Tensor:
     places = torch.arange(draft.tokens)
     ahead = (places - places[:, None]) % draft.tokens
     return torch.minimum(ahead, ahead.mT)
+
+
+def _distances_of_samples(draft: Draft) -> Tensor:
+    """(batch, tokens, tokens): in each sample the nodes stand in another order."""
+    generator = torch.Generator().manual_seed(0)
+    orders = [torch.randperm(draft.tokens, generator=generator) for _ in range(draft.sizes.batch)]
+    return torch.stack([_distances(draft)[each][:, each] for each in orders])
 
 
 def _edge_index(draft: Draft) -> Tensor:

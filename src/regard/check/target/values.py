@@ -144,7 +144,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "edges":
         return {f"all {shape}": _mask("allowed", shape) for shape in ("qk", "bqk")}
     if role in OF_GRAPHS:
-        return dict(graph_candidates(role))
+        return dict(graph_candidates(role, documented_letters(source, name)))
     if role == LAST_TOKEN:
         return dict(last_token_candidates(source))
     if role.startswith(ADDED):

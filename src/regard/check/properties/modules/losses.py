@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["known_label_findings", "loss_findings"]
+__all__ = ["known_label_findings", "loss_findings", "skipped_label_findings"]
 
 LOSSES = frozenset({"nll_loss_forward", "nll_loss_nd", "nll_loss"})
 _ARE_IDS = re.compile(
@@ -93,6 +94,39 @@ def known_label_findings(invocation: Invocation) -> Iterator[Finding]:
         at = "at" if not distance else f"{abs(distance)} {'before' if distance < 0 else 'behind'}"
         message = f"the loss compares the logits at a token with the label {at} it, which the model was given there: "
         message += f"{told.argument} is not shifted before it is read, and the loss falls by copying"
+        yield Finding("violation", "labels-of-the-next", "output", message, loss.location)
+
+
+def skipped_label_findings(invocation: Invocation) -> Iterator[Finding]:
+    """A loss of the logits at a token with a label beyond the next of those that the model was given there.
+
+    As where what a decoder reads is made of its labels, shifted, and its loss shifts these once more.
+
+    Args:
+        invocation: a call of a module that may be given labels in place of ids.
+    """
+    ids = [each for each in invocation.streams if not invocation.arguments[each.argument].is_floating_point()]
+    name = _argument_of_labels(invocation) if isinstance(invocation.target, nn.Module) else None
+    if name is None or len(ids) != 1 or ids[0].batch_axis != 0 or invocation.arguments[ids[0].argument].ndim != 2:
+        return
+    if inspect.signature(invocation.target.forward).parameters[ids[0].argument].default is not None:
+        return
+    samples, count = invocation.arguments[ids[0].argument].shape
+    labels = (torch.arange(samples)[:, None] + torch.arange(count)[None]) % (count + 1) + FIRST_LABEL
+    alone = replace(invocation, arguments={**invocation.arguments, ids[0].argument: None})
+    run = record_invocation(alone, {**alone.arguments, name: labels}, lines=True)
+    loss = next((each for each in run if each.name in LOSSES), None)
+    logits = None if run.error or loss is None else _logits(run, loss, samples, count)
+    if loss is None or logits is None or len(distances := _distances(loss, logits, labels)) != 1:
+        return
+    seen = _labels_seen(alone, name, labels, logits, range(FIRST_LABEL, count + 1 + FIRST_LABEL))
+    last = [] if seen is None else [int(row.nonzero()[-1]) - at for at, row in enumerate(seen) if bool(row.any())]
+    (distance,) = distances
+    if len(last) > 1 and len({*last}) == 1 and distance > last[0] + 1:
+        message = (
+            f"the loss compares the logits at a token with the label {distance} behind it, where the model was given "
+            f"the labels up to {-last[0]} before it: {name} are shifted twice, and the next one is never asked for"
+        )
         yield Finding("violation", "labels-of-the-next", "output", message, loss.location)
 
 
