@@ -172,6 +172,9 @@ _PREFIX = re.compile(
     r"|cross|swa|memory_attention)_)+"
 )
 
+_OF_A_SIDE = re.compile(r"(?P<count>n|num|d|dim)_(?:audio|text|vision|visual|image|speech|enc|encoder|dec|decoder)_(?P<what>\w+)")
+"""A size of one side of a model, as n_audio_head is n_head."""
+
 _WHOLE_WORDS = frozenset(
     ("dim", "dims", "heads", "nhead", "nheads", "channels", "dropout", "depth", "layers", "bias", "eps")
 )
@@ -228,6 +231,8 @@ def constructor_meaning(name: str) -> str | None:
     found = meaning(name, _CONSTRUCTOR_NAMES)
     if found is None and (short := _PREFIX.sub("", name)) != name:
         found = meaning(short, _CONSTRUCTOR_NAMES)
+    if found is None and (of_side := _OF_A_SIDE.fullmatch(name.lower())) is not None:
+        found = meaning(f"{of_side['count']}_{of_side['what']}", _CONSTRUCTOR_NAMES)
     return "d_model" if found is None and _WIDTH.fullmatch(name.lower()) else found
 
 
