@@ -232,11 +232,11 @@ def _of_a_context(named: list[Argument]) -> list[list[Argument]]:
 
 
 def _of_an_image(target: Any, named: list[Argument]) -> list[list[Argument]]:
-    """The reading by which x is an image, where the constructor is told how large a patch is."""
+    """The reading by which x is an image, where the constructor is told how large a patch or a picture is."""
     given = [each for each in named if each.required]
     if not isinstance(target, nn.Module) or [each.role for each in given] != ["x"]:
         return []
-    if not any(constructor_meaning(each) == "patch" for each in parameters_of(type(target))):
+    if not any(constructor_meaning(each) in ("patch", "image") for each in parameters_of(type(target))):
         return []
     return [[replace(each, role="image") if each in given else each for each in named]]
 
