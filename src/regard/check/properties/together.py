@@ -11,6 +11,7 @@ from regard.check.properties.caches.places import cache_place_findings
 from regard.check.properties.finding import Evidence
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
+from regard.check.properties.masks.frames import frame_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
 from regard.check.properties.masks.source_masks import source_mask_findings
@@ -81,6 +82,7 @@ def judge_together(
         analysis.findings += co_attention_findings(invocation, base, several)
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
+        analysis.findings += frame_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)

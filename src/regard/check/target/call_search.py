@@ -25,6 +25,7 @@ from regard.check.target.draft import (
     SMALL_GRID,
     Draft,
     grids,
+    pictures_of_frames,
     sides_of_pictures,
     token_counts,
     widths,
@@ -101,7 +102,8 @@ class CallPlan:
         elif "y" in self.layout.letters:
             sides = grids(target, sizes)
             if "z" in self.layout.letters:
-                sides = [SMALL_GRID, *(each for each in sides if FRAMES * each[0] * each[1] <= MAX_TOKENS)]
+                small = [SMALL_GRID, *(each for each in sides if FRAMES * each[0] * each[1] <= MAX_TOKENS)]
+                sides = [*small, *pictures_of_frames(target, sizes)]
             found["grid"] = [f"{height}x{width}" for height, width in sides]
         if roles & set(ROPE_FORMS):
             check_rotated(target)

@@ -245,7 +245,9 @@ def reads_sizes(sources: Sequence[str], name: str, given: Collection[str]) -> bo
     if any(re.search(rf"{named}(?:\.\w+)?\(", each) or called_with(each, name) is not None for each in sources):
         return False
     read = {field for each in sources for field in re.findall(rf"{named}\.(\w+)", each)}
-    told = [each for each in read if each in given or constructor_meaning(each) is not None or last_words(each) is not None]
+    told = [
+        each for each in read if each in given or constructor_meaning(each) is not None or last_words(each) is not None
+    ]
     return len(told) >= SEVERAL
 
 

@@ -172,7 +172,9 @@ _PREFIX = re.compile(
     r"|cross|swa|memory_attention)_)+"
 )
 
-_OF_A_SIDE = re.compile(r"(?P<count>n|num|d|dim)_(?:audio|text|vision|visual|image|speech|enc|encoder|dec|decoder)_(?P<what>\w+)")
+_OF_A_SIDE = re.compile(
+    r"(?P<count>n|num|d|dim)_(?:audio|text|vision|visual|image|speech|enc|encoder|dec|decoder)_(?P<what>\w+)"
+)
 """A size of one side of a model, as n_audio_head is n_head."""
 
 _WHOLE_WORDS = frozenset(

@@ -80,9 +80,11 @@ def _others_apart(invocation: Invocation, base: Trace) -> Iterator[Finding]:
         if name in streams or name in invocation.masks or not isinstance(value, Tensor) or value.ndim < MATRIX:
             continue
         letters = documented_letters(source, name)
-        if len(letters) != value.ndim or [at for at, each in enumerate(letters) if each == "b"] != [0] or len(value) != samples or len(output) != samples:
+        is_of_samples = letters.startswith("b") and letters.count("b") == 1 and len(letters) == value.ndim
+        if not is_of_samples or len(value) != samples or len(output) != samples:
             continue
-        run = record_invocation(invocation, {**invocation.arguments, name: torch.cat([value[:1].roll(1, 1), value[1:]])})
+        changed = torch.cat([value[:1].roll(1, 1), value[1:]])
+        run = record_invocation(invocation, {**invocation.arguments, name: changed})
         if run.error or not run.outputs or run.outputs[0].shape != base.outputs[0].shape:
             continue
         if bool(differs(output, run.outputs[0].data)[1:].any()):
