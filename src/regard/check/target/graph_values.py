@@ -17,8 +17,8 @@ from regard.check.target.position_values import Candidate
 
 __all__ = ["OF_GRAPHS", "are_of_each_token", "graph_candidates", "neighbours"]
 
-OF_GRAPHS = ("coordinates", "pairs", "edge index")
-"""Roles: where a point is, a whole number for each two tokens, and the edges of a graph."""
+OF_GRAPHS = ("coordinates", "pairs", "pair vectors", "edge index")
+"""Roles: where a point is, a whole number, or a vector, for each two tokens, and the edges of a graph."""
 NEIGHBOURS = 4
 """Of each token."""
 EDGES = 2
@@ -40,6 +40,8 @@ def graph_candidates(role: str, told: str = "") -> Iterator[tuple[str, Candidate
     elif role == "pairs":
         several = {"of each two": _distances, "of each two of each sample": _distances_of_samples}
         yield from several.items() if len(told) != len("btt") else reversed(several.items())
+    elif role == "pair vectors":
+        yield "vectors of each query and key", _vectors
     else:
         yield "edges", _edge_index
 
@@ -56,6 +58,11 @@ def _distances_of_samples(draft: Draft) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     orders = [torch.randperm(draft.tokens, generator=generator) for _ in range(draft.sizes.batch)]
     return torch.stack([_distances(draft)[each][:, each] for each in orders])
+
+
+def _vectors(draft: Draft) -> Tensor:
+    """(batch, tokens, keys, width)."""
+    return draft.draw(draft.sizes.batch, draft.tokens, draft.keys, draft.width)
 
 
 def _edge_index(draft: Draft) -> Tensor:

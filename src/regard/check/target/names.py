@@ -151,6 +151,10 @@ _PADDING = re.compile(
     r"|tokens?|text|seq)_(?:pads?|padding|padded)"
 )
 """Which tokens of some sequence are padding, as in src_pad."""
+_ASKED = re.compile(
+    r"(?:inputs?|in|x|tokens?|feats?|features?|embed|emb|hidden)_(?P<of>q|quer(?:y|ies)|k(?:eys?)?|v(?:alues?)?)"
+)
+"""What queries, keys or values are made of, as input_q."""
 _WIDTH = re.compile(r"(?:\w+_)?(?:hidden|embed|embedding|lstm|gru|rnn)_(?:layer_|state_)?(?:size|dim|width|units)")
 """Of the vectors between layers, as in hidden_layer_size or lstm_units."""
 _ADDED = re.compile(
@@ -204,6 +208,8 @@ def call_meaning(name: str) -> str | None:
     patterns |= {"rope": _ROPE, "added": _ADDED}
     if (suffixed := _SHAPE_SUFFIX.fullmatch(name)) is not None:
         return call_meaning(suffixed["name"])
+    if (asked := _ASKED.fullmatch(name.lower())) is not None:
+        return asked["of"][0]
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 
 

@@ -18,7 +18,7 @@ from regard.check.target.decoder_steps import step_roles
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
-from regard.check.target.graphs import are_counted, are_of_pairs
+from regard.check.target.graphs import are_counted, are_of_pairs, are_vectors_of_pairs
 from regard.check.target.masks_of_sequences import masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, first_word, is_bias
 from regard.check.target.preparation import embeds
@@ -98,7 +98,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     if named is None:
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
     named = [_by_use(_by_layer(target, each, named), source_of(target)) for each in named]
-    named = [_of_a_graph(target, each) for each in named]
+    named = [_of_a_graph(target, each, named) for each in named]
     named = [_added(each, named, source_of(target)) for each in named]
     roles = feed_forward_roles({each.name: each.role for each in named})
     looked_up = {each.name: is_looked_up(source_of(target), each.name) for each in named if each.required}
@@ -115,12 +115,15 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     return [*_of_a_condition(target, named), *_read(named), *last]
 
 
-def _of_a_graph(target: Any, argument: Argument) -> Argument:
+def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argument:
     """The argument, where it tells of the nodes of a graph what hides nothing."""
     source = source_of(target)
     if argument.role == "mask" and are_counted(source, argument.name):
         return replace(argument, role="edges")
     is_open = argument.required and argument.role in (None, "added", "rope")
+    sequences = [each.name for each in named if each.role in STREAMS]
+    if argument.required and argument.role is None and are_vectors_of_pairs(source, argument.name, sequences):
+        return replace(argument, role="pair vectors")
     return replace(argument, role="pairs") if is_open and are_of_pairs(target, source, argument.name) else argument
 
 
