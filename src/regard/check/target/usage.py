@@ -180,6 +180,12 @@ def is_looked_up(source: str, name: str) -> bool:
     return re.search(rf"\bLongTensor\(\s*{named}\s*\)|{tables}", source, re.I) is not None
 
 
+def is_written_whole(source: str, name: str) -> bool:
+    """Whether the documentation says that it holds whole numbers, as in "x: LongTensor (batch, fields)"."""
+    kinds = r"(?:torch\.)?(?:long|int(?:eger)?)[ _]?tensor\b"
+    return re.search(rf"(?<![\w.]){re.escape(name)}[^\w\n]{{1,4}}(?:an? )?{kinds}", source, re.I) is not None
+
+
 def is_modulation(source: str, name: str) -> bool:
     """Whether a layer makes scales and shifts of it, as self.adaLN_modulation(c): it is a vector of each sample."""
     return re.search(rf"\bself\.\w*(?:ada_?ln|modulation)\w*\(\s*{re.escape(name)}\s*\)", source, re.I) is not None
@@ -213,6 +219,7 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
         return "x"  # vectors that a linear layer embeds
     uses = (
         ("ids", (None,), is_looked_up),
+        ("ids", (None, "x"), is_written_whole),
         ("lengths", (None,), is_bound_of_places),
         ("lengths", ("size length",), is_tensor),
         ("condition", (None, "context"), is_modulation),
