@@ -68,11 +68,36 @@ class RestoringWhatItReads(Restoring):
     shift = 0
 
 
+class ReadsItsLabels(LanguageModel):
+    """Where it is given no ids, it reads its labels, one place later."""
+
+    first, last = slice(None), slice(None)
+
+    def forward(self, ids: Tensor | None = None, labels: Tensor | None = None) -> tuple[Tensor, Tensor] | Tensor:
+        if ids is None:
+            assert labels is not None
+            ids = nn.functional.pad(labels, (1, 0))[:, :-1]
+        return super().forward(ids, labels)
+
+
+class ShiftsThemTwice(ReadsItsLabels):
+    """And compares with them one place later again."""
+
+    first, last = slice(None, -1), slice(1, None)
+
+
 def of_labels_of(kind: Any) -> Invocation:
     """A call of a module that is given its labels alone."""
     call = of_ids_of(kind)
     (ids,) = call.arguments.values()
     return replace(call, arguments={"labels": ids}, positional=["labels"], streams=[Stream("labels", "ids", 0, (1,))])
+
+
+def of_optional_ids_of(kind: Any) -> Invocation:
+    """A call of a module that may be given its labels in place of ids."""
+    call = of_ids_of(kind)
+    (ids,) = call.arguments.values()
+    return replace(call, arguments={"ids": ids}, positional=["ids"], streams=[Stream("ids", "ids", 0, (1,))])
 
 
 def of_ids_of(kind: Any) -> Invocation:
@@ -86,4 +111,5 @@ CASES = [
     Case("labels-of-the-next", OfTheTokenBefore, OfWhatIsHandedOver, of_ids_of),
     Case("labels-of-the-next", RestoringWhatItReads, Restoring, of_labels_of),
     Case("labels-of-the-next", OfTheTokenItself, LanguageModel, of_ids_of),
+    Case("labels-of-the-next", ShiftsThemTwice, ReadsItsLabels, of_optional_ids_of),
 ]

@@ -109,7 +109,8 @@ def skipped_label_findings(invocation: Invocation) -> Iterator[Finding]:
     name = _argument_of_labels(invocation) if isinstance(invocation.target, nn.Module) else None
     if name is None or len(ids) != 1 or ids[0].batch_axis != 0 or invocation.arguments[ids[0].argument].ndim != 2:
         return
-    if inspect.signature(invocation.target.forward).parameters[ids[0].argument].default is not None:
+    asked = inspect.signature(invocation.target.forward).parameters.get(ids[0].argument)
+    if asked is None or asked.default is not None:
         return
     samples, count = invocation.arguments[ids[0].argument].shape
     labels = (torch.arange(samples)[:, None] + torch.arange(count)[None]) % (count + 1) + FIRST_LABEL
@@ -124,8 +125,8 @@ def skipped_label_findings(invocation: Invocation) -> Iterator[Finding]:
     (distance,) = distances
     if len(last) > 1 and len({*last}) == 1 and distance > last[0] + 1:
         message = (
-            f"the loss compares the logits at a token with the label {distance} behind it, where the model was given "
-            f"the labels up to {-last[0]} before it: {name} are shifted twice, and the next one is never asked for"
+            f"the loss compares the logits at token 1 with label {1 + distance}, where the model was given the labels "
+            f"up to {1 + last[0]}: {name} are shifted twice, and the next one is never asked for"
         )
         yield Finding("violation", "labels-of-the-next", "output", message, loss.location)
 
