@@ -312,6 +312,8 @@ def number(means: str, name: str, sizes: Sizes) -> Any:
         "batch": 16,
         "rank": max(2, sizes.d_model // 2),
         "landmarks": 4,
+        "latents": COUNT,
+        "d_latent": 2 * sizes.d_model,
         "kernel": 3,
         "stride": 1,
         "off": sizes.positions and OF_POSITIONS.search(short) is not None,

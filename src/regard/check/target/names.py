@@ -104,6 +104,9 @@ _CONSTRUCTOR = {
     "d_context": "d_encoder cross_attention_dim context_size dim_kv kv_input_dim y_dim memory_dim kv_in_dim "
     "cross_attention_hidden_size d_cond cond_dim dim_cond",
     "landmarks": "num_landmarks n_landmarks landmarks",
+    "latents": "num_latents n_latents num_latent n_latent num_latent_tokens num_latent_vectors num_inducing_points "
+    "num_inducing n_inducing num_inds num_slices n_slices slice_num num_slots n_slots",
+    "d_latent": "latent_dim dim_latent latent_width d_latent",
     "buckets": "relative_attention_num_buckets num_buckets",
     "distance": "relative_attention_max_distance max_distance",
     "kernel": "kernel_size",
