@@ -103,7 +103,9 @@ class CallPlan:
             sides = grids(target, sizes)
             if "z" in self.layout.letters:
                 small = [SMALL_GRID, *(each for each in sides if FRAMES * each[0] * each[1] <= MAX_TOKENS)]
-                sides = [*small, *pictures_of_frames(target, sizes)]
+                pictures = pictures_of_frames(target, sizes)
+                sides = [*small, *pictures]
+                found["width"] = [*found.get("width", []), *(["3"] if pictures else [])]
             found["grid"] = [f"{height}x{width}" for height, width in sides]
         if roles & set(ROPE_FORMS):
             check_rotated(target)
