@@ -90,7 +90,7 @@ def attention_findings(
     if not any(each.kind == "violation" for each in found):
         found += packed_group_findings(evidence)
     yield from found
-    if not found and not evidence.base.whole and (asked := learned_keys(evidence)) is not None:
+    if not found and not is_only and not evidence.base.whole and (asked := learned_keys(evidence)) is not None:
         yield asked
     is_unclear = any(
         each.kind == "open" or (each.kind == "violation" and each.property not in ORIGINS) for each in found

@@ -133,16 +133,21 @@ _LOSS_MASK = re.compile(r"(?:.*_)?loss(?:es)?_(?:.*_)?masks?|masks?_(?:.*_)?loss
 """Which tokens count in the loss: it hides no key."""
 _CONTEXT = re.compile(
     r"(?:enc(?:oder|oded)?|memory|context|cond)_(?:src|source|x|h|outs?|output|hidden|states?|feats?|features?|emb\w*"
-    r"|banks?|inputs?|seqs?|sequences?|tokens?|data|vectors?|representations?)"
+    r"|banks?|inputs?|seqs?|sequences?|tokens?|data|vectors?|representations?)|(?:processed|projected)_(?:memory|enc\w*)"
 )
 """What another module made, as in enc_src, encoder_features or memory_bank."""
 _STATE = re.compile(
     r"(?:(?:dec(?:oder)?|prev(?:ious)?|last|current|query)_)+(?:h|s|hidden|(?:hidden_|cell_)?states?|hiddens|outs?"
-    r"|outputs?|inputs?|vectors?)|s_(?:prev|t_?(?:minus_?1|m1|1)?)|[hx]_t|x_new"
+    r"|outputs?|inputs?|vectors?)|s_(?:prev|t_?(?:minus_?1|m1|1)?)|[hx]_t|x_new|att(?:entio)?n_(?:rnn_)?hidden(?:_state)?"
 )
 """What a decoder asks with, as decoder_hidden or prev_state."""
 _BARE_STATE = re.compile(r"(?:h|s|hidden|(?:hidden_|cell_)?states?)(?:_(?:prev|t))?")
 _ENCODED = re.compile(r"(?:^|_)(?:enc|src|source|mem(?:ory)?(?:_|$))")
+_PAST_WEIGHTS = re.compile(
+    r"(?:prev(?:ious)?|last|cum(?:ulative)?)_(?:att(?:entio)?n_)?(?:weights?|alignments?)(?:_\w+)?"
+    r"|att(?:entio)?n_weights?_(?:cat|cum(?:ulative)?)"
+)
+"""What the steps before gave each key (location-sensitive attention, Chorowski et al. 2015)."""
 _LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")
 """How many tokens each sample of some sequence has, as in mem_lengths; a number of tokens is none of these."""
 _CONDITION = re.compile(
@@ -200,6 +205,7 @@ def call_meaning(name: str) -> str | None:
     patterns = {
         "condition": _CONDITION,
         "loss mask": _LOSS_MASK,
+        "past weights": _PAST_WEIGHTS,
         "mask": _MASK,
         "padding": _PADDING,
         "context": _CONTEXT,
