@@ -211,3 +211,39 @@ def test_distances_of_one_sample_change_no_other() -> None:
     assert not torch.equal(distances[0], distances[1])
     assert check(OfAtoms).verdict == "different by design"
     assert [each.id for each in check(OfAtoms, args={"mixed": True}).causes] == ["samples-apart"]
+
+
+# Steps of a decoder. --------------------------------------------------------------------------------------------------
+
+
+class LocationSensitive(nn.Module):
+    """A layer for its caller, what was read of the weights so far, and a mask of padding."""
+
+    def __init__(self, embedding_dim: int, *, kept: bool = True) -> None:
+        super().__init__()
+        self.kept, self.memory_layer = kept, nn.Linear(embedding_dim, embedding_dim)
+        self.query_layer, self.v = nn.Linear(embedding_dim, embedding_dim), nn.Linear(embedding_dim, 1, bias=False)
+        self.places, self.read = nn.Conv1d(2, 3, 3, padding=1), nn.Linear(3, embedding_dim)
+
+    def forward(
+        self,
+        attention_hidden_state: Tensor,
+        memory: Tensor,
+        processed_memory: Tensor,
+        attn_weights_cat: Tensor,
+        mask: Tensor,
+    ) -> Tensor:
+        asked = self.query_layer(attention_hidden_state.unsqueeze(1)) + self.read(self.places(attn_weights_cat).mT)
+        scores = self.v((asked + processed_memory).tanh()).squeeze(-1)
+        if mask is not None:
+            hidden = scores.masked_fill(mask, -torch.inf)
+            scores = hidden if self.kept else scores
+        return (scores.softmax(1).unsqueeze(1) @ memory).squeeze(1)
+
+
+def test_a_state_asks_with_what_was_read_of_the_weights_before() -> None:
+    call = first(LocationSensitive)
+    assert axes(call)[0] == ("x", 0, (), None)
+    assert call.arguments["attn_weights_cat"].shape[:2] == (2, 2)
+    assert check(LocationSensitive).verdict == "different by design"
+    assert check(LocationSensitive, args={"kept": False}).verdict == "wrong"
