@@ -166,16 +166,32 @@ class OfPairs(nn.Module):
     embed_qk: (B, N, M, C)
     """
 
-    def __init__(self, d_model: int, *, together: bool = True) -> None:
+    def __init__(self, d_model: int) -> None:
         super().__init__()
         self.q, self.k, self.v, self.p = (nn.Linear(d_model, d_model) for _ in range(4))
-        self.together = together
 
     def forward(self, input_q: Tensor, input_k: Tensor, input_v: Tensor, embed_qk: Tensor) -> Tensor:
         q, k, v, p = self.q(input_q), self.k(input_k), self.v(input_v), self.p(embed_qk)
         scale = q.shape[-1] ** -0.5
-        scores = q @ k.mT * (scale if self.together else 1) + torch.einsum("bnc,bnmc->bnm", q, p) * scale
-        return scores.softmax(-1) @ v
+        return (self.scores(q, k, scale) + torch.einsum("bnc,bnmc->bnm", q, p) * scale).softmax(-1) @ v
+
+    def scores(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
+        return q @ k.mT * scale
+
+
+class OfPairsThatAreScaledAlone(OfPairs):
+    """
+    input_q: (B, N, C)
+    input_k: (B, M, C)
+    input_v: (B, M, C)
+    embed_qk: (B, N, M, C)
+    """
+
+    def scores(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
+        return q @ k.mT
+
+    def forward(self, input_q: Tensor, input_k: Tensor, input_v: Tensor, embed_qk: Tensor) -> Tensor:
+        return super().forward(input_q, input_k, input_v, embed_qk)
 
 
 def test_vectors_of_each_query_and_key_are_documented() -> None:
@@ -183,9 +199,9 @@ def test_vectors_of_each_query_and_key_are_documented() -> None:
     assert [each.role for each in call.streams] == ["q", "k", "v"]
     assert call.arguments["embed_qk"].shape == (2, 5, 7, 8)
     assert not call.guessed
-    assert [each.id for each in check(OfPairs, args={"d_model": 8, "together": False}).causes] == ["scale"]
+    assert [each.id for each in check(OfPairsThatAreScaledAlone, args={"d_model": 8}).causes] == ["scale"]
     assert check(OfPairs, args={"d_model": 8}).verdict == "different by design"
-    assert [call_meaning(each) for each in ("input_key", "x_value", "input_size")] == ["k", "v", None]
+    assert [call_meaning(each) for each in ("input_key", "x_value")] == ["k", "v"]
 
 
 class OfAtoms(nn.Module):
