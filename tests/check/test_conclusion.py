@@ -471,9 +471,9 @@ class OfStepsAsWell(nn.Module):
 
     def forward(self, x):
         q, k, v = (split(each, self.num_heads) for each in self.qkv(x).chunk(3, -1))
-        return self.attended(q, k, v)
+        return self.__attended(q, k, v)
 
-    def attended(self, q, k, v):
+    def __attended(self, q, k, v):  # a name that Python spells otherwise
         return joined((q @ k.mT / q.size(-1) ** 0.5).softmax(-1) @ v)
 
     def step(self, x, keys, values):

@@ -108,6 +108,24 @@ class WithAMethodOfAnEncoder(WithAMethod):
         return self.compared(self(ids), ids)
 
 
+class ReadsItsLabels(LanguageModel):
+    """Where it is given no ids, it reads its labels, one place later."""
+
+    first, last = slice(None), slice(None)
+
+    def forward(self, ids: Tensor | None = None, labels: Tensor | None = None) -> tuple[Tensor, Tensor] | Tensor:
+        if ids is None:
+            assert labels is not None
+            ids = nn.functional.pad(labels, (1, 0))[:, :-1]
+        return super().forward(ids, labels)
+
+
+class ShiftsThemTwice(ReadsItsLabels):
+    """And compares with them one place later again."""
+
+    first, last = slice(None, -1), slice(1, None)
+
+
 def of_labels_of(kind: Any) -> Invocation:
     """A call of a module that is given its labels alone."""
     call = of_ids_of(kind)
@@ -119,6 +137,13 @@ def of_named_ids_of(kind: Any) -> Invocation:
     """The same of its ids, by their name."""
     call = of_labels_of(kind)
     ids = call.arguments["labels"]
+    return replace(call, arguments={"ids": ids}, positional=["ids"], streams=[Stream("ids", "ids", 0, (1,))])
+
+
+def of_optional_ids_of(kind: Any) -> Invocation:
+    """A call of a module that may be given its labels in place of ids."""
+    call = of_ids_of(kind)
+    (ids,) = call.arguments.values()
     return replace(call, arguments={"ids": ids}, positional=["ids"], streams=[Stream("ids", "ids", 0, (1,))])
 
 
@@ -137,4 +162,5 @@ CASES = [
         for right in (WithAMethod, WithAMethodThatShiftsLogits, WithAMethodOfAnEncoder)
     ),
     Case("labels-of-the-next", OfTheTokenItself, LanguageModel, of_ids_of),
+    Case("labels-of-the-next", ShiftsThemTwice, ReadsItsLabels, of_optional_ids_of),
 ]

@@ -38,6 +38,11 @@ NAMES: dict[str, tuple[Tensor, str]] = {
     "window of the first queries": (WIDE.tril(1).triu(-1), "window"),
     "causal window": (ONES.tril().triu(-2), "causal window"),
     "blocks": (BLOCKS, "blocks"),
+    "groups of queries with keys of their own": (
+        torch.block_diag(torch.ones(2, 3), torch.ones(2, 3)).bool().roll(1, 1),
+        "each query sees the keys of its own group",
+    ),
+    "groups of unlike sizes": (torch.block_diag(torch.ones(2, 3), torch.ones(3, 3)).bool(), "unknown"),
     "causal blocks": (BLOCKS.tril(), "sparse causal"),
     "the last queries": (WIDE.tril(2), "causal"),
     "the first queries": (WIDE.tril(), "causal, from the first key on"),

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attention_styles import tokens_call
-from property_cases import drawn, of_q_k_v, of_x
+from property_cases import drawn, joined, of_q_k_v, of_x, split
 from property_cases.position_cases import rotary, rotated
 from property_cases.relation_cases import agents_read_tokens, agents_with_talking_heads
 from regard.check.properties.analyze import analyze
@@ -503,3 +503,28 @@ def decayed(x: Tensor, *, own: float = 1.0) -> Tensor:
 def test_scores_that_are_less_away_from_the_query_are_a_design() -> None:
     assert ("design", "decayed-scores") in names(of_x(decayed))
     assert not analyze(of_x(partial(decayed, own=0.1))).complete
+
+
+def by_cosine(x: Tensor, *, times: float = 5.0) -> Tensor:
+    """The product is divided by both lengths afterwards, as in Swin V2."""
+    q, k, v = (split(x @ drawn(8, 8, seed=seed) / 3) for seed in range(3))
+    lengths = q.norm(dim=-1)[..., None] * k.norm(dim=-1)[..., None, :]
+    return joined(((q @ k.mT) / lengths.clamp(min=1e-6) * times).softmax(-1) @ v)
+
+
+def test_cosines_that_are_divided_after_the_product_are_a_design() -> None:
+    assert ("design", "cosine-scores") in names(of_x(by_cosine))
+    assert not analyze(of_x(partial(by_cosine, times=0.5))).complete
+
+
+def of_slices(x: Tensor) -> Tensor:
+    """Transolver: slices read the tokens, and tokens read the slices with the same weights."""
+    weights = (x @ drawn(8, 3, seed=0)).softmax(-1)
+    read = (weights.mT @ (x @ drawn(8, 8, seed=1))) / weights.sum(1)[..., None]
+    q, k, v = (read @ (drawn(8, 8, seed=seed) / 3) for seed in (2, 3, 4))
+    return weights @ ((q @ k.mT / 8**0.5).softmax(-1) @ v)
+
+
+def test_learned_keys_whose_values_were_read_before_are_a_design() -> None:
+    assert ("design", "learned-keys") in names(of_x(of_slices))
+    assert not analyze(of_x(of_slices)).violations

@@ -32,6 +32,16 @@ def test_vectors_of_the_distance_are_a_design() -> None:
     assert [each.property for each in analysis.findings if each.kind in ("violation", "design")] == ["relative-logits"]
 
 
+def test_scores_that_are_all_hidden_tell_no_distance() -> None:
+    def of_padding(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = (q @ k.mT + of_the_distance(q)) / 2
+        hidden = scores.masked_fill(torch.ones(3, 3, dtype=torch.bool), -torch.inf)
+        weights = torch.cat([hidden, torch.zeros(2, 2, 3, 1, dtype=q.dtype)], -1).softmax(-1)
+        return weights @ torch.cat([v, torch.zeros_like(v[:, :, :1])], 2)
+
+    assert not any(each.property == "relative-logits" for each in analyze(of_q_k_v(of_padding)).findings)
+
+
 def skewed_for_a_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     """Music Transformer's: above the diagonal the skewing leaves the logits of the next query."""
     logits = torch.nn.functional.pad(q @ VECTORS[:3].T, (1, 0))

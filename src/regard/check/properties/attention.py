@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor
 
 from regard.check.properties.code import documentation_of_functions
-from regard.check.properties.designs import averaged_heads, differential, subtracted_scores
+from regard.check.properties.designs import averaged_heads, differential, learned_keys, subtracted_scores
 from regard.check.properties.documentation import documentation_of, lets_samples_attend, name_and_documentation
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
@@ -93,6 +93,8 @@ def attention_findings(
     if not any(each.kind == "violation" for each in found):
         found += packed_group_findings(evidence)
     yield from found
+    if not found and not is_only and not evidence.base.whole and (asked := learned_keys(evidence)) is not None:
+        yield asked
     is_unclear = any(
         each.kind == "open" or (each.kind == "violation" and each.property not in ORIGINS) for each in found
     )

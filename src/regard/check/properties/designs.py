@@ -11,7 +11,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import Influence
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
-from regard.check.roles.owners import SEVERAL
+from regard.check.roles.owners import NONE, SEVERAL
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 from regard.check.trace.operation import TensorRecord
@@ -21,6 +21,7 @@ __all__ = [
     "beside_summaries",
     "channel_gate",
     "differential",
+    "learned_keys",
     "learned_memory",
     "of_any_sum",
     "rectified",
@@ -215,6 +216,31 @@ def learned_memory(run: TaggedRun) -> Finding | None:
             message = "keys and values are learned: tokens attend to them, not to one another (external attention)"
             return Finding("design", "learned-memory", "scores", message, each.operation.location)
     return None
+
+
+def learned_keys(evidence: Evidence) -> Finding | None:
+    """Queries of tokens and learned keys, whose values were read from the tokens before; None of anything else.
+
+    Wu et al. 2024, "Transolver", section 3.1: slices read the tokens, then each other, and tokens read the slices.
+    """
+    base, fresh = evidence.base, evidence.fresh
+    if not bool((base.key.token == NONE).all()) or bool((base.query.token < 0).any()) or not base.instance.softmaxes:
+        return None
+    is_learned = base.k.shape == fresh.k.shape and torch.equal(base.k, fresh.k)
+    is_read = not torch.equal(base.values.value, fresh.values.value)
+    is_softmax = bool((base.group >= 0).all()) and not bool(((base.softmax - base.weight).abs() > SUM_TOLERANCE).any())
+    if not is_learned or not is_read or not is_softmax:
+        return None
+    least, most = (
+        torch.zeros(int(base.group.max()) + 1, dtype=torch.long).scatter_reduce(
+            0, base.group, base.query.token, how, include_self=False
+        )
+        for how in ("amin", "amax")
+    )
+    if not torch.equal(least, most):
+        return None  # the softmax runs over the queries
+    message = "tokens attend to learned keys, whose values were read from the tokens before (slices, Transolver)"
+    return Finding("design", "learned-keys", "scores", message, base.instance.scores_location)
 
 
 def channel_gate(run: TaggedRun, influence: Influence, invocation: Invocation) -> Finding | None:

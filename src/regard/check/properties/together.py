@@ -13,6 +13,7 @@ from regard.check.properties.caches.steps import step_position_findings
 from regard.check.properties.finding import Evidence
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
+from regard.check.properties.masks.frames import frame_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
 from regard.check.properties.masks.packed_texts import packed_text_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
@@ -21,9 +22,10 @@ from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
+from regard.check.properties.modules.field_rows import field_row_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
-from regard.check.properties.modules.losses import known_label_findings, loss_findings
+from regard.check.properties.modules.losses import known_label_findings, loss_findings, skipped_label_findings
 from regard.check.properties.modules.one_tensor import one_tensor_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.policies import known_action_findings
@@ -96,6 +98,7 @@ def judge_together(
         analysis.findings += two_stream_findings(invocation, several)
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
+        analysis.findings += frame_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += text_vector_findings(invocation, base, several)
         analysis.findings += packed_text_findings(invocation, several)
@@ -104,6 +107,8 @@ def judge_together(
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
         analysis.findings += known_action_findings(invocation, base)
+        analysis.findings += skipped_label_findings(invocation)
+        analysis.findings += field_row_findings(invocation, base)
         analysis.findings += convolved_padding_findings(invocation)
         analysis.findings += recurrent_step_findings(invocation.target, base)
     if not analysis.violations and not analysis.missing and analysis.is_first:

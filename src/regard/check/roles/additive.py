@@ -52,7 +52,22 @@ def pairwise_sums(influence: Influence) -> Iterator[Operation]:
         for each in influence.base
         if each.name in GATHERS and each.inputs[0].data.numel() < each.outputs[0].data.numel()
     }
-    yield from _pairwise(influence, {"add", "sub"}, gathered)
+    yield from _pairwise(influence, {"add", "sub"}, gathered | set(_spread(influence)))
+
+
+def _spread(influence: Influence) -> Iterator[int]:
+    """Where a query stands once for each key as something that is made of no input was added to it for each.
+
+    As what was read of the weights of the steps before (Chorowski et al. 2015, section 2.1).
+    """
+    for each in influence.base:
+        if each.name != "add" or len(each.inputs) != 2:
+            continue
+        whole = math.prod(each.outputs[0].shape)
+        for number, one in enumerate(each.inputs):
+            is_smaller = math.prod(one.shape) < whole and _streams_of(influence, each.index, number)
+            if is_smaller and not _streams_of(influence, each.index, 1 - number):
+                yield each.outputs[0].storage
 
 
 def _is_of_projections(trace: Trace, operation: Operation) -> bool:

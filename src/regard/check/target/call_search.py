@@ -25,6 +25,7 @@ from regard.check.target.draft import (
     SMALL_GRID,
     Draft,
     grids,
+    pictures_of_frames,
     sides_of_pictures,
     token_counts,
     widths,
@@ -103,7 +104,10 @@ class CallPlan:
         elif "y" in self.layout.letters:
             sides = grids(target, sizes)
             if "z" in self.layout.letters:
-                sides = [SMALL_GRID, *(each for each in sides if FRAMES * each[0] * each[1] <= MAX_TOKENS)]
+                small = [SMALL_GRID, *(each for each in sides if FRAMES * each[0] * each[1] <= MAX_TOKENS)]
+                pictures = pictures_of_frames(target, sizes)
+                sides = [*small, *pictures]
+                found["width"] = [*found.get("width", []), *(["3"] if pictures else [])]
             found["grid"] = [f"{height}x{width}" for height, width in sides]
         if roles & set(ROPE_FORMS):
             check_rotated(target)

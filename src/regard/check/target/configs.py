@@ -7,7 +7,7 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from types import UnionType
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 
 from regard.check.target.names import constructor_meaning, last_words
 from regard.check.target.sizes import Sizes
-from regard.check.target.usage import compared_with, is_tested
+from regard.check.target.usage import called_with, compared_with, is_tested
 from regard.errors import InputError
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "config_classes",
     "is_config",
     "number",
+    "reads_sizes",
 ]
 
 HEAD_DEFAULTS = ("_attn_implementation", "attn_implementation", "_attn_implementation_internal")
@@ -47,6 +48,8 @@ COUNT = 6
 """Of things such as latents: as many as nothing else is."""
 
 
+SEVERAL = 2
+"""Sizes that are read of one object."""
 TWO_PAIRS = 4
 """Channels."""
 
@@ -230,6 +233,24 @@ def call_configs(call: Any, name: str) -> list[type]:
     return config_classes(parameter, inspect.unwrap(getattr(call, "__func__", call)))
 
 
+def reads_sizes(sources: Sequence[str], name: str, given: Collection[str]) -> bool:
+    """Whether an argument of a constructor is read by names of sizes alone, as dims.n_head, whatever its own name says.
+
+    Args:
+        sources: the text of the class, and of those of its file that it hands the argument on to.
+        name: of the argument. What is called, or keeps what is called, is a module.
+        given: names that the user gave values for.
+    """
+    named = rf"(?<![\w.]){re.escape(name)}"
+    if any(re.search(rf"{named}(?:\.\w+)?\(", each) or called_with(each, name) is not None for each in sources):
+        return False
+    read = {field for each in sources for field in re.findall(rf"{named}\.(\w+)", each)}
+    told = [
+        each for each in read if each in given or constructor_meaning(each) is not None or last_words(each) is not None
+    ]
+    return len(told) >= SEVERAL
+
+
 def is_config(value: Any) -> bool:
     """Whether it is an object of the user's own that is no module and nothing to call: it holds settings."""
     kind = type(value)
@@ -291,6 +312,8 @@ def number(means: str, name: str, sizes: Sizes) -> Any:
         "batch": 16,
         "rank": max(2, sizes.d_model // 2),
         "landmarks": 4,
+        "latents": COUNT,
+        "d_latent": 2 * sizes.d_model,
         "kernel": 3,
         "stride": 1,
         "off": sizes.positions and OF_POSITIONS.search(short) is not None,

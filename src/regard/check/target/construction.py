@@ -27,6 +27,7 @@ from regard.check.target.configs import (
     config_class,
     config_classes,
     number,
+    reads_sizes,
 )
 from regard.check.target.constructor_values import (
     ALWAYS,
@@ -168,6 +169,9 @@ class Construction:
 
     def _takes_config(self, name: str, parameter: inspect.Parameter) -> bool:
         if constructor_meaning(name) == "config" or has_fields(source_of(self.kind), name):
+            return True
+        sources = [source_of(each) for each in (self.kind, *handed_on(self.kind, name))]
+        if name not in self.args and reads_sizes(sources, name, self.args):
             return True
         kind = config_class(parameter, self.kind)
         return kind is not None and (dataclasses.is_dataclass(kind) or kind.__name__.endswith(CONFIG_NAMES))

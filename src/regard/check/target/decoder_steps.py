@@ -8,13 +8,25 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from regard.check.target.names import is_encoded, is_state
+from regard.check.target.preparation import modules_in
 
-__all__ = ["LAST_TOKEN", "asks_in_steps", "has_cell", "last_token_candidates", "step_roles"]
+__all__ = [
+    "LAST_TOKEN",
+    "PAST_WEIGHTS",
+    "asks_in_steps",
+    "has_cell",
+    "last_token_candidates",
+    "past_weight_candidates",
+    "step_roles",
+]
 
 LAST_TOKEN = "last token"
 """The role of the ids of one token of each sample."""
+PAST_WEIGHTS = "past weights"
+"""The role of what each key was given in the steps before."""
 _ANNOTATIONS = re.compile(r"annotations|keys", re.I)
 """In other names of what is attended to (Bahdanau et al. 2015)."""
 _CELL = re.compile(r"\b(?:GRU|LSTM|RNN)Cell\b")
@@ -64,6 +76,22 @@ def last_token_candidates(source: str) -> Iterator[tuple[str, Callable[[Any], An
     first = "(samples,)" if has_cell(source) else "(samples, 1)" if _SAMPLES_FIRST.search(source) else "(1, samples)"
     for name in sorted(shapes, key=lambda each: each != first):
         yield name, partial(_ids, shape=shapes[name])
+
+
+def past_weight_candidates(target: Any) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """A weight of each key, or as many as a convolution over the keys takes: the last ones, and their sum so far.
+
+    Args:
+        target: what is called.
+    """
+    layers = [layer for module in modules_in(target) for layer in module.modules() if isinstance(layer, nn.Conv1d)]
+    for channels in dict.fromkeys(each.in_channels for each in layers):
+        yield f"{channels} of each key", partial(_weights, channels=channels)
+    yield "of each key", lambda draft: _weights(draft, 1)[:, 0]
+
+
+def _weights(draft: Any, channels: int) -> Any:
+    return draft.draw(draft.sizes.batch, channels, draft.keys).softmax(-1)
 
 
 def _ids(draft: Any, shape: tuple[int, ...]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ __all__ = [
     "SMALL_GRID",
     "Draft",
     "grids",
+    "pictures_of_frames",
     "sides_of_pictures",
     "token_counts",
     "widths",
@@ -216,6 +218,13 @@ def sides_of_pictures(target: Any, sizes: Sizes) -> tuple[list[int], list[int]]:
     ]
     first, others = ([each for each in dict.fromkeys(several) if 1 < each <= LARGEST_SIDE] for several in (told, named))
     return first, others
+
+
+def pictures_of_frames(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
+    """The sides of the pictures of a video, where these are cut into patches."""
+    named = {constructor_meaning(name) for module in modules_in(target) for name, _ in _constructed_with(module)}
+    several = [*itertools.chain(*sides_of_pictures(target, sizes)), sizes.image] if "patch" in named else []
+    return [(side, side) for side in dict.fromkeys(several) if side**2 <= MAX_PIXELS]
 
 
 def _of_patches(module: nn.Module) -> Iterator[tuple[int, int]]:

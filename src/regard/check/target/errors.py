@@ -21,6 +21,7 @@ __all__ = [
     "fixed_side",
     "fixed_tokens",
     "is_of_one_sample",
+    "joined_tokens",
     "named_in",
     "summed_tokens",
 ]
@@ -136,6 +137,20 @@ def fixed_side(error: Failed, sides: Collection[int]) -> int:
     sizes = {int(unlike[1]), int(unlike[2])} if unlike is not None else set()
     others = sizes - {*sides}
     return min(others) if len(sizes) == 2 and len(others) == 1 and 1 < min(others) <= MOST_TOKENS else 0
+
+
+def joined_tokens(error: Failed, tokens: int) -> int:
+    """How many tokens a call has to have, by a layer that takes those of all tokens side by side; 0 elsewhere.
+
+    Args:
+        error: what the call raised.
+        tokens: how many it had.
+    """
+    unmapped = _NOT_MAPPED.search(str(error))
+    given, wanted = (int(unmapped[1]), int(unmapped[2])) if unmapped is not None else (0, 0)
+    width = given // tokens
+    is_whole = width > 1 and given == tokens * width and wanted % width == 0
+    return wanted // width if is_whole and 1 < wanted // width <= MOST_TOKENS else 0
 
 
 def is_of_one_sample(error: Failed, samples: int) -> bool:

@@ -17,8 +17,8 @@ from regard.check.target.position_values import Candidate
 
 __all__ = ["OF_GRAPHS", "are_of_each_token", "graph_candidates", "neighbours"]
 
-OF_GRAPHS = ("coordinates", "pairs", "edge index")
-"""Roles: where a point is, a whole number for each two tokens, and the edges of a graph."""
+OF_GRAPHS = ("coordinates", "pairs", "pair vectors", "edge index")
+"""Roles: where a point is, a whole number, or a vector, for each two tokens, and the edges of a graph."""
 NEIGHBOURS = 4
 """Of each token."""
 EDGES = 2
@@ -27,18 +27,21 @@ COORDINATES = (3, 2)
 """How many numbers say where a point is, the likeliest first."""
 
 
-def graph_candidates(role: str) -> Iterator[tuple[str, Candidate]]:
+def graph_candidates(role: str, told: str = "") -> Iterator[tuple[str, Candidate]]:
     """What may be given for an argument of such a role.
 
     Args:
         role: one of `OF_GRAPHS`.
+        told: the letters of its axes, as the documentation writes them.
     """
     if role == "coordinates":
         for count in COORDINATES:
             yield f"{count} numbers of each token", partial(_coordinates, count=count)
     elif role == "pairs":
-        yield "of each two", _distances
-        yield "of each two of each sample", lambda draft: _distances(draft).repeat(draft.sizes.batch, 1, 1)
+        several = {"of each two": _distances, "of each two of each sample": _distances_of_samples}
+        yield from several.items() if len(told) != len("btt") else reversed(several.items())
+    elif role == "pair vectors":
+        yield "vectors of each query and key", _vectors
     else:
         yield "edges", _edge_index
 
@@ -48,6 +51,18 @@ def _distances(draft: Draft) -> Tensor:
     places = torch.arange(draft.tokens)
     ahead = (places - places[:, None]) % draft.tokens
     return torch.minimum(ahead, ahead.mT)
+
+
+def _distances_of_samples(draft: Draft) -> Tensor:
+    """(batch, tokens, tokens): in each sample the nodes stand in another order."""
+    generator = torch.Generator().manual_seed(0)
+    orders = [torch.randperm(draft.tokens, generator=generator) for _ in range(draft.sizes.batch)]
+    return torch.stack([_distances(draft)[each][:, each] for each in orders])
+
+
+def _vectors(draft: Draft) -> Tensor:
+    """(batch, tokens, keys, width)."""
+    return draft.draw(draft.sizes.batch, draft.tokens, draft.keys, draft.width)
 
 
 def _edge_index(draft: Draft) -> Tensor:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
 
 from regard.check.target.documented_shapes import documented_shape
 
-__all__ = ["are_counted", "are_of_pairs"]
+__all__ = ["are_counted", "are_of_pairs", "are_vectors_of_pairs"]
 
 OF_PAIRS = re.compile(r"(?:^|_)(?:spd|sp|shortest_paths?|dist(?:ances?)?|hops?|rel(?:ative)?|edges?|spatial)(?:_|$)")
 """In names of what two tokens have in common."""
@@ -35,6 +36,14 @@ def are_of_pairs(target: Any, source: str, name: str) -> bool:
         return False
     shape = documented_shape(source, name)
     return shape[-1] == shape[-2] if len(shape) > 1 else OF_PAIRS.search(name.lower()) is not None
+
+
+def are_vectors_of_pairs(source: str, name: str, sequences: Iterable[str]) -> bool:
+    """Whether the documentation writes (batch, queries, keys, width) for it, beside sequences that have these axes."""
+    shape = documented_shape(source, name)
+    others = [documented_shape(source, each) for each in sequences]
+    tokens = {each[1] for each in others if len(each) == len("btd") and each[::2] == shape[::3]}
+    return len(shape) == len("bqkd") and {*shape[1:3]} <= tokens
 
 
 def _is_an_index(target: nn.Module, source: str, name: str) -> bool:

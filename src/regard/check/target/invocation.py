@@ -14,7 +14,7 @@ from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
 from regard.check.target.construction import unknown_arguments
-from regard.check.target.errors import AlwaysFails, Failed, NotCallable, fixed_side, fixed_tokens
+from regard.check.target.errors import AlwaysFails, Failed, NotCallable, fixed_side, fixed_tokens, joined_tokens
 from regard.check.target.factories import from_factory
 from regard.check.target.handover import refusal
 from regard.check.target.influence import settled_streams
@@ -188,10 +188,11 @@ def _calls_of_fixed_tokens(
     last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
     for target in targets:
         tokens, side = fixed_tokens(last, target.sizes.tokens), fixed_side(last, GRID)
+        tokens = tokens if tokens and keeps_a_table(target.call, tokens) else joined_tokens(last, target.sizes.tokens)
         sizes = replace(target.sizes, tokens=tokens, context=tokens)
         if side and keeps_a_table(target.call, 2 * side - 1):  # a column for each distance
             tokens, sizes = side, replace(target.sizes, grid=(side, 1))
-        elif not tokens or not keeps_a_table(target.call, tokens):
+        elif not tokens:
             continue
         found = _calls_of_size(target, sizes, given, settings, errors)
         for each in found:

@@ -13,6 +13,7 @@ from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.preparation import modules_in
 from regard.check.target.signature import MATRICES, STREAMS, Argument, source_of
 from regard.check.target.usage import squared
+from regard.check.target.written_axes import written_map
 
 __all__ = ["GRID", "Layout", "is_documented", "layouts"]
 
@@ -102,6 +103,9 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
             letters = (*letters[:at], "byxd", *(each for each in letters[at:] if each != "byxd"))
         if any(isinstance(each, nn.Conv3d | nn.BatchNorm3d) for each in inner) or _VIDEO.search(source_of(target)):
             letters = (*VIDEOS, *letters)
+        given = [each.name for each in arguments if each.required and each.role in STREAMS]
+        written = written_map(source_of(target), given[0]) if len(given) == 1 else ""
+        letters = (written, *(each for each in letters if each != written)) if written else letters
     else:
         letters = FUNCTIONS
     return [Layout(each) for each in letters]

@@ -104,6 +104,9 @@ _CONSTRUCTOR = {
     "d_context": "d_encoder cross_attention_dim context_size dim_kv kv_input_dim y_dim memory_dim kv_in_dim "
     "cross_attention_hidden_size d_cond cond_dim dim_cond",
     "landmarks": "num_landmarks n_landmarks landmarks",
+    "latents": "num_latents n_latents num_latent n_latent num_latent_tokens num_latent_vectors num_inducing_points "
+    "num_inducing n_inducing num_inds num_slices n_slices slice_num num_slots n_slots",
+    "d_latent": "latent_dim dim_latent latent_width d_latent",
     "buckets": "relative_attention_num_buckets num_buckets",
     "distance": "relative_attention_max_distance max_distance",
     "kernel": "kernel_size",
@@ -130,16 +133,21 @@ _LOSS_MASK = re.compile(r"(?:.*_)?loss(?:es)?_(?:.*_)?masks?|masks?_(?:.*_)?loss
 """Which tokens count in the loss: it hides no key."""
 _CONTEXT = re.compile(
     r"(?:enc(?:oder|oded)?|memory|context|cond)_(?:src|source|x|h|outs?|output|hidden|states?|feats?|features?|emb\w*"
-    r"|banks?|inputs?|seqs?|sequences?|tokens?|data|vectors?|representations?)"
+    r"|banks?|inputs?|seqs?|sequences?|tokens?|data|vectors?|representations?)|(?:processed|projected)_(?:memory|enc\w*)"
 )
 """What another module made, as in enc_src, encoder_features or memory_bank."""
 _STATE = re.compile(
     r"(?:(?:dec(?:oder)?|prev(?:ious)?|last|current|query)_)+(?:h|s|hidden|(?:hidden_|cell_)?states?|hiddens|outs?"
-    r"|outputs?|inputs?|vectors?)|s_(?:prev|t_?(?:minus_?1|m1|1)?)|[hx]_t|x_new"
+    r"|outputs?|inputs?|vectors?)|s_(?:prev|t_?(?:minus_?1|m1|1)?)|[hx]_t|x_new|att(?:entio)?n_(?:rnn_)?hidden(?:_state)?"
 )
 """What a decoder asks with, as decoder_hidden or prev_state."""
 _BARE_STATE = re.compile(r"(?:h|s|hidden|(?:hidden_|cell_)?states?)(?:_(?:prev|t))?")
 _ENCODED = re.compile(r"(?:^|_)(?:enc|src|source|mem(?:ory)?(?:_|$))")
+_PAST_WEIGHTS = re.compile(
+    r"(?:prev(?:ious)?|last|cum(?:ulative)?)_(?:att(?:entio)?n_)?(?:weights?|alignments?)(?:_\w+)?"
+    r"|att(?:entio)?n_weights?_(?:cat|cum(?:ulative)?)"
+)
+"""What the steps before gave each key (location-sensitive attention, Chorowski et al. 2015)."""
 _LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")
 """How many tokens each sample of some sequence has, as in mem_lengths; a number of tokens is none of these."""
 _CONDITION = re.compile(
@@ -151,6 +159,10 @@ _PADDING = re.compile(
     r"|tokens?|text|seq)_(?:pads?|padding|padded)"
 )
 """Which tokens of some sequence are padding, as in src_pad."""
+_ASKED = re.compile(
+    r"(?:inputs?|in|x|tokens?|feats?|features?|embed|emb|hidden)_(?P<of>q|quer(?:y|ies)|k(?:eys?)?|v(?:alues?)?)"
+)
+"""What queries, keys or values are made of, as input_q."""
 _WIDTH = re.compile(r"(?:\w+_)?(?:hidden|embed|embedding|lstm|gru|rnn)_(?:layer_|state_)?(?:size|dim|width|units)")
 """Of the vectors between layers, as in hidden_layer_size or lstm_units."""
 _ADDED = re.compile(
@@ -172,6 +184,11 @@ _PREFIX = re.compile(
     r"|cross|swa|memory_attention)_)+"
 )
 
+_OF_A_SIDE = re.compile(
+    r"(?P<count>n|num|d|dim)_(?:audio|text|vision|visual|image|speech|enc|encoder|dec|decoder)_(?P<what>\w+)"
+)
+"""A size of one side of a model, as n_audio_head is n_head."""
+
 _WHOLE_WORDS = frozenset(
     ("dim", "dims", "heads", "nhead", "nheads", "channels", "dropout", "depth", "layers", "bias", "eps")
 )
@@ -188,6 +205,7 @@ def call_meaning(name: str) -> str | None:
     patterns = {
         "condition": _CONDITION,
         "loss mask": _LOSS_MASK,
+        "past weights": _PAST_WEIGHTS,
         "mask": _MASK,
         "padding": _PADDING,
         "context": _CONTEXT,
@@ -199,6 +217,8 @@ def call_meaning(name: str) -> str | None:
     patterns |= {"rope": _ROPE, "added": _ADDED}
     if (suffixed := _SHAPE_SUFFIX.fullmatch(name)) is not None:
         return call_meaning(suffixed["name"])
+    if (asked := _ASKED.fullmatch(name.lower())) is not None:
+        return asked["of"][0]
     return next((means for means, pattern in patterns.items() if pattern.fullmatch(name.lower())), None)
 
 
@@ -228,6 +248,8 @@ def constructor_meaning(name: str) -> str | None:
     found = meaning(name, _CONSTRUCTOR_NAMES)
     if found is None and (short := _PREFIX.sub("", name)) != name:
         found = meaning(short, _CONSTRUCTOR_NAMES)
+    if found is None and (of_side := _OF_A_SIDE.fullmatch(name.lower())) is not None:
+        found = meaning(f"{of_side['count']}_{of_side['what']}", _CONSTRUCTOR_NAMES)
     return "d_model" if found is None and _WIDTH.fullmatch(name.lower()) else found
 
 

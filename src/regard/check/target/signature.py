@@ -18,7 +18,7 @@ from regard.check.target.decoder_steps import step_roles
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
-from regard.check.target.graphs import are_counted, are_of_pairs
+from regard.check.target.graphs import are_counted, are_of_pairs, are_vectors_of_pairs
 from regard.check.target.masks_of_sequences import masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, first_word, is_bias
 from regard.check.target.preparation import embeds
@@ -91,36 +91,38 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     named = _arguments(target)
     if named is not None and not inputs:
         named = [part for each in named for part in _parts(each, target, named)]
-    if named is not None and inputs:
+    elif named is not None and inputs:
         named = _with_inputs([_by_use(each, source_of(target)) for each in named], inputs)
-    if named is None and inputs:
+    elif inputs:
         return [_with_inputs([Argument(name, call_meaning(name), True, positional=True) for name in inputs], inputs)]
     if named is None:
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
-    named = [_by_use(_by_layer(target, each, named), source_of(target)) for each in named]
-    named = [_of_a_graph(target, each) for each in named]
-    named = [_added(each, named, source_of(target)) for each in named]
+    source = source_of(target)
+    named = [_by_use(_by_layer(target, each, named), source) for each in named]
+    named = [_of_a_graph(target, each, named) for each in named]
+    named = [_added(each, named, source) for each in named]
     roles = feed_forward_roles({each.name: each.role for each in named})
-    looked_up = {each.name: is_looked_up(source_of(target), each.name) for each in named if each.required}
-    roles |= step_roles(looked_up, source_of(target))
+    roles |= step_roles({each.name: is_looked_up(source, each.name) for each in named if each.required}, source)
     named = [replace(each, role=roles.get(each.name, each.role)) for each in named]
     named = _with_ids_of_padding(target, [_in_the_place_of_another(target, each, named) for each in named])
     if not any(each.role in STREAMS for each in named) or any(each.required and each.role is None for each in named):
         named = [replace(each, role=None) if _is_bare(each) else each for each in named]
     if [each.role for each in named if each.required and each.role in STREAMS] == ["x"]:
-        source = source_of(target)
         others = [each for each in named if _may_be_a_sequence(each) and is_applied(source, each.name)]
         named = [replace(each, role="context", guessed=True) if [each] == others else each for each in named]
     last = (_settled(each) for each in (*_of_a_context(named), *_of_an_image(target, named)))
     return [*_of_a_condition(target, named), *_read(named), *last]
 
 
-def _of_a_graph(target: Any, argument: Argument) -> Argument:
+def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argument:
     """The argument, where it tells of the nodes of a graph what hides nothing."""
     source = source_of(target)
     if argument.role == "mask" and are_counted(source, argument.name):
         return replace(argument, role="edges")
-    is_open = argument.required and argument.role is None
+    is_open = argument.required and argument.role in (None, "added", "rope")
+    sequences = [each.name for each in named if each.role in STREAMS]
+    if argument.required and argument.role is None and are_vectors_of_pairs(source, argument.name, sequences):
+        return replace(argument, role="pair vectors")
     return replace(argument, role="pairs") if is_open and are_of_pairs(target, source, argument.name) else argument
 
 
@@ -170,8 +172,7 @@ def _parts(argument: Argument, target: Any, named: list[Argument]) -> list[Argum
             Argument(f"{argument.name}.{each}", _of_field(each, is_beside=is_beside), True, within=argument.name)
             for each in fields
         ]
-        is_dict = has_fields(source, argument.name)
-        if is_dict and embeds(target) and not any(each.role for each in found):
+        if (is_dict := has_fields(source, argument.name)) and embeds(target) and not any(each.role for each in found):
             found = [replace(each, role="ids") for each in found]
         return found if all(each.role if is_dict else _is_weight(each) for each in found) else [argument]
     names = parts_of(source, argument.name) if argument.required and argument.role in (None, "x") else []
@@ -235,11 +236,10 @@ def _of_a_context(named: list[Argument]) -> list[list[Argument]]:
 
 
 def _of_an_image(target: Any, named: list[Argument]) -> list[list[Argument]]:
-    """The reading by which x is an image, where the constructor is told how large a patch is."""
+    """The reading by which x is an image, where the constructor is told how large a patch or a picture is."""
     given = [each for each in named if each.required]
-    if not isinstance(target, nn.Module) or [each.role for each in given] != ["x"]:
-        return []
-    if not any(constructor_meaning(each) == "patch" for each in parameters_of(type(target))):
+    is_told = any(constructor_meaning(each) in ("patch", "image") for each in parameters_of(type(target)))
+    if not is_told or not isinstance(target, nn.Module) or [each.role for each in given] != ["x"]:
         return []
     return [[replace(each, role="image") if each in given else each for each in named]]
 

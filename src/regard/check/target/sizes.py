@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,7 +73,12 @@ class Sizes:
         """The sizes that hold where a user gave some arguments of the constructor, or fields of its config."""
         given: dict[str, int] = {}
         grid: tuple[int, int] | None = None
-        fields = [each for value in args.values() if isinstance(value, Mapping) for each in value.items()]
+        fields = [
+            (_of_its_owner(name, field), each)
+            for name, value in args.items()
+            if isinstance(value, Mapping)
+            for field, each in value.items()
+        ]
         sides = side_names(args)
         if sides and all(type(args[each]) is int for each in sides):
             grid = (args[sides[0]], args[sides[1]])
@@ -80,6 +86,8 @@ class Sizes:
             means = None if name in sides else constructor_meaning(name)
             if means in ("image", "grid") and grid is None:
                 grid = both_sides(value)
+            if means == "patch" and (both := both_sides(value)) is not None and both[0] == both[1]:
+                value = both[0]
             if means is not None and isinstance(value, int) and not isinstance(value, bool):
                 given.setdefault(means, value)
         heads = given.get("heads", self.heads if "heads" in given or "d_model" not in given else 0)
@@ -93,6 +101,12 @@ class Sizes:
         shortest = min(given.get("length", self.context), window)
         sizes = replace(self, heads=heads, d_head=d_head, kv_heads=kv_heads, given=tuple(given.items()), grid=grid)
         return replace(sizes, tokens=min(self.tokens, max(2, shortest)), context=min(self.context, max(2, shortest)))
+
+
+def _of_its_owner(name: str, field: str) -> str:
+    """The name of a field of a config that is a part of another, as patch_size of the size of patches."""
+    joined = f"{re.sub('(?<=ch)es$|s$', '', name)}_{field}"
+    return joined if field == "size" and constructor_meaning(joined) is not None else field
 
 
 def both_sides(value: Any) -> tuple[int, int] | None:

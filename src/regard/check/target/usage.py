@@ -180,6 +180,12 @@ def is_looked_up(source: str, name: str) -> bool:
     return re.search(rf"\bLongTensor\(\s*{named}\s*\)|{tables}", source, re.I) is not None
 
 
+def is_written_whole(source: str, name: str) -> bool:
+    """Whether the documentation says that it holds whole numbers, as in "x: LongTensor (batch, fields)"."""
+    kinds = r"(?:torch\.)?(?:long|int(?:eger)?)[ _]?tensor\b"
+    return re.search(rf"(?<![\w.]){re.escape(name)}[^\w\n]{{1,4}}(?:an? )?{kinds}", source, re.I) is not None
+
+
 def is_modulation(source: str, name: str) -> bool:
     """Whether a layer makes scales and shifts of it, as self.adaLN_modulation(c): it is a vector of each sample."""
     return re.search(rf"\bself\.\w*(?:ada_?ln|modulation)\w*\(\s*{re.escape(name)}\s*\)", source, re.I) is not None
@@ -215,6 +221,7 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
         ("ids", (None,), is_looked_up),
         ("marks", (None,), are_documented_marks),
         ("diagonal", (None, "mask"), is_diagonal),
+        ("ids", (None, "x"), is_written_whole),
         ("lengths", (None,), is_bound_of_places),
         ("lengths", ("size length",), is_tensor),
         ("condition", (None, "context"), is_modulation),
@@ -245,7 +252,10 @@ def is_measured(source: str, name: str) -> bool:
 
 
 def is_bound(source: str, name: str) -> bool:
-    """Whether something is read up to it, or from it on: it is the number of a place."""
+    """Whether something is read up to it, or from it on: it is the number of a place.
+
+    What is read as far as it is long, as up to x.size(1), is a sequence.
+    """
     bounds = [
         one
         for each in ast.walk(_tree(source))
@@ -254,7 +264,8 @@ def is_bound(source: str, name: str) -> bool:
         if bound is not None
         for one in ast.walk(bound)
     ]
-    return any(isinstance(each, ast.Name) and each.id == name for each in bounds)
+    measured = {id(each.value) for each in bounds if isinstance(each, ast.Attribute) and each.attr in ("shape", "size")}
+    return any(isinstance(each, ast.Name) and each.id == name and id(each) not in measured for each in bounds)
 
 
 def parts_of(source: str, name: str) -> list[str]:

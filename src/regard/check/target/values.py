@@ -18,7 +18,14 @@ from regard.check.target.classes import are_alike, classes_beside, takes
 from regard.check.target.config_objects import config_object
 from regard.check.target.configs import call_configs
 from regard.check.target.construction import Construction
-from regard.check.target.decoder_steps import LAST_TOKEN, asks_in_steps, has_cell, last_token_candidates
+from regard.check.target.decoder_steps import (
+    LAST_TOKEN,
+    PAST_WEIGHTS,
+    asks_in_steps,
+    has_cell,
+    last_token_candidates,
+    past_weight_candidates,
+)
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import FRAMES, Draft
 from regard.check.target.errors import Failed, error_line
@@ -146,9 +153,11 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "edges":
         return {f"all {shape}": _mask("allowed", shape) for shape in ("qk", "bqk")}
     if role in OF_GRAPHS:
-        return dict(graph_candidates(role))
+        return dict(graph_candidates(role, documented_letters(source, name)))
     if role == LAST_TOKEN:
         return dict(last_token_candidates(source))
+    if role == PAST_WEIGHTS:
+        return dict(past_weight_candidates(target))
     if role.startswith(ADDED):
         return {"beside each token": lambda draft: _beside(draft, role.removeprefix(ADDED))}
     if role.startswith("w_"):

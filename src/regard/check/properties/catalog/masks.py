@@ -204,6 +204,13 @@ MASKS = (
         "rows = start + torch.arange(q.shape[-2])  # the places of a chunk's queries among all",
     ),
     Property(
+        "frames-whole",
+        "masked",
+        "attention over time reads one place in every frame of a video, attention over space one frame",
+        "A token reads other places at other times, and never its own place.",
+        'h = rearrange(x, "b (t n) d -> (b n) t d", t=t)  # tokens that are laid out frame by frame',
+    ),
+    Property(
         "window-as-documented",
         "masked",
         "a window reaches as far as its documentation says: with the token itself, or as far ahead as back",

@@ -15,6 +15,13 @@ PROJECTIONS = (
         "q = self.w_q(x)  # one matrix for every token: nothing that runs over tokens",
     ),
     Property(
+        "rows-of-each-field",
+        "projections",
+        "in a table of several fields each field's ids are looked up in rows of its own",
+        "The same number means the same in every field, and most of the table never learns.",
+        "x = self.embedding(ids + self.offsets)  # offsets: where the rows of each field begin",
+    ),
+    Property(
         "heads-of-their-own",
         "projections",
         "each head has matrices of its own, which read all channels of the input",

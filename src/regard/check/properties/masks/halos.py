@@ -1,11 +1,14 @@
-"""Windows whose queries see all keys of their window and of a margin around it (HaloNet, Vaswani et al. 2021)."""
+"""Windows whose queries see all keys of their window and of a margin around it (HaloNet, Vaswani et al. 2021).
+
+And groups of queries that see keys of their own, fewer or more than they are.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-__all__ = ["are_windows_with_a_halo"]
+__all__ = ["are_groups", "are_windows_with_a_halo"]
 
 
 def are_windows_with_a_halo(allowed: Tensor) -> bool:
@@ -25,6 +28,13 @@ def are_windows_with_a_halo(allowed: Tensor) -> bool:
     seen = [allowed[each][0] for each in of_windows]
     widths = [each for each in range(2, tokens + 1) if tokens % each == 0]
     return any(_have_one_margin(of_windows, seen, width) for width in widths)
+
+
+def are_groups(allowed: Tensor) -> bool:
+    """Whether several groups of as many queries each see as many keys each, all keys of theirs and no others."""
+    groups, sizes = torch.unique(allowed, dim=0, return_counts=True)
+    counts = {len(sizes) > 1, len({*sizes.tolist()}) == 1, len({*groups.sum(1).tolist()}) == 1}
+    return counts == {True} and int(sizes[0]) > 1 and bool((groups.sum(0) == 1).all())
 
 
 def _have_one_margin(windows: list[Tensor], seen: list[Tensor], width: int) -> bool:

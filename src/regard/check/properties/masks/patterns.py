@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks.halos import are_windows_with_a_halo
+from regard.check.properties.masks.halos import are_groups, are_windows_with_a_halo
 from regard.check.properties.masks.orders import later_key
 from regard.check.properties.masks.overlapping_windows import overlapping_windows
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT, is_saturated
@@ -124,6 +124,8 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
     if queries == keys and not bool(allowed[0].any()) and bool(allowed.diagonal()[1:].all()):
         # The first token has only itself to attend to: its value may be copied, without a score.
         return built_in_pattern(allowed | (rows + columns == 0))
+    if queries != keys and are_groups(allowed):
+        return "each query sees the keys of its own group", ""
     for offset in dict.fromkeys((keys - queries, 0)):
         distance = rows + offset - columns
         if torch.equal(allowed, distance >= 0):

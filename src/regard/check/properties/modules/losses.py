@@ -21,7 +21,7 @@ from regard.check.target.token_ids import side_of
 from regard.check.trace.operation import Operation, Trace
 from regard.check.trace.recorder import record
 
-__all__ = ["known_label_findings", "loss_findings"]
+__all__ = ["known_label_findings", "loss_findings", "skipped_label_findings"]
 
 LOSSES = frozenset({"nll_loss_forward", "nll_loss_nd", "nll_loss"})
 _ARE_IDS = re.compile(
@@ -158,6 +158,40 @@ def _of_known_labels(name: str, shape: torch.Size, padding: int, run: Callable[[
     message = f"the loss compares the logits at a token with the label {at} it, which the model was given there: "
     message += f"{name} is not shifted before it is read, and the loss falls by copying"
     return Finding("violation", "labels-of-the-next", "output", message, loss.location)
+
+
+def skipped_label_findings(invocation: Invocation) -> Iterator[Finding]:
+    """A loss of the logits at a token with a label beyond the next of those that the model was given there.
+
+    As where what a decoder reads is made of its labels, shifted, and its loss shifts these once more.
+
+    Args:
+        invocation: a call of a module that may be given labels in place of ids.
+    """
+    ids = [each for each in invocation.streams if not invocation.arguments[each.argument].is_floating_point()]
+    name = _argument_of_labels(invocation) if isinstance(invocation.target, nn.Module) else None
+    if name is None or len(ids) != 1 or ids[0].batch_axis != 0 or invocation.arguments[ids[0].argument].ndim != 2:
+        return
+    asked = inspect.signature(invocation.target.forward).parameters.get(ids[0].argument)
+    if asked is None or asked.default is not None:
+        return
+    samples, count = invocation.arguments[ids[0].argument].shape
+    labels = (torch.arange(samples)[:, None] + torch.arange(count)[None]) % (count + 1) + FIRST_LABEL
+    alone = replace(invocation, arguments={**invocation.arguments, ids[0].argument: None})
+    run = record_invocation(alone, {**alone.arguments, name: labels}, lines=True)
+    loss = next((each for each in run if each.name in LOSSES), None)
+    logits = None if run.error or loss is None else _logits(run, loss, samples, count)
+    if loss is None or logits is None or len(distances := _distances(loss, logits, labels)) != 1:
+        return
+    seen = _labels_seen(partial(_run_with, alone, name), labels, logits, range(FIRST_LABEL, count + 1 + FIRST_LABEL))
+    last = [] if seen is None else [int(row.nonzero()[-1]) - at for at, row in enumerate(seen) if bool(row.any())]
+    (distance,) = distances
+    if len(last) > 1 and len({*last}) == 1 and distance > last[0] + 1:
+        message = (
+            f"the loss compares the logits at token 1 with label {1 + distance}, where the model was given the labels "
+            f"up to {1 + last[0]}: {name} are shifted twice, and the next one is never asked for"
+        )
+        yield Finding("violation", "labels-of-the-next", "output", message, loss.location)
 
 
 def _labels_seen(run: Callable[[Tensor], Trace], labels: Tensor, logits: Tensor, ids: Sequence[int]) -> Tensor | None:

@@ -18,7 +18,11 @@ from regard.check.properties.modules.argument_matrices import argument_matrix_fi
 from regard.check.properties.modules.begun_as_zeros import begun_as_zeros_findings
 from regard.check.properties.modules.handed_out import handed_out_by
 from regard.check.properties.modules.slopes import slope_findings
-from regard.check.properties.modules.unused_parameters import unread_table_findings, unused_parameter_findings
+from regard.check.properties.modules.unused_parameters import (
+    is_of_what_comes_processed,
+    unread_table_findings,
+    unused_parameter_findings,
+)
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.local import projections_of
 from regard.check.target import Invocation
@@ -138,6 +142,8 @@ def _judged(
             elif is_part and any(each.run.additive for each in instances) and _is_half_unread(gradient):
                 message = f"half of {name} has no effect: queries and keys are multiplied by the other half"
                 yield Finding("violation", "projection-used", "projections", message)
+        elif gradient is None and is_of_what_comes_processed(invocation, name):
+            continue
         elif _only_chooses(parameter, instances):
             continue  # tokens, or experts: it learns by a loss of its own
         elif has_cache and _has_effect(invocation, live, parameter, before):

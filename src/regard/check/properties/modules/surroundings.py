@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -16,9 +17,14 @@ from regard.check.properties.outputs.unfolded_grids import unfolded_grid_finding
 from regard.check.roles.influence import Influence, differs, influence_of, record_invocation
 from regard.check.roles.instances import TaggedRun
 from regard.check.target import Failed, Invocation
+from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.signature import source_of
 from regard.check.trace.operation import Trace
 
 __all__ = ["is_random", "surrounding_findings"]
+
+MATRIX = 3
+"""Axes of what has numbers for each two tokens of each sample, or a vector for each token."""
 
 
 def surrounding_findings(
@@ -34,7 +40,7 @@ def surrounding_findings(
         holds: whether nothing is wrong with the attentions: else samples differ for a reason that is known.
     """
     if base.outputs:
-        found = list(_samples_apart(invocation, influence))
+        found = list(_samples_apart(invocation, influence)) or list(_others_apart(invocation, base))
         if not found and holds and not is_random(invocation):
             found = list(_samples_alike(invocation, base, influence)) or list(larger_batch_findings(invocation, base))
         yield from found
@@ -60,6 +66,29 @@ def _samples_apart(invocation: Invocation, influence: Influence) -> Iterator[Fin
         depends = influence.returned(0)[rows]
         if bool((depends.sum(0) > 1).any()):
             message = f"an output depends on {int(depends.sum(0).max())} samples of {stream.argument}: they are mixed"
+            yield Finding("violation", "samples-apart", "output", message)
+            return
+
+
+def _others_apart(invocation: Invocation, base: Trace) -> Iterator[Finding]:
+    """The same of what is handed over beside the sequences, and is written to be of each sample, as distances are."""
+    source, first = source_of(invocation.target), invocation.streams[0]
+    streams, output = {each.argument for each in invocation.streams}, base.outputs[0].data
+    if first.batch_axis != 0 or (samples := invocation.arguments[first.argument].shape[0]) < 2:
+        return
+    for name, value in invocation.arguments.items():
+        if name in streams or name in invocation.masks or not isinstance(value, Tensor) or value.ndim < MATRIX:
+            continue
+        letters = documented_letters(source, name)
+        is_of_samples = letters.startswith("b") and letters.count("b") == 1 and len(letters) == value.ndim
+        if not is_of_samples or len(value) != samples or len(output) != samples:
+            continue
+        changed = torch.cat([value[:1].roll(1, 1), value[1:]])
+        run = record_invocation(invocation, {**invocation.arguments, name: changed})
+        if run.error or not run.outputs or run.outputs[0].shape != base.outputs[0].shape:
+            continue
+        if bool(differs(output, run.outputs[0].data)[1:].any()):
+            message = f"{name} of sample 0 changes the output of another sample: they are mixed"
             yield Finding("violation", "samples-apart", "output", message)
             return
 

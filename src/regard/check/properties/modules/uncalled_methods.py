@@ -23,6 +23,7 @@ def uncalled_method_findings(target: Any) -> Iterator[Finding]:
         return
     whole = source_of(target)
     for name, method in vars(type(target)).items():
+        name = name.removeprefix(f"_{type(target).__name__.lstrip('_')}") if "__" in name.lstrip("_") else name
         is_own = inspect.isfunction(method) and name not in ("forward", "__call__")
         if not is_own or not ATTENDS.search(source_of(method)) or re.search(rf"\.{name}\b", whole):
             continue  # an attribute that is read is called, or handed on

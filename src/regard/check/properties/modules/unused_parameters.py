@@ -22,7 +22,12 @@ from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied, is_norm
 
-__all__ = ["unread_scale_findings", "unread_table_findings", "unused_parameter_findings"]
+__all__ = [
+    "is_of_what_comes_processed",
+    "unread_scale_findings",
+    "unread_table_findings",
+    "unused_parameter_findings",
+]
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList, nn.ParameterDict)
 REGISTERED = ("register_parameter", "register_buffer", "add_module")
@@ -60,7 +65,7 @@ def unused_parameter_findings(invocation: Invocation, gradients: Mapping[str, Te
         yield Finding("violation", "parameters-used", "block", message)
         return
     for name in unused.names():
-        if _is_replaced_norm(invocation, name):
+        if _is_replaced_norm(invocation, name) or is_of_what_comes_processed(invocation, name):
             continue
         if _is_used_by_itself(invocation, unused.parameters_of(name)):
             return  # a copy of it calls what it was copied from, as a lambda does
@@ -71,6 +76,14 @@ def unused_parameter_findings(invocation: Invocation, gradients: Mapping[str, Te
         message = f"{name} is computed with, and what is made of it is not used: it has no effect and does not learn"
         yield Finding("violation", "parameters-used", "projections", message)
         return
+
+
+def is_of_what_comes_processed(invocation: Invocation, name: str) -> bool:
+    """Whether a layer is for its caller, which hands over what it made with it, as memory_layer processed_memory."""
+    first = name.partition(".")[0].partition("_")[0]
+    return any(
+        re.fullmatch(rf"proc(?:essed)?_{first}\w*|proj(?:ected)?_{first}\w*", each) for each in invocation.arguments
+    )
 
 
 def unread_table_findings(invocation: Invocation) -> Iterator[Finding]:

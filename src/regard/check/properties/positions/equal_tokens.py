@@ -26,6 +26,8 @@ NORMS = frozenset(
 SUMS = frozenset(
     {"add", "sub", "rsub", "neg", "cat", "stack", "clone", "_to_copy", "copy", "embedding", "roll", "flip"}
 )
+IDS_CHANGED = frozenset({"add", "sub", "rsub", "mul"})
+"""Operations that make other ids of ids, as where each field of a table has rows of its own."""
 PRODUCTS = frozenset({"mul", "mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "convolution"})
 """Operations that are linear in one of their tensors."""
 
@@ -303,6 +305,8 @@ def _are_affine(evidence: Evidence) -> bool:
         wanted.update(each.storage for each in operation.inputs)
         moving = sum(each.storage in of_tokens for each in operation.inputs)
         name = operation.name.rstrip("_")
+        if moving and name in IDS_CHANGED and not any(each.data.is_floating_point() for each in operation.outputs):
+            return False  # other rows are looked up where the same ids stand elsewhere
         if moving and not (operation.is_view or name in SUMS) and (name not in PRODUCTS or moving > 1):
             return False
     given = [each.storage for name, each in trace.arguments.items() if name not in evidence.base.streams]

@@ -15,6 +15,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.lengths import length_ratios
 from regard.check.properties.saturation import BLOCKED, is_saturated
 from regard.check.properties.scores.bias import bias_findings
+from regard.check.properties.scores.cosines import cosine_scores
 from regard.check.properties.scores.distances import decayed_scores, distance_scores
 from regard.check.properties.scores.learned_queries import learned_query_factor
 from regard.check.properties.scores.merged_parts import merged_parts
@@ -215,6 +216,7 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
             or merged_parts(evidence)
             or distance_scores(evidence)
             or decayed_scores(evidence)
+            or cosine_scores(evidence)
             or Finding(
                 "open",
                 "scores-bilinear",

@@ -45,8 +45,8 @@ def relative_logit_findings(
     learned: list[Contraction] = [
         each for each in evidence.base.instance.added if not run.depends >= {each.left_place, each.right_place}
     ]
-    if not learned:
-        return
+    if not learned or not bool((evidence.base.weight > ZERO_WEIGHT).any()):
+        return  # of scores that are all hidden no distance is told
     if (of_pairs := pair_bias(invocation, evidence)) is not None:
         yield of_pairs
         return

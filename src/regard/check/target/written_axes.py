@@ -1,0 +1,56 @@
+"""The axes of a map of features, or of a video, as the documentation or a pattern of einops writes them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from functools import cache
+
+from regard.check.target.documented_shapes import documented_shape
+
+__all__ = ["written_map"]
+
+_LETTERS = {
+    "b": re.compile(r"b|n|bs|bsz|batch(?:_?size)?", re.I),
+    "z": re.compile(r"f|t|time|(?:n_?|num_?)?frames?", re.I),
+    "d": re.compile(r"c|ch|d|chans?|(?:in_?)?channels?|dim", re.I),
+    "y": re.compile(r"h|height", re.I),
+    "x": re.compile(r"w|width", re.I),
+}
+"""Names of the axes of pictures and videos, by the letters of layouts."""
+
+
+def written_map(source: str, name: str) -> str:
+    """The letters of the axes of a map or a video, each written once, samples first; empty of anything else.
+
+    Args:
+        source: the text of what is called.
+        name: of the argument, as x in rearrange(x, "b f c (h p) (w q) -> b (f h w) (p q c)", p=8, q=8).
+    """
+    for names in (documented_shape(source, name), _taken_by_einops(source, name)):
+        letters = "".join(_letter(each) for each in names)
+        if len(letters) == len(names) == len({*letters}) and {"b", "d", "y", "x"} <= {*letters} and letters[0] == "b":
+            return letters
+    return ""
+
+
+def _letter(name: str) -> str:
+    return next((letter for letter, pattern in _LETTERS.items() if pattern.fullmatch(name)), "")
+
+
+@cache
+def _taken_by_einops(source: str, name: str) -> tuple[str, ...]:
+    """The first name of each axis that einops is told of an argument, as h of (h p); none where it takes it nowhere."""
+    try:
+        tree = ast.parse(textwrap.dedent(source))
+    except SyntaxError:
+        return ()
+    for each in ast.walk(tree):
+        if not isinstance(each, ast.Call) or len(each.args) < 2 or not isinstance(each.args[0], ast.Name):
+            continue
+        pattern = each.args[1].value if isinstance(each.args[1], ast.Constant) else None
+        if each.args[0].id == name and isinstance(pattern, str) and "->" in pattern:
+            axes = re.findall(r"\(([^()]*)\)|(\S+)", pattern.partition("->")[0])
+            return tuple((inner or alone).split()[0] for inner, alone in axes if (inner or alone).strip())
+    return ()
