@@ -221,13 +221,17 @@ class OfIdsThroughNumpy(nn.Module):
 
     def __init__(self, vocab_size: int = 30, width: int = 16, max_len: int = 32) -> None:
         super().__init__()
-        self.of_ids, self.of_places = nn.Embedding(vocab_size, width), nn.Embedding(max_len, width)
+        self.of_ids = nn.Embedding(vocab_size, width, padding_idx=0)
+        self.of_places = nn.Embedding(max_len, width, padding_idx=0)
         self.norm, self.attend = nn.LayerNorm(width), nn.MultiheadAttention(width, 2)
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.of_ids(torch.LongTensor(np.asarray(ids))) + self.of_places(torch.arange(ids.shape[1]))
+        places = np.arange(1, ids.shape[1] + 1)[None].repeat(len(ids), 0)
+        places *= ids != 0
+        x = self.of_ids(torch.LongTensor(np.asarray(ids))) + self.of_places(torch.LongTensor(places))
         x = self.norm(x).transpose(0, 1)
-        return self.attend(x, x, x)[0].transpose(0, 1)
+        later = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
+        return self.attend(x, x, x, attn_mask=later)[0].transpose(0, 1)
 
 
 def test_a_norm_of_ids_that_went_through_numpy_is_no_stretched_rotation() -> None:

@@ -219,9 +219,13 @@ def _thrown_away(evidence: Evidence, run: Trace, stream: Stream, invocation: Inv
         stream: the ids.
         invocation: the call.
     """
+    trace = evidence.base.instance.run.trace
+    scored = {each.storage for one in evidence.base.instance.scores for each in one.operation.inputs}
+    if not scored & trace.made_of([trace.arguments[stream.argument].storage]):
+        return None  # ids that went through numpy, as their mask may have
     used = {each.storage for each in run.outputs}
     ids = _by_sample(invocation, stream, run.arguments[stream.argument].data)
-    pairs = list(zip(evidence.base.instance.run.trace, run, strict=True))
+    pairs = list(zip(trace, run, strict=True))
     for before, after in reversed(pairs):
         is_dead = not after.is_view and not after.written and not {each.storage for each in after.outputs} & used
         if is_dead:
