@@ -131,3 +131,20 @@ class WithBiasOfAnotherSetting(WithBiasOfT5):
 def test_a_bias_that_another_setting_reads_is_not_ignored():
     assert [each.id for each in concluded(WithBiasOfT5).causes] == ["bias-ignored"]
     assert concluded(WithBiasOfAnotherSetting).ok
+
+
+class WithTheNameOfAMask(WithBiasOfT5):
+    def forward(self, query, key, value, mask: str | None = None):
+        q, k, v = (
+            of(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for of, x in ((self.of_q, query), (self.of_k, key), (self.of_v, value))
+        )
+        scores = q @ k.mT / q.size(-1) ** 0.5
+        if mask == "subsequent":
+            scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+def test_a_mask_that_is_annotated_as_a_text_is_no_tensor():
+    report = concluded(WithTheNameOfAMask)
+    assert report.ok, str(report)

@@ -71,6 +71,16 @@ def padding_mask_joined(ids: Tensor) -> Tensor:
     return encoded(ids, allowed)
 
 
+def padding_mask_filled_in_place(ids: Tensor) -> Tensor:
+    """The same, as scores that are changed in place: the mask is read by an operation that returns what it changes."""
+    hidden = (
+        ~no_padding(ids).expand(-1, -1, ids.shape[1], -1) | torch.ones(ids.shape[1], ids.shape[1]).triu(1).bool()
+    ).clone()
+    scores = torch.zeros(hidden.shape)
+    scores.masked_fill_(hidden, 1.0)
+    return encoded(ids, scores == 0)
+
+
 def padding_mask_returned(ids: Tensor) -> tuple[Tensor, Tensor]:
     return padding_seen(ids), no_padding(ids)
 
@@ -329,7 +339,10 @@ CASES = [
     Case("padding-by-ids", queries_of_padding_blocked, keys_of_padding_blocked, of_tokens_and_ids, has_line=False),
     Case("padding-by-ids", padding_alone_seen, padding_hidden_at_once, of_ids, has_line=False),
     Case("padding-by-ids", padding_hidden_in_the_first_layer, padding_hidden_in_both, of_ids, False, attentions=2),
-    Case("mask-read", padding_mask_overwritten, padding_mask_joined, of_ids, has_line=False),
+    *(
+        Case("mask-read", padding_mask_overwritten, right, of_ids, has_line=False)
+        for right in (padding_mask_joined, padding_mask_filled_in_place)
+    ),
     Case("mask-read", padding_mask_thrown_away, padding_seen, of_ids, has_line=False),
     Case("mask-read", padding_mask_thrown_away, padding_mask_returned, of_ids, has_line=False),
     Case("values-from-the-keys-input", values_of_another_text, values_of_the_keys_text, of_one_length, False),

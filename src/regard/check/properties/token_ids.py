@@ -237,8 +237,9 @@ def _thrown_away(evidence: Evidence, run: Trace, stream: Stream, invocation: Inv
                     "done with it: padding is attended to"
                 )
                 return Finding("violation", "mask-read", "mask", message, before.location)
-        else:  # what is not used uses nothing either, as masked scores that are thrown away
-            used |= {each.storage for each in after.inputs if not after.is_view}
+        elif not after.is_view or (after.is_in_place and after.outputs[0].storage in used):
+            # What is not used uses nothing either, as masked scores that are thrown away.
+            used |= {each.storage for each in after.inputs}
     return None
 
 

@@ -422,12 +422,12 @@ def _handed_up(kind: type[nn.Module], parameters: Mapping[str, inspect.Parameter
 
 
 def _role(parameter: inspect.Parameter) -> str | None:
-    name = parameter.name.lower()
+    name, role = parameter.name.lower(), call_meaning(parameter.name)
     if (vector := _VECTOR.fullmatch(name)) is not None:
         return "packed vector" if vector["packed"] else "vector"
-    role = call_meaning(parameter.name)
     is_number = type(parameter.default) in (int, float) or parameter.annotation in (int, float, "int", "float")
-    if role in ("mask", "padding") and is_number:  # as pad, the id of padding
+    is_text = re.search(r"\bstr\b", inspect.formatannotation(parameter.annotation)) is not None
+    if role in ("mask", "padding") and (is_number or is_text):  # as pad, the id of padding; or the name of a mask
         return None
     is_flag = isinstance(parameter.default, bool) or parameter.annotation in (bool, "bool")
     return "causal" if role in ("mask", None) and is_flag and _CAUSAL.search(name) else role

@@ -74,6 +74,11 @@ class Operation:
         return bool(self.inputs and self.outputs) and self.outputs[0].storage == self.inputs[0].storage
 
     @property
+    def is_in_place(self) -> bool:
+        """Whether it changes its first input and returns it, as ``masked_fill_``: what else it takes is read."""
+        return self.is_view and self.name.endswith("_")
+
+    @property
     def is_addition(self) -> bool:
         """Whether it adds two tensors, in place or not."""
         return self.name.rstrip("_") == "add" and len(self.inputs) == 2

@@ -93,9 +93,10 @@ def _lost(trace: Trace) -> Iterator[tuple[Operation, Set[int]]]:
     """Operations whose results nothing takes, from the last to the first, and the memory that is read after each."""
     used = {each.storage for each in trace.outputs}
     for operation in reversed(trace.operations):
-        if operation.is_view:
+        if operation.is_view and not operation.is_in_place:
             continue
-        if operation.outputs and not operation.written and not {each.storage for each in operation.outputs} & used:
+        is_kept = bool(operation.written) or operation.is_in_place
+        if operation.outputs and not is_kept and not {each.storage for each in operation.outputs} & used:
             yield operation, used
         used |= {each.storage for each in operation.inputs}
 
