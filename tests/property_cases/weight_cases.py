@@ -307,6 +307,21 @@ def divided_by_the_mean_of_keys(x: Tensor) -> Tensor:
     return q @ (k.mT @ v) / (q @ k.mean(1)[..., None])  # here
 
 
+def of_features(x: Tensor, least: float) -> Tensor:
+    q, k, v = (x @ drawn(WIDTH, WIDTH, seed=seed) for seed in range(3))
+    q, k = (torch.nn.functional.elu(each) + least for each in (q, k))
+    return q @ (k.mT @ v) / (q @ k.sum(1)[..., None])  # here
+
+
+def of_negative_features(x: Tensor) -> Tensor:
+    """Linear attention whose feature map has lost its one."""
+    return of_features(x, 0.0)
+
+
+def of_positive_features(x: Tensor) -> Tensor:
+    return of_features(x, 1.0)
+
+
 def divided_by_the_sum_of_queries(x: Tensor) -> Tensor:
     return divided_by_sums_of(x, 0)
 
@@ -420,6 +435,7 @@ CASES = [
     Case("weights-sum-to-one", divided_later_by_the_queries_sum, divided_later),
     Case("weights-sum-to-one", divided_by_the_sum_of_queries, divided_by_the_sum_of_keys, of_x),
     Case("weights-sum-to-one", divided_by_the_mean_of_keys, divided_by_the_sum_of_keys, of_x),
+    Case("weights-not-negative", of_negative_features, of_positive_features, of_x),
     Case("weights-sum-to-one", divided_by_its_own_key, divided_by_all_keys),
     Case("sink-score", sink_of_the_largest_score, sink_of_score_zero),
     Case("keys-seen", whole_tiles, all_tiles, has_line=False),

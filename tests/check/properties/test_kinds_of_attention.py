@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -106,6 +107,27 @@ def test_learned_keys_may_stand_beside_those_of_tokens() -> None:
 
 def test_layers_of_linear_attention_are_a_design() -> None:
     assert names(of_x(layers_of_softmaxed_keys)) == [("design", "linear-attention")]
+
+
+def layers_of_positive_features(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Two texts attend to themselves, and then to each other; the sums are divided within a product of three."""
+
+    def attended(x: Tensor, read: Tensor, seed: int) -> Tensor:
+        q = torch.nn.functional.elu(x @ drawn(8, 8, seed=seed) / 3) + 1
+        k = torch.nn.functional.elu(read @ drawn(8, 8, seed=seed + 1) / 3) + 1
+        summed = torch.einsum("bsd,bsv->bdv", k, read @ drawn(8, 8, seed=seed + 2))
+        return x + torch.einsum("bld,bdv,bl->blv", q, summed, 1 / torch.einsum("bld,bd->bl", q, k.sum(1)))
+
+    first, second = attended(first, first, 0), attended(second, second, 0)
+    first = attended(first, second, 3)
+    return first, attended(second, first, 3)
+
+
+def test_layers_whose_sums_are_divided_within_a_product_are_linear_attention() -> None:
+    call = of_x(layers_of_positive_features)
+    call.arguments = {"first": drawn(2, 5, 8, seed=0), "second": drawn(2, 7, 8, seed=1)}
+    call.streams = [Stream("first", "x", 0, (1,)), Stream("second", "context", 0, (1,))]
+    assert names(replace(call, positional=["first", "second"])) == [("design", "linear-attention")]
 
 
 def rotated_by_row_and_column(x: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from regard.check.properties.outputs.rows import row_findings
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import Influence, influence_of
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
+from regard.check.roles.local import local_influence
 from regard.check.roles.owners import NONE, SEVERAL, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
@@ -56,6 +57,10 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
         each_over = [[_is_over_tokens(*each) for each in _sides([one], influence, streams)] for one in instances]
         if (in_chunks := chunkwise(instances, each_over, invocation, base)) is not None:
             return in_chunks
+        direct = [one for one, over in zip(instances, each_over, strict=True) if over and all(over)]
+        others = [one for one in instances if one not in direct]
+        if direct and others and _are_over_rows(others, invocation, base, frozen):
+            instances, over_tokens = direct, [True]
     if all(over_tokens):
         swapped = _softmax_of_queries(instances, influence, streams)
         unnormalized = next((found for each in instances for found in _unnormalized(each, influence, streams)), None)
@@ -90,6 +95,27 @@ def kind_of_rows(instance: AttentionInstance, influence: Influence, streams: lis
     if not sides or not all(_is_over_tokens(*each) for each in sides):
         return None
     return Finding("design", "linear-attention", "scores", OVER_TOKENS, instance.scores_location, instance.module)
+
+
+def _are_over_rows(
+    instances: list[AttentionInstance], invocation: Invocation, base: Trace, frozen: Mapping[int, Tensor]
+) -> bool:
+    """Whether each of some attentions sums over the rows of its projections, which earlier layers mixed the tokens of.
+
+    As of linear attention whose sums are held, and not what they are divided by.
+    """
+    held, free = (
+        influence_of(invocation, base, frozen=each, keep=lambda source: source.kind == "sample")
+        for each in (frozen, {})
+    )
+    for one in instances:
+        try:
+            local = local_influence(invocation, one, held, frozen, free)
+        except ValueError:
+            return False
+        if local is None or kind_of_rows(one, *local) is None:
+            return False
+    return True
 
 
 def _delta_rule(instances: list[AttentionInstance], influence: Influence, invocation: Invocation) -> Finding | None:

@@ -73,6 +73,14 @@ def normalizer_findings(
                 )
                 yield Finding("violation", "weights-sum-to-one", "weights", message, division.location)
                 return
+            low, high = float(queries[1].min()), float(queries[1].max())
+            if low < -TOLERANCE * high < 0 or high > -TOLERANCE * low > 0:
+                message = (
+                    f"the weights of one query sum to {low:.4g} and those of another to {high:.4g} before they are "
+                    "divided by that: features of queries or keys are negative, and a sum may be zero"
+                )
+                yield Finding("violation", "weights-not-negative", "weights", message, division.location)
+                return
 
 
 def values_places(instance: AttentionInstance) -> list[tuple[int, int]]:
