@@ -126,6 +126,32 @@ class ShiftsThemTwice(ReadsItsLabels):
     first, last = slice(None, -1), slice(1, None)
 
 
+class WithALossOfLabels(WithAMethod):
+    """Its loss takes labels besides, and has the classes in the second axis."""
+
+    def training_loss(self, ids: Tensor, labels: Tensor) -> Tensor:  # type: ignore[override]
+        return nn.functional.cross_entropy(self.turned(self(ids)), labels)  # here
+
+    def turned(self, logits: Tensor) -> Tensor:
+        return logits.mT
+
+
+class WithALossOfReshapedLogits(WithALossOfLabels):
+    def turned(self, logits: Tensor) -> Tensor:
+        return logits.view(len(logits), VOCAB, -1)
+
+
+class OfLogarithms(WithAMethod):
+    axis = -1
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids).log_softmax(self.axis)  # here
+
+
+class OfLogarithmsOverTokens(OfLogarithms):
+    axis = 1
+
+
 def of_labels_of(kind: Any) -> Invocation:
     """A call of a module that is given its labels alone."""
     call = of_ids_of(kind)
@@ -162,5 +188,7 @@ CASES = [
         for right in (WithAMethod, WithAMethodThatShiftsLogits, WithAMethodOfAnEncoder)
     ),
     Case("labels-of-the-next", OfTheTokenItself, LanguageModel, of_ids_of),
+    Case("probabilities-of-classes", OfLogarithmsOverTokens, OfLogarithms, of_named_ids_of),
+    Case("probabilities-of-classes", WithALossOfReshapedLogits, WithALossOfLabels, of_named_ids_of),
     Case("labels-of-the-next", ShiftsThemTwice, ReadsItsLabels, of_optional_ids_of),
 ]

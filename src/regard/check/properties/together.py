@@ -33,6 +33,7 @@ from regard.check.properties.modules.recurrent_steps import recurrent_step_findi
 from regard.check.properties.modules.two_streams import two_stream_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
+from regard.check.properties.outputs.class_probabilities import class_probability_findings
 from regard.check.properties.outputs.restored_orders import restored_order_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.outputs.vectors_of_texts import text_vector_findings
@@ -104,6 +105,7 @@ def judge_together(
         analysis.findings += packed_text_findings(invocation, several)
         windows = (found for each in several for found in shifted_windows_within(invocation, each))
         analysis.findings += itertools.islice(windows, 1)
+        analysis.findings += class_probability_findings(invocation, base)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
         analysis.findings += known_action_findings(invocation, base)

@@ -57,6 +57,13 @@ OUTPUTS = (
         "return self.out_proj(torch.cat(heads, dim=-1))  # (batch, tokens, width), as x",
     ),
     Property(
+        "probabilities-of-classes",
+        "output",
+        "log-probabilities of a token sum to one over its classes",
+        "A loss compares tokens with one another where it should compare classes.",
+        "return self.head(x).log_softmax(dim=-1)",
+    ),
+    Property(
         "read-at-the-end",
         "output",
         "where a text is said to be read at the token that closes it, the state at that token is returned",

@@ -21,7 +21,7 @@ from regard.check.target.token_ids import side_of
 from regard.check.trace.operation import Operation, Trace
 from regard.check.trace.recorder import record
 
-__all__ = ["known_label_findings", "loss_findings", "skipped_label_findings"]
+__all__ = ["known_label_findings", "loss_findings", "loss_runs", "skipped_label_findings"]
 
 LOSSES = frozenset({"nll_loss_forward", "nll_loss_nd", "nll_loss"})
 _ARE_IDS = re.compile(
@@ -103,16 +103,36 @@ def _run_with(invocation: Invocation, name: str, labels: Tensor) -> Trace:
     return record_invocation(invocation, {**invocation.arguments, name: labels}, lines=True)
 
 
-def _loss_methods(invocation: Invocation) -> list[str]:
-    """The methods of a module's class that compute a loss of nothing but what its call takes."""
+def loss_runs(invocation: Invocation) -> Iterator[Trace]:
+    """Runs in which a model of ids computes a loss, of its ids as labels: its call's, or that of a method.
+
+    Args:
+        invocation: a call without labels.
+    """
+    ids = [each.argument for each in invocation.streams if not invocation.arguments[each.argument].is_floating_point()]
+    if not isinstance(invocation.target, nn.Module) or len(ids) != 1:
+        return
+    labels = invocation.arguments[ids[0]]
+    if (name := _argument_of_labels(invocation)) is not None:
+        yield _run_with(invocation, name, labels)
+    for method, more in _methods_of_losses(invocation):
+        if len(more) <= 1:
+            yield _run_of_method(invocation, method, (more or ids)[0], labels)
+
+
+def _methods_of_losses(invocation: Invocation) -> Iterator[tuple[str, list[str]]]:
+    """The methods of a module's class that compute a loss of what its call takes, and what they need besides."""
     kind, given = type(invocation.target), set(invocation.arguments)
-    found = []
     for name, method in inspect.getmembers(kind, inspect.isfunction):
         several = [*inspect.signature(method).parameters.values()][1:]
-        needs = {each.name for each in several if each.default is each.empty}
-        if _LOSS_METHOD.fullmatch(name) and needs == given and not method.__module__.startswith("torch."):
-            found.append(name)
-    return found
+        needs = [each.name for each in several if each.default is each.empty]
+        if _LOSS_METHOD.fullmatch(name) and given <= {*needs} and not method.__module__.startswith("torch."):
+            yield name, [each for each in needs if each not in given]
+
+
+def _loss_methods(invocation: Invocation) -> list[str]:
+    """The methods of a module's class that compute a loss of nothing but what its call takes."""
+    return [name for name, more in _methods_of_losses(invocation) if not more]
 
 
 def _run_of_method(invocation: Invocation, method: str, name: str, labels: Tensor) -> Trace:
