@@ -47,7 +47,7 @@ def class_probability_findings(invocation: Invocation, base: Trace) -> Iterator[
 
 
 def _mistaken(run: Trace) -> Iterator[tuple[Operation, int]]:
-    """Log-softmaxes over tokens, or a reshaped axis, of what a matrix made, as it lies in memory; and how many classes."""
+    """Log-softmaxes over tokens, or a reshaped axis, of what a matrix made in this memory; and how many classes."""
     made = {each.outputs[0].storage: each.outputs[0].shape[-1] for each in run if each.name in MATRICES}
     for operation in run:
         if operation.name != "_log_softmax":
