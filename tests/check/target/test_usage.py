@@ -440,3 +440,23 @@ class OfAnUnknownNumber(nn.Module):
 def test_a_field_that_is_more_than_an_option_is_asked_for() -> None:
     with pytest.raises(InputError, match=r"reads config.flavour, whose meaning is unknown: give --arg flavour=VALUE"):
         first(OfAnUnknownNumber)
+
+
+class OfMaskedTokens(nn.Module):
+    """Tells the tokens at some places, by whose numbers their vectors are gathered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places, self.qkv = nn.Embedding(20, 12), nn.Embedding(16, 12), nn.Linear(12, 36)
+
+    def forward(self, input_ids: Tensor, masked_pos: Tensor) -> Tensor:
+        x = self.words(input_ids) + self.places(torch.arange(input_ids.shape[1]))
+        x = attention(*self.qkv(x).chunk(3, -1))
+        masked_pos = masked_pos[:, :, None].expand(-1, -1, x.size(-1))
+        return torch.gather(x, 1, masked_pos) @ self.words.weight.T
+
+
+def test_what_tokens_are_gathered_by_are_their_places() -> None:
+    call = first(OfMaskedTokens)
+    assert call.arguments["masked_pos"].dtype == torch.long
+    assert conclude(OfMaskedTokens, {}, UserSettings()).report().ok

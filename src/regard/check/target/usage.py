@@ -222,6 +222,7 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
         ("marks", (None,), are_documented_marks),
         ("diagonal", (None, "mask"), is_diagonal),
         ("ids", (None, "x"), is_written_whole),
+        ("positions", (None,), is_gathered_by),
         ("lengths", (None,), is_bound_of_places),
         ("lengths", ("size length",), is_tensor),
         ("condition", (None, "context"), is_modulation),
@@ -230,6 +231,14 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
     found = next((each for each, roles, is_used in uses if role in roles and is_used(source, name)), None)
     may_be_a_side = found is None and (role is None or len(name) == 1)
     return side_told_to_einops(source, name) if may_be_a_side else found
+
+
+def is_gathered_by(source: str, name: str) -> bool:
+    """Whether tokens are gathered by it along their axis: each of its numbers is the place of one."""
+    return (
+        re.search(rf"\bgather\((?:[^()]*,)?\s*(?:dim\s*=\s*)?1\s*,\s*(?:index\s*=\s*)?{re.escape(name)}\b", source)
+        is not None
+    )
 
 
 def side_told_to_einops(source: str, name: str) -> str | None:
