@@ -111,6 +111,24 @@ def test_latents_are_few() -> None:
 # Pictures and videos. -------------------------------------------------------------------------------------------------
 
 
+OF_A_LAYER = """
+class Cut:
+    def __init__(self):
+        self.cut = nn.Sequential(
+            Rearrange('b t c (h p1) (w p2) -> b t (h w) (p1 p2 c)', p1=8, p2=8),
+            nn.Linear(192, 32),
+        )
+
+    def forward(self, x):
+        return self.cut(x)
+"""
+
+
+def test_axes_that_a_first_layer_of_einops_takes_are_written() -> None:
+    assert written_map(OF_A_LAYER, "x") == "bzdyx"
+    assert written_map(OF_A_LAYER.replace("self.cut(x)", "self.other(x)"), "x") == ""
+
+
 @pytest.mark.parametrize(
     ("text", "letters"),
     [
@@ -133,7 +151,7 @@ class OfAVideo(nn.Module):
         super().__init__()
         self.patch_size, self.places = patch_size, (image_size // patch_size) ** 2
         self.cut = nn.Linear(3 * patch_size**2, dim)
-        self.of_place = nn.Parameter(torch.zeros(self.places, dim))
+        self.of_place = nn.Parameter(torch.zeros(num_frames, self.places, dim))
 
     def forward(self, video: Tensor) -> Tensor:
         # video: (batch, frames, channels, height, width)
@@ -143,9 +161,10 @@ class OfAVideo(nn.Module):
         return attention(*[x.flatten(1, 2)] * 3)
 
 
-def test_a_video_that_is_cut_into_patches() -> None:
-    call = first(OfAVideo, image_size=4, patch_size=2, num_frames=3)
-    assert call.arguments["video"].shape == (2, 3, 3, 4, 4)
+@pytest.mark.parametrize("frames", [3, 5])
+def test_a_video_that_is_cut_into_patches(frames: int) -> None:
+    call = first(OfAVideo, image_size=4, patch_size=2, num_frames=frames)
+    assert call.arguments["video"].shape == (2, frames, 3, 4, 4)
     assert axes(call) == [("x", 0, (1, 3, 4), None)]
 
 

@@ -20,7 +20,6 @@ from regard.check.target.decoder_steps import LAST_TOKEN
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import (
     FRAMED,
-    FRAMES,
     MAX_TOKENS,
     SMALL_GRID,
     Draft,
@@ -104,7 +103,7 @@ class CallPlan:
         elif "y" in self.layout.letters:
             sides = grids(target, sizes)
             if "z" in self.layout.letters:
-                small = [SMALL_GRID, *(each for each in sides if FRAMES * each[0] * each[1] <= MAX_TOKENS)]
+                small = [SMALL_GRID, *(each for each in sides if sizes.frames * each[0] * each[1] <= MAX_TOKENS)]
                 pictures = pictures_of_frames(target, sizes)
                 sides = [*small, *pictures]
                 found["width"] = [*found.get("width", []), *(["3"] if pictures else [])]

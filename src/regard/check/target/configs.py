@@ -298,6 +298,7 @@ def number(means: str, name: str, sizes: Sizes) -> Any:
         "window": sizes.window,
         "image": sizes.image,
         "patch": sizes.patch,
+        "frames": sizes.frames,
         "grid": (3, 3),
         "classes": 13,
         "scale": sizes.d_head**-0.5,

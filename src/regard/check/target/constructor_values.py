@@ -17,7 +17,7 @@ __all__ = ["ALWAYS", "DEFAULT", "annotated_values", "feed_forward", "known_value
 
 ALWAYS = frozenset(
     ("d_model", "heads", "d_head", "length", "d_context", "d_ff", "vocab", "layers", "d_out", "batch", "image", "patch")
-) | {"rotary", "rank", "landmarks", "latents", "d_latent"}
+) | {"rotary", "rank", "landmarks", "latents", "d_latent", "frames"}
 """Sizes that replace the default of an optional argument, so that the target is small and its sizes differ."""
 DEFAULT = object()
 """The argument is not given."""

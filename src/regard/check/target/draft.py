@@ -23,7 +23,6 @@ from regard.check.target.usage import PARTS, squared
 
 __all__ = [
     "FRAMED",
-    "FRAMES",
     "MAX_TOKENS",
     "SMALL_GRID",
     "Draft",
@@ -38,8 +37,6 @@ MAX_TOKENS = 64
 """Of an input: the calls are many."""
 MAX_NUMBERS = 2**22
 """Of an argument: they take 32 MiB."""
-FRAMES = 3
-"""Of a video."""
 FRAMED = "frames of"
 """In the name of a number of tokens that are those of several maps of features."""
 SMALL_GRID = (3, 4)
@@ -116,7 +113,7 @@ class Draft:
             "p": 3 * self.sizes.heads * self.d_head,
             "y": image or self.grid[0],
             "x": image or self.grid[1],
-            "z": FRAMES,
+            "z": self.sizes.frames,
         }
         return tuple(size[letter] for letter in layout.letters)
 
@@ -254,7 +251,7 @@ def _constructed_with(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
     """The numbers of tokens that it may take, the likeliest first."""
-    of_frames = FRAMES * SMALL_GRID[0] * SMALL_GRID[1]
+    of_frames = sizes.frames * SMALL_GRID[0] * SMALL_GRID[1]
     found = {"tokens": sizes.tokens, "grid": GRID[0] * GRID[1], "window": sizes.window**2, "length": sizes.length}
     found |= {f"grid {height}x{width}": height * width for height, width in grids(target, sizes)}
     found |= {f"{FRAMED} {SMALL_GRID[0]}x{SMALL_GRID[1]}{one}": of_frames + bool(one) for one in ("", ", and one")}

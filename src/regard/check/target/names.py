@@ -89,6 +89,7 @@ _CONSTRUCTOR = {
     "image": "image_size img_size resolution resolution_in resolution_out image_height image_width feature_size "
     "fmap_size img image im_size img_dim image_dim",
     "patch": "patch_size patch patch_height patch_width",
+    "frames": "num_frames n_frames nframes num_frame",
     "grid": "input_resolution grid_size",
     "classes": "num_classes n_classes num_labels",
     "scale": "scale scaling softmax_scale scale_factor scaling_factor",

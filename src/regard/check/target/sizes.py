@@ -35,6 +35,11 @@ class Sizes:
     """Height and width of a map of features, where a user's argument says them."""
 
     @property
+    def frames(self) -> int:
+        """Of a video."""
+        return dict(self.given).get("frames", 3)
+
+    @property
     def d_model(self) -> int:
         """The width of the tokens."""
         return dict(self.given).get("d_model", self.heads * self.d_head)

@@ -27,7 +27,7 @@ from regard.check.target.decoder_steps import (
     past_weight_candidates,
 )
 from regard.check.target.documented_shapes import documented_letters
-from regard.check.target.draft import FRAMES, Draft
+from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed, error_line
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
 from regard.check.target.first_layers import STEP, are_spread, ids_of_samples, step_candidates
@@ -194,7 +194,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
             "window before": lambda draft: (draft.sizes.window, 0),
             "none": _none,
         },
-        "frames": {"frames": _constant(FRAMES)},
+        "frames": {"frames": lambda draft: draft.sizes.frames},
         "height": {"rows": lambda draft: draft.grid[0]},
         "width": {"columns": lambda draft: draft.grid[1]},
         "grid": {"grid": lambda draft: draft.grid},

@@ -28,7 +28,7 @@ def written_map(source: str, name: str) -> str:
         source: the text of what is called.
         name: of the argument, as x in rearrange(x, "b f c (h p) (w q) -> b (f h w) (p q c)", p=8, q=8).
     """
-    for names in (documented_shape(source, name), _taken_by_einops(source, name)):
+    for names in (documented_shape(source, name), _taken_by_einops(source, name), _taken_by_a_layer(source, name)):
         letters = "".join(_letter(each) for each in names)
         if len(letters) == len(names) == len({*letters}) and {"b", "d", "y", "x"} <= {*letters} and letters[0] == "b":
             return letters
@@ -51,6 +51,20 @@ def _taken_by_einops(source: str, name: str) -> tuple[str, ...]:
             continue
         pattern = each.args[1].value if isinstance(each.args[1], ast.Constant) else None
         if each.args[0].id == name and isinstance(pattern, str) and "->" in pattern:
-            axes = re.findall(r"\(([^()]*)\)|(\S+)", pattern.partition("->")[0])
-            return tuple((inner or alone).split()[0] for inner, alone in axes if (inner or alone).strip())
+            return _axes(pattern)
     return ()
+
+
+def _taken_by_a_layer(source: str, name: str) -> tuple[str, ...]:
+    """The same of a layer of einops, the first of a sequence of layers that the argument goes through first."""
+    called = re.search(rf"\bself\.(\w+)\(\s*{re.escape(name)}\s*\)", source)
+    layer = (
+        rf"\bself\.{called[1]}\s*=\s*(?:[\w.]*Sequential\(\s*)?Rearrange\(\s*(['\"])(.*?->.*?)\1" if called else "$^"
+    )
+    found = re.search(layer, source)
+    return _axes(found[2]) if found else ()
+
+
+def _axes(pattern: str) -> tuple[str, ...]:
+    axes = re.findall(r"\(([^()]*)\)|(\S+)", pattern.partition("->")[0])
+    return tuple((inner or alone).split()[0] for inner, alone in axes if (inner or alone).strip())
