@@ -14,7 +14,16 @@ from regard.check import check
 from regard.check.conclusion import analyses_of, conclude
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.names import call_meaning
-from regard.check.target.usage import called_with, compared_with, divides, has_fields, is_called, is_step, is_tested
+from regard.check.target.usage import (
+    called_with,
+    compared_with,
+    divides,
+    has_fields,
+    is_called,
+    is_given_anew,
+    is_step,
+    is_tested,
+)
 from regard.errors import InputError
 
 # The text. ------------------------------------------------------------------------------------------------------------
@@ -32,6 +41,22 @@ from regard.errors import InputError
 )
 def test_what_is_read_by_names_is_a_config(source: str, name: str, found: bool) -> None:
     assert has_fields(source, name) is found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("x = self.norm(x)", True),
+        ("x, mask = self.padded(x)", True),
+        ("x += 1", True),
+        ("x = x[:, 0]", True),
+        ("x = x[:, -self.max_length:]", False),
+        ("y = x", False),
+        ("x == y", False),
+    ],
+)
+def test_the_last_tokens_of_a_sequence_are_no_other_value(source: str, found: bool) -> None:
+    assert is_given_anew(source, "x") is found
 
 
 @pytest.mark.parametrize(

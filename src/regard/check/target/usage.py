@@ -203,8 +203,10 @@ def applied_modules(source: str, name: str) -> list[str]:
 
 
 def is_given_anew(source: str, name: str) -> bool:
-    """Whether a line gives the name another value, as x = self.norm(x)."""
-    return re.search(rf"^\s*(?:\w+\s*,\s*)*{re.escape(name)}\s*(?:,[\w\s,]+)?[-+*/@]?=(?!=)", source, re.M) is not None
+    """Whether a line gives the name another value, as x = self.norm(x), and not its last tokens, as x = x[:, -8:]."""
+    named = re.escape(name)
+    given = rf"^\s*(?:\w+\s*,\s*)*{named}\s*(?:,[\w\s,]+)?[-+*/@]?=(?!=)(?!\s*{named}\[:,\s*-[^\]\n]+:\])"
+    return re.search(given, source, re.M) is not None
 
 
 def role_by_use(source: str, name: str, role: str | None) -> str | None:
