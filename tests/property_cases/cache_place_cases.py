@@ -145,6 +145,7 @@ def told_its_start(kind: type[nn.Module]) -> Invocation:
 
 
 ANGLES = torch.outer(torch.arange(16.0), torch.tensor([1.0, 0.1])).double()
+ROTATIONS = torch.polar(torch.ones_like(ANGLES), ANGLES)
 
 
 class Steps(Buffers):
@@ -155,8 +156,7 @@ class Steps(Buffers):
 
     def rotated(self, x: Tensor, start: int) -> Tensor:
         first = self.first_row(start)
-        table = torch.polar(torch.ones_like(ANGLES), ANGLES)
-        table = table[first : first + 1]  # here
+        table = ROTATIONS[first : first + 1]  # here
         return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * table).flatten(-2)
 
     def forward(self, x: Tensor, start_pos: int) -> Tensor:
@@ -174,7 +174,7 @@ class StepsAtTheBeginning(Steps):
 
 def in_steps(kind: type[nn.Module]) -> Invocation:
     """A call of one token after the other."""
-    return replace(told_its_start(kind), steps_from="start_pos")
+    return replace(told_its_start(kind), steps_from="start_pos", positional=[])
 
 
 CASES = [

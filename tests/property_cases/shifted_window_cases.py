@@ -37,34 +37,34 @@ def rolled_windows(x: Tensor, *, rows_alone: bool = False) -> Tensor:
 
 
 class RolledOn(nn.Module):
-    """Attention within shifted windows of 4 x 4, without a mask; the picture is a globe's."""
+    """Attention within shifted windows of 2 x 2, without a mask; the picture is a globe's."""
 
-    back = 2
+    back = 1
 
     def __init__(self) -> None:
         super().__init__()
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        height, width = x.shape[1] // 4, x.shape[2] // 4
-        cut = x.roll((-2, -2), (1, 2)).unflatten(2, (width, 4)).unflatten(1, (height, 4)).transpose(2, 3)
+        height, width = x.shape[1] // 2, x.shape[2] // 2
+        cut = x.roll((-1, -1), (1, 2)).unflatten(2, (width, 2)).unflatten(1, (height, 2)).transpose(2, 3)
         q, k, v = self.qkv(cut.flatten(3, 4)).chunk(3, -1)
         read = (q @ k.mT / WIDTH**0.5).softmax(-1) @ v  # here
-        read = self.out(read).unflatten(3, (4, 4)).transpose(2, 3).reshape(x.shape)
+        read = self.out(read).unflatten(3, (2, 2)).transpose(2, 3).reshape(x.shape)
         return x + read.roll((self.back, self.back), (1, 2))
 
 
 class RolledOnAndOn(RolledOn):
     """The same, of a globe."""
 
-    back = -2
+    back = -1
 
 
 def of_one_window(kind: type[nn.Module]) -> Invocation:
     """A call of a picture that is one window."""
     module = kind()
     prepare(module, 1)
-    return of_map(module, 4, 4)
+    return of_map(module, 2, 2)
 
 
 def rolled_windows_parted_by_rows(x: Tensor) -> Tensor:
