@@ -20,6 +20,7 @@ from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_fi
 from regard.check.properties.masks.shifted_windows import shifted_windows_within
 from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
+from regard.check.properties.modules.class_probabilities import class_probability_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.field_rows import field_row_findings
@@ -33,7 +34,6 @@ from regard.check.properties.modules.recurrent_steps import recurrent_step_findi
 from regard.check.properties.modules.two_streams import two_stream_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
-from regard.check.properties.outputs.class_probabilities import class_probability_findings
 from regard.check.properties.outputs.restored_orders import restored_order_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.outputs.vectors_of_texts import text_vector_findings
