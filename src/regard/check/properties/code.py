@@ -15,7 +15,7 @@ from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
 from regard.check.target.signature import source_of
 
-__all__ = ["code_of", "documentation_of_file", "documentation_of_functions", "numbers_in"]
+__all__ = ["code_of", "documentation_of_file", "documentation_of_functions", "numbers_in", "sentences_of"]
 
 _NAME = re.compile(r"\b[A-Za-z_]\w*")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d_]*(?:\.\d*)?(?:e[+-]?\d+)?", re.I)
@@ -40,6 +40,16 @@ def documentation_of_file(target: Any) -> str:
     names = getattr(kind, "__globals__", {})
     is_library = str(names.get("__name__", "")).startswith("torch.")
     return "" if is_library else inspect.cleandoc(names.get("__doc__") or "")
+
+
+def sentences_of(text: str, ends: str = ".;") -> list[str]:
+    """The sentences of a documentation, each in one line.
+
+    Args:
+        text: the documentation.
+        ends: what ends a sentence, as an empty line does.
+    """
+    return [" ".join(each.split()) for each in re.split(rf"(?<=[{ends}])\s+|\n\s*\n", text)]
 
 
 def _parts(target: Any) -> Iterator[tuple[Any, str]]:

@@ -13,12 +13,12 @@ from regard.check.properties.caches.steps import step_position_findings
 from regard.check.properties.finding import Evidence
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
-from regard.check.properties.masks.frames import frame_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
 from regard.check.properties.masks.packed_texts import packed_text_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
 from regard.check.properties.masks.shifted_windows import shifted_windows_within
 from regard.check.properties.masks.source_masks import source_mask_findings
+from regard.check.properties.masks.space_time import frame_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
 from regard.check.properties.modules.class_probabilities import class_probability_findings
 from regard.check.properties.modules.class_tokens import class_token_findings

@@ -27,7 +27,14 @@ def with_values(args: Mapping[str, Any], implementation: Any) -> dict[str, Any]:
         InputError: such a call raises; with its name and the error.
     """
     names = _names(implementation)
-    return {name: _value(name, each, names) if isinstance(each, str) else each for name, each in args.items()}
+    return {name: _with_values(name, each, names) for name, each in args.items()}
+
+
+def _with_values(name: str, value: Any, names: Mapping[str, Any]) -> Any:
+    """The value of a text, or of the fields of a config."""
+    if isinstance(value, dict):
+        return {field: _with_values(f"{name}.{field}", each, names) for field, each in value.items()}
+    return _value(name, value, names) if isinstance(value, str) else value
 
 
 def _value(name: str, written: str, names: Mapping[str, Any]) -> Any:

@@ -58,11 +58,11 @@ def _taken_by_einops(source: str, name: str) -> tuple[str, ...]:
 def _taken_by_a_layer(source: str, name: str) -> tuple[str, ...]:
     """The same of a layer of einops, the first of a sequence of layers that the argument goes through first."""
     called = re.search(rf"\bself\.(\w+)\(\s*{re.escape(name)}\s*\)", source)
-    layer = (
-        rf"\bself\.{called[1]}\s*=\s*(?:[\w.]*Sequential\(\s*)?Rearrange\(\s*(['\"])(.*?->.*?)\1" if called else "$^"
-    )
-    found = re.search(layer, source)
-    return _axes(found[2]) if found else ()
+    if called is None:
+        return ()
+    made = rf"\bself\.{called[1]}\s*=\s*(?:[\w.]*Sequential\(\s*)?Rearrange\(\s*(['\"])(.*?->.*?)\1"
+    found = re.search(made, source)
+    return () if found is None else _axes(found[2])
 
 
 def _axes(pattern: str) -> tuple[str, ...]:

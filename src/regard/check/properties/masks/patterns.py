@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks.halos import are_groups, are_windows_with_a_halo
 from regard.check.properties.masks.orders import later_key
 from regard.check.properties.masks.overlapping_windows import overlapping_windows
+from regard.check.properties.masks.query_groups import are_groups, are_windows_with_a_halo
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT, is_saturated
 from regard.check.properties.sums import query_numbers
 from regard.check.roles.influence import is_chosen, selections

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from regard.check.properties.code import sentences_of
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import allowed_of
@@ -68,7 +69,7 @@ def by_whole_frames(invocation: Invocation, evidence: Evidence, found: list[Find
         yield Finding("design", "mask-pattern", "mask", message, line)
         return
     if about.kind == "holds" and of_a_frame > 1 and sizes[0] > 1 and torch.equal(first, torch.ones_like(first).tril()):
-        told = _sentences(invocation)
+        told = sentences_of(documentation_of(invocation.target))
         if any(_OWN_FRAME.search(each) and not _CONDITION.search(each) for each in told):
             message = (
                 f"its documentation says that a token sees all of its own frame, {of_a_frame} tokens here: query 0 "
@@ -85,13 +86,9 @@ def _is_by_parts(invocation: Invocation, evidence: Evidence, allowed: Tensor, si
     is_of_axes = len(sizes) > 1 and torch.equal(allowed, _by_frames(len(allowed), math.prod(sizes[1:])))
     if is_of_axes and (len(sizes) == AXES_OF_A_FILM or _OF_TIME.search(evidence.code)):
         return True
-    told = any(_OWN_PART.search(each) and _SEES.search(each) for each in _sentences(invocation))
-    return told or _NAMED.search(evidence.code) is not None
-
-
-def _sentences(invocation: Invocation) -> list[str]:
-    told = re.split(r"(?<=[.;])\s+|\n\s*\n", documentation_of(invocation.target))
-    return [" ".join(each.split()) for each in told]
+    told = sentences_of(documentation_of(invocation.target))
+    is_told = any(_OWN_PART.search(each) and _SEES.search(each) for each in told)
+    return is_told or _NAMED.search(evidence.code) is not None
 
 
 def _sizes(invocation: Invocation, evidence: Evidence) -> list[int]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import Any
 
 from torch import Tensor, nn
 
 from regard.check.properties.finding import Finding
+from regard.check.properties.modules.unused_parameters import is_unread
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
-from regard.check.target.signature import source_of
 from regard.check.trace.operation import Trace
 
 __all__ = ["field_row_findings"]
@@ -29,7 +27,7 @@ def field_row_findings(invocation: Invocation, base: Trace) -> Iterator[Finding]
     for module in (each for root in modules_in(invocation.target) for each in root.modules()):
         rows = max((each.num_embeddings for each in module.modules() if isinstance(each, nn.Embedding)), default=0)
         for name, kept in module.named_buffers(recurse=False):
-            if kept.ndim == 1 and len(kept) in fields and _begin_fields(kept, rows) and not _is_read(module, name):
+            if kept.ndim == 1 and len(kept) in fields and _begin_fields(kept, rows) and is_unread(type(module), name):
                 message = (
                     f"{name}, where the rows of each of {len(kept)} fields begin in a table of {rows}, is kept and "
                     "never read: the same id of two fields has one vector"
@@ -45,7 +43,3 @@ def _begin_fields(kept: Tensor, rows: int) -> bool:
     steps = kept.diff()
     is_whole = not kept.is_floating_point() and len(steps) > 0 and bool((steps > 0).all())
     return is_whole and int(kept[0]) == 0 and bool((steps > 1).any()) and int(kept[-1]) < rows
-
-
-def _is_read(module: Any, name: str) -> bool:
-    return re.search(rf"\.{re.escape(name)}\b(?!\s*=[^=])|getattr\(", source_of(module)) is not None

@@ -54,11 +54,10 @@ def loss_findings(invocation: Invocation) -> Iterator[Finding]:
         return
     samples, count = tokens.shape
     labels = (torch.arange(samples)[:, None] + torch.arange(count)[None]) % (count + 1) + FIRST_LABEL
-    run = record_invocation(invocation, {**invocation.arguments, name: labels}, lines=True)
-    loss = next((each for each in run if each.name in LOSSES), None)
-    logits = None if run.error or loss is None else _logits(run, loss, samples, count)
-    if loss is None or logits is None:
+    scored = _scored(_run_with(invocation, name, labels), labels)
+    if scored is None:
         return
+    loss, logits = scored
     distances = _distances(loss, logits, labels)
     is_unshifted = distances == {0} and _ARE_IDS.search(documentation_of(invocation.target)) is not None
     if is_unshifted or len(distances) > 1 or any(each < 0 for each in distances):
@@ -159,11 +158,10 @@ def _of_known_labels(name: str, shape: torch.Size, padding: int, run: Callable[[
     samples, count = shape
     free = [each for each in range(count + 2) if each != padding][: count + 1]
     labels = torch.tensor(free)[(torch.arange(samples)[:, None] + torch.arange(count)[None]) % len(free)]
-    base = run(labels)
-    loss = next((each for each in base if each.name in LOSSES), None)
-    logits = None if base.error or loss is None else _logits(base, loss, samples, count)
-    if loss is None or logits is None:
+    scored = _scored(run(labels), labels)
+    if scored is None:
         return None
+    loss, logits = scored
     distances = _distances(loss, logits, labels)
     if len(distances) != 1 or count < 3:
         return None
@@ -198,11 +196,10 @@ def skipped_label_findings(invocation: Invocation) -> Iterator[Finding]:
     samples, count = invocation.arguments[ids[0].argument].shape
     labels = (torch.arange(samples)[:, None] + torch.arange(count)[None]) % (count + 1) + FIRST_LABEL
     alone = replace(invocation, arguments={**invocation.arguments, ids[0].argument: None})
-    run = record_invocation(alone, {**alone.arguments, name: labels}, lines=True)
-    loss = next((each for each in run if each.name in LOSSES), None)
-    logits = None if run.error or loss is None else _logits(run, loss, samples, count)
-    if loss is None or logits is None or len(distances := _distances(loss, logits, labels)) != 1:
+    scored = _scored(_run_with(alone, name, labels), labels)
+    if scored is None or len(distances := _distances(*scored, labels)) != 1:
         return
+    loss, logits = scored
     seen = _labels_seen(partial(_run_with, alone, name), labels, logits, range(FIRST_LABEL, count + 1 + FIRST_LABEL))
     last = [] if seen is None else [int(row.nonzero()[-1]) - at for at, row in enumerate(seen) if bool(row.any())]
     (distance,) = distances
@@ -223,12 +220,10 @@ def _labels_seen(run: Callable[[Tensor], Trace], labels: Tensor, logits: Tensor,
         if not others:
             return None
         changed[:, at] = others[0]
-        after = run(changed)
-        loss = next((each for each in after if each.name in LOSSES), None)
-        other = None if after.error or loss is None else _logits(after, loss, *labels.shape)
-        if other is None:
+        scored = _scored(run(changed), labels)
+        if scored is None:
             return None
-        found.append(differs(logits, other).flatten(2).any(-1).any(0))
+        found.append(differs(logits, scored[1]).flatten(2).any(-1).any(0))
     return torch.stack(found, 1)
 
 
@@ -242,13 +237,16 @@ def _argument_of_labels(invocation: Invocation) -> str | None:
     return found[0] if len(found) == 1 and not re.search("mask|pos", found[0]) else None
 
 
-def _logits(run: Trace, loss: Operation, samples: int, count: int) -> Tensor | None:
-    """The last tensor before a loss that has a row of each sample and token, as wide as what the loss takes."""
-    width = loss.inputs[0].shape[-1]
+def _scored(run: Trace, labels: Tensor) -> tuple[Operation, Tensor] | None:
+    """A loss, and the last tensor before it that has a row of each label, as wide as what the loss takes."""
+    loss = None if run.error else next((each for each in run if each.name in LOSSES), None)
+    if loss is None:
+        return None
+    shape = (*labels.shape, loss.inputs[0].shape[-1])
     for operation in reversed(run.operations[: loss.index]):
         for each in operation.outputs:
-            if each.shape == (samples, count, width):
-                return each.data
+            if each.shape == shape:
+                return loss, each.data
     return None
 
 

@@ -19,7 +19,7 @@ from regard.check.properties.modules.begun_as_zeros import begun_as_zeros_findin
 from regard.check.properties.modules.handed_out import handed_out_by
 from regard.check.properties.modules.slopes import slope_findings
 from regard.check.properties.modules.unused_parameters import (
-    is_of_what_comes_processed,
+    is_applied_by_the_caller,
     unread_table_findings,
     unused_parameter_findings,
 )
@@ -142,7 +142,7 @@ def _judged(
             elif is_part and any(each.run.additive for each in instances) and _is_half_unread(gradient):
                 message = f"half of {name} has no effect: queries and keys are multiplied by the other half"
                 yield Finding("violation", "projection-used", "projections", message)
-        elif gradient is None and is_of_what_comes_processed(invocation, name):
+        elif gradient is None and is_applied_by_the_caller(invocation, name):
             continue
         elif _only_chooses(parameter, instances):
             continue  # tokens, or experts: it learns by a loss of its own

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
+from regard.check.properties.code import sentences_of
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.target import Invocation
@@ -29,10 +30,8 @@ def two_stream_findings(invocation: Invocation, several: Sequence[Evidence]) -> 
         several: the evidence of its attentions.
     """
     text = name_and_documentation(invocation.target)
-    sentences = re.split(r"(?<=[.;])\s+|\n\s*\n", text)
-    if not _OF_CONTENT.search(text) or not any(
-        _TWO_STREAMS.search(each) and not _NOT.search(each) for each in sentences
-    ):
+    said = any(_TWO_STREAMS.search(each) and not _NOT.search(each) for each in sentences_of(text))
+    if not said or not _OF_CONTENT.search(text):
         return
     pairs = {_sides(each): each for each in reversed(several)}
     if None in pairs:

@@ -23,7 +23,8 @@ from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied, is_norm
 
 __all__ = [
-    "is_of_what_comes_processed",
+    "is_applied_by_the_caller",
+    "is_unread",
     "unread_scale_findings",
     "unread_table_findings",
     "unused_parameter_findings",
@@ -65,7 +66,7 @@ def unused_parameter_findings(invocation: Invocation, gradients: Mapping[str, Te
         yield Finding("violation", "parameters-used", "block", message)
         return
     for name in unused.names():
-        if _is_replaced_norm(invocation, name) or is_of_what_comes_processed(invocation, name):
+        if _is_replaced_norm(invocation, name) or is_applied_by_the_caller(invocation, name):
             continue
         if _is_used_by_itself(invocation, unused.parameters_of(name)):
             return  # a copy of it calls what it was copied from, as a lambda does
@@ -78,7 +79,7 @@ def unused_parameter_findings(invocation: Invocation, gradients: Mapping[str, Te
         return
 
 
-def is_of_what_comes_processed(invocation: Invocation, name: str) -> bool:
+def is_applied_by_the_caller(invocation: Invocation, name: str) -> bool:
     """Whether a layer is for its caller, which hands over what it made with it, as memory_layer processed_memory."""
     first = name.partition(".")[0].partition("_")[0]
     return any(
@@ -102,7 +103,7 @@ def unread_table_findings(invocation: Invocation) -> Iterator[Finding]:
         tables = {**dict(owner.named_buffers(recurse=False)), **vars(owner)}
         for name, table in tables.items():
             is_table = isinstance(table, Tensor) and table.is_floating_point() and max((*table.shape, 0)) > 1
-            if is_table and _TABLE.search(name) and not _FOR_OTHERS.search(name) and _is_unread(type(owner), name):
+            if is_table and _TABLE.search(name) and not _FOR_OTHERS.search(name) and is_unread(type(owner), name):
                 whole = f"{path}.{name}" if path else name
                 message = f"{whole} is made, and no line reads it: tokens get no positions from it"
                 yield Finding("violation", "positions-without-effect", "positions", message)
@@ -110,7 +111,7 @@ def unread_table_findings(invocation: Invocation) -> Iterator[Finding]:
         for name, part in owner.named_children():
             is_of_positions = _TABLE.search(name) and not _FOR_OTHERS.search(name) and not list(part.parameters())
             is_made = type(part).__module__.partition(".")[0] != "torch" and name not in _given_to(type(owner))
-            if is_of_positions and is_made and _is_unread(type(owner), name):
+            if is_of_positions and is_made and is_unread(type(owner), name):
                 whole = f"{path}.{name}" if path else name
                 message = f"{whole} is made, and no line calls it: tokens get no positions from it"
                 yield Finding("violation", "positions-without-effect", "positions", message)
@@ -135,7 +136,7 @@ def unread_scale_findings(invocation: Invocation, found: Collection[Finding]) ->
     for path, owner in invocation.target.named_modules():
         for name, value in vars(owner).items():
             is_scale = isinstance(value, float) and value != 1 and _SCALE.fullmatch(name)
-            if is_scale and _is_unread(type(owner), name):
+            if is_scale and is_unread(type(owner), name):
                 whole = f"{path}.{name}" if path else name
                 message = f"{whole} = {value:.4g} is made, and no line reads it: scores are not times it"
                 yield Finding("violation", "scale", "scale", message, module=path)
@@ -218,7 +219,7 @@ class _Unused:
                 whole = f"{path}.{name}" if path else name
                 is_unused = self.parameters_of(whole) and not any(True for _ in self._used_within(whole))
                 is_handed_in = isinstance(getattr(owner, name), nn.Module) and name in _given_to(type(owner))
-                if is_unused and not is_handed_in and not _FOR_OTHERS.search(name) and _is_unread(type(owner), name):
+                if is_unused and not is_handed_in and not _FOR_OTHERS.search(name) and is_unread(type(owner), name):
                     yield whole
 
     def layers(self) -> Iterator[tuple[str, int]]:
@@ -287,7 +288,7 @@ def _is_used_by_itself(invocation: Invocation, parameters: list[nn.Parameter]) -
     return any(each is not None for each in found)
 
 
-def _is_unread(kind: type, name: str) -> bool:
+def is_unread(kind: type, name: str) -> bool:
     """Whether the class writes an attribute by its name, and no line of its file, or of its bases', reads it."""
     kinds = own_classes(kind)
     files = {each.__module__: sys.modules.get(each.__module__) for each in kinds}

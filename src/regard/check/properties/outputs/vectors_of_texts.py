@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from regard.check.properties.code import sentences_of
 from regard.check.properties.documentation import comments_of, documentation_of
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import ZERO_WEIGHT
@@ -111,7 +112,7 @@ def _changed_by_padding(
     invocation: Invocation, base: Trace, name: str, several: Sequence[Evidence]
 ) -> Iterator[Finding]:
     """A text whose vector is another one with padding behind it, which no attention reads."""
-    sentences = re.split(r"(?<=[.;:])\s+|\n\s*\n", documentation_of(invocation.target))
+    sentences = sentences_of(documentation_of(invocation.target), ".;:")
     if not any(_PADDED_BEHIND.search(each) and not _NOT_MEANT.search(each) for each in sentences):
         return
     ids, padding = invocation.arguments[name], invocation.paddings[name]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.check.properties.code import documentation_of_file
+from regard.check.properties.code import documentation_of_file, sentences_of
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Finding
@@ -78,8 +78,7 @@ def left_padding_findings(invocation: Invocation) -> Iterator[Finding]:
 
 
 def _may_be_left_padded(text: str) -> bool:
-    several = re.split(r"(?<=[.;:])\s+|\n\s*\n", text)
-    is_left = any(LEFT_PADDED.search(each) and not NOT_MEANT.search(each) for each in several)
+    is_left = any(LEFT_PADDED.search(each) and not NOT_MEANT.search(each) for each in sentences_of(text, ".;:"))
     return is_left and OF_REAL_TOKENS.search(" ".join(text.split())) is not None
 
 

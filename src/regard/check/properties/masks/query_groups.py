@@ -1,6 +1,5 @@
-"""Windows whose queries see all keys of their window and of a margin around it (HaloNet, Vaswani et al. 2021).
-
-And groups of queries that see keys of their own, fewer or more than they are.
+"""Groups of queries that see the same keys: windows with a margin around them (HaloNet, Vaswani et al. 2021), or keys of
+their own, fewer or more than they are.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def frame_findings(invocation: Invocation, several: Sequence[Evidence]) -> Itera
             f"the frames {', '.join(map(str, sorted(mixed)))}: neither one place in each frame nor one frame"
         )
         instance = table.instance
-        yield Finding("violation", "frames-whole", "output", message, instance.scores_location, instance.module)
+        yield Finding("violation", "frames-whole", "mask", message, instance.scores_location, instance.module)
         return
 
 
