@@ -12,7 +12,9 @@ from regard.check.target.preparation import prepare
 SIZES = (4, 7, 5)
 
 
-class OfFields(nn.Module):
+class Fields(nn.Module):
+    """Where the rows of each field begin is kept; what is looked up is the matter of those below."""
+
     offsets: Tensor
 
     def __init__(self) -> None:
@@ -27,10 +29,15 @@ class OfFields(nn.Module):
         return self.out(joined((q @ k.mT / (WIDTH // 2) ** 0.5).softmax(-1) @ v))
 
     def looked_up(self, ids: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class OfFields(Fields):
+    def looked_up(self, ids: Tensor) -> Tensor:
         return self.table(ids + self.offsets)
 
 
-class OfOneField(OfFields):
+class OfOneField(Fields):
     def looked_up(self, ids: Tensor) -> Tensor:
         return self.table(ids)  # here
 

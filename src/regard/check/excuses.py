@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -98,9 +97,6 @@ def _excused_where_right(searched: Findings, analyses: Sequence[Analysis]) -> se
         excused |= REMEMBERING
     call = analyses[0].invocation
     biases = [name for name in parameters_of(call.target) if call_meaning(name) == "bias"]
-    masks = [each for name, each in parameters_of(call.target).items() if call_meaning(name) == "mask"]
-    if masks and all(re.search(r"\bstr\b", str(each.annotation)) for each in masks):  # the name of a mask
-        excused |= MASKING
     if biases and all(is_of_another_setting(call, name) for name in biases):
         excused |= BIASES
     held = {each.property for one in analyses for each in one.findings if each.kind in ("holds", "open")}

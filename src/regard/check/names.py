@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
-__all__ = ["INPUTS", "SIZES", "inverted", "meaning", "role"]
+__all__ = ["INPUTS", "SIZES", "inverted", "is_text", "meaning", "role"]
 
 _INPUTS = {
     "q": "q query queries query_states xq q_in x_q q_input q_encodings_matrix encodings_for_q query_layer qs "
@@ -122,3 +123,8 @@ def role(path: str) -> str | None:
         if found is not None:
             return found
     return None
+
+
+def is_text(parameter: inspect.Parameter) -> bool:
+    """Whether an argument is annotated as a text, as the name of a mask is."""
+    return re.search(r"\bstr\b", inspect.formatannotation(parameter.annotation)) is not None

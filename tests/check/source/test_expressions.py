@@ -34,6 +34,11 @@ def test_a_call_of_the_files_own_names_is_its_value(implementation):
     assert found == {"config": Config(heads=3), "dtype": torch.float32}
 
 
+def test_the_fields_of_a_config_are_values_as_well():
+    found = with_values({"config": {"dtype": "torch.float32", "vision": {"inner": "Config(heads=3)"}}}, Attention)
+    assert found == {"config": {"dtype": torch.float32, "vision": {"inner": Config(heads=3)}}}
+
+
 def test_other_texts_stay_texts():
     args = {"kind": "linear", "name": "a.b", "path": "x/y.pt", "what": "Unknown(3)", "more": "Config", "n": 4}
     assert with_values(args, Attention) == args

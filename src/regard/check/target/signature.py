@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from regard.check.names import is_text
 from regard.check.names import role as weight_role
 from regard.check.target.classes import parameters_of
 from regard.check.target.conditions import is_applied, is_condition, is_sequence
@@ -426,8 +427,9 @@ def _role(parameter: inspect.Parameter) -> str | None:
     if (vector := _VECTOR.fullmatch(name)) is not None:
         return "packed vector" if vector["packed"] else "vector"
     is_number = type(parameter.default) in (int, float) or parameter.annotation in (int, float, "int", "float")
-    is_text = re.search(r"\bstr\b", inspect.formatannotation(parameter.annotation)) is not None
-    if role in ("mask", "padding") and (is_number or is_text):  # as pad, the id of padding; or the name of a mask
+    if role in ("mask", "padding") and (
+        is_number or is_text(parameter)
+    ):  # as pad, the id of padding; or the name of a mask
         return None
     is_flag = isinstance(parameter.default, bool) or parameter.annotation in (bool, "bool")
     return "causal" if role in ("mask", None) and is_flag and _CAUSAL.search(name) else role

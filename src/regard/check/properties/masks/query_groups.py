@@ -1,6 +1,4 @@
-"""Groups of queries that see the same keys: windows with a margin around them (HaloNet, Vaswani et al. 2021), or keys of
-their own, fewer or more than they are.
-"""
+"""Queries in groups: windows that see a margin around them too (HaloNet, Vaswani et al. 2021), or keys of their own."""
 
 from __future__ import annotations
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Iterator, Sequence, Set
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from regard.check.properties.attributes import is_unread
 from regard.check.properties.evidence import HIDDEN
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import ZERO_WEIGHT
@@ -38,7 +38,7 @@ def unread_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
     for owner in modules_in(invocation.target):
         for path, module in owner.named_modules():
             for name, buffer in module.named_buffers(recurse=False):
-                is_left = "mask" in name.lower() and _hides(buffer) and _is_unread(module, name)
+                is_left = "mask" in name.lower() and _hides(buffer) and is_unread(type(module), name)
                 if is_left and not is_read_by_a_subclass(type(module), name):
                     where = f"{path}.{name}" if path else name
                     message = f"{where} hides keys, but no line reads it: every query sees every key it is scored with"
@@ -113,33 +113,3 @@ def _hides(buffer: Tensor) -> bool:
         return False
     numbers = set(buffer.double().flatten().tolist())
     return len(numbers) == 2 and (numbers == {0.0, 1.0} or min(numbers) <= HIDDEN)
-
-
-def _is_unread(module: nn.Module, name: str) -> bool:
-    """Whether its file has its attribute only where it is written; false where the file is not known."""
-    file = inspect.getmodule(type(module))
-    try:
-        tree = ast.parse(inspect.getsource(file)) if file is not None else None
-    except (OSError, TypeError, SyntaxError):
-        return False
-    if tree is None or type(module).__name__ not in {each.name for each in tree.body if isinstance(each, ast.ClassDef)}:
-        return False
-    own = {each.__name__ for each in type(module).__mro__}
-    return not any(_reads(each, name, not isinstance(each, ast.ClassDef) or each.name in own) for each in tree.body)
-
-
-def _reads(tree: ast.AST, name: str, is_own: bool) -> bool:
-    """Whether code reads an attribute; the `self` of other classes is another object."""
-    written = {
-        id(each.args[0])
-        for each in ast.walk(tree)
-        if isinstance(each, ast.Call) and each.args and getattr(each.func, "attr", "") == "register_buffer"
-    }
-    for each in ast.walk(tree):
-        if isinstance(each, ast.Attribute) and each.attr == name and isinstance(each.ctx, ast.Load):
-            is_self = isinstance(each.value, ast.Name) and each.value.id == "self"
-            if is_own or not is_self:
-                return True
-        if isinstance(each, ast.Constant) and each.value == name and id(each) not in written:
-            return True
-    return False

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
+from regard.check.properties.attributes import is_unread
 from regard.check.properties.finding import Finding
-from regard.check.properties.modules.unused_parameters import is_unread
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
 from regard.check.trace.operation import Trace

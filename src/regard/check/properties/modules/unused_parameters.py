@@ -7,32 +7,27 @@ import inspect
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from regard.check.properties.attributes import is_unread, tree_of
 from regard.check.properties.code import code_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
-from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied, is_norm
 
 __all__ = [
     "is_applied_by_the_caller",
-    "is_unread",
     "unread_scale_findings",
     "unread_table_findings",
     "unused_parameter_findings",
 ]
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList, nn.ParameterDict)
-REGISTERED = ("register_parameter", "register_buffer", "add_module")
-"""What makes an attribute of the name that it is given first."""
 _TABLE = re.compile(r"(?:^|_)pos(?:[_s]|$)|posit|^w?pe$|^pos_?(?:emb|enc)|sinusoid|slope|alibi", re.I)
 """The name of a table of positions, or of the slopes that distances are multiplied by."""
 _SCALE = re.compile(r"_?(?:softmax_|attn_|attention_|qk_)?(?:scale|scaling|temperature)|(?:inv_)?norm_factor", re.I)
@@ -177,7 +172,7 @@ def _is_in_another_return(target: nn.Module, path: str) -> bool:
     for number in range(len(parts)):
         kind = type(target.get_submodule(".".join(parts[:number])))
         file = sys.modules.get(kind.__module__)
-        tree = None if file is None or kind.__module__.partition(".")[0] == "torch" else _tree(file)
+        tree = None if file is None or kind.__module__.partition(".")[0] == "torch" else tree_of(file)
         for part in tree.body if tree is not None else ():
             if not isinstance(part, ast.ClassDef) or part.name != kind.__name__:
                 continue
@@ -286,69 +281,3 @@ def _is_used_by_itself(invocation: Invocation, parameters: list[nn.Parameter]) -
     except (Failed, RuntimeError):
         return True
     return any(each is not None for each in found)
-
-
-def is_unread(kind: type, name: str) -> bool:
-    """Whether the class writes an attribute by its name, and no line of its file, or of its bases', reads it."""
-    kinds = own_classes(kind)
-    files = {each.__module__: sys.modules.get(each.__module__) for each in kinds}
-    is_written = False
-    for file in files.values():
-        tree = None if file is None else _tree(file)
-        if tree is None:
-            return False
-        own = {each.__name__ for each in kinds if each.__module__ == getattr(file, "__name__", "")}
-        for part in tree.body:
-            is_own = not isinstance(part, ast.ClassDef) or part.name in own  # elsewhere `self` is another object
-            written, read = _attributes(part, is_own)
-            if name in read:
-                return False
-            is_written |= is_own and name in written
-    return is_written
-
-
-@cache
-def _tree(file: ModuleType) -> ast.Module | None:
-    try:
-        return ast.parse(inspect.getsource(file))
-    except (OSError, TypeError, SyntaxError):
-        return None
-
-
-@cache
-def _attributes(part: ast.stmt, is_own: bool) -> tuple[frozenset[str], frozenset[str]]:
-    """The names of attributes that are written, and of those that are read, in a class or another part of a file.
-
-    Not by a condition alone, nor where their numbers are set while they are constructed.
-    """
-    written, read, ignored = set[str](), set[str](), set[int]()
-    for node in ast.walk(part):
-        if isinstance(node, ast.If | ast.IfExp):
-            ignored.update(map(id, ast.walk(node.test)))
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in REGISTERED:
-            written.update(
-                each.value for each in node.args[:1] if isinstance(each, ast.Constant) and isinstance(each.value, str)
-            )
-            ignored.update(map(id, node.args[:1]))
-        elif isinstance(node, ast.FunctionDef) and re.search("init|reset", node.name):
-            ignored.update(id(each) for one in ast.walk(node) for each in _setting(one))
-    for node in ast.walk(part):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            written.add(node.attr)
-        elif id(node) in ignored:
-            continue
-        elif isinstance(node, ast.Attribute):
-            is_self = isinstance(node.value, ast.Name) and node.value.id == "self"
-            read.update([node.attr] if is_own or not is_self else [])
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            read.add(node.value)
-    return frozenset(written), frozenset(read)
-
-
-def _setting(statement: ast.AST) -> Iterator[ast.AST]:
-    """What a statement of a constructor names only to set its numbers."""
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        yield from (each for each in ast.walk(statement) if not isinstance(each, ast.Lambda))
-    elif isinstance(statement, ast.Assign | ast.AugAssign):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        yield from (each for target in targets for each in ast.walk(target))

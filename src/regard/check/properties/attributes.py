@@ -1,0 +1,85 @@
+"""Attributes of a class: which are written, and which a line of its file, or of its bases', reads."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from types import ModuleType
+
+from regard.check.target.classes import own_classes
+
+__all__ = ["is_unread", "tree_of"]
+
+REGISTERED = ("register_parameter", "register_buffer", "add_module")
+"""What makes an attribute of the name that it is given first."""
+
+
+def is_unread(kind: type, name: str) -> bool:
+    """Whether the class writes an attribute by its name, and no line of its file, or of its bases', reads it."""
+    kinds = own_classes(kind)
+    files = {each.__module__: sys.modules.get(each.__module__) for each in kinds}
+    is_written = False
+    for file in files.values():
+        tree = None if file is None else tree_of(file)
+        if tree is None:
+            return False
+        own = {each.__name__ for each in kinds if each.__module__ == getattr(file, "__name__", "")}
+        for part in tree.body:
+            is_own = not isinstance(part, ast.ClassDef) or part.name in own  # elsewhere `self` is another object
+            written, read = _attributes(part, is_own)
+            if name in read:
+                return False
+            is_written |= is_own and name in written
+    return is_written
+
+
+@cache
+def tree_of(file: ModuleType) -> ast.Module | None:
+    """The syntax tree of a file; None where its text is not known."""
+    try:
+        return ast.parse(inspect.getsource(file))
+    except (OSError, TypeError, SyntaxError):
+        return None
+
+
+@cache
+def _attributes(part: ast.stmt, is_own: bool) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of attributes that are written, and of those that are read, in a class or another part of a file.
+
+    Not by a condition alone, nor where their numbers are set while they are constructed.
+    """
+    written, read, ignored = set[str](), set[str](), set[int]()
+    for node in ast.walk(part):
+        if isinstance(node, ast.If | ast.IfExp):
+            ignored.update(map(id, ast.walk(node.test)))
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in REGISTERED:
+            written.update(
+                each.value for each in node.args[:1] if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            )
+            ignored.update(map(id, node.args[:1]))
+        elif isinstance(node, ast.FunctionDef) and re.search("init|reset", node.name):
+            ignored.update(id(each) for one in ast.walk(node) for each in _setting(one))
+    for node in ast.walk(part):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            written.add(node.attr)
+        elif id(node) in ignored:
+            continue
+        elif isinstance(node, ast.Attribute):
+            is_self = isinstance(node.value, ast.Name) and node.value.id == "self"
+            read.update([node.attr] if is_own or not is_self else [])
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            read.add(node.value)
+    return frozenset(written), frozenset(read)
+
+
+def _setting(statement: ast.AST) -> Iterator[ast.AST]:
+    """What a statement of a constructor names only to set its numbers."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        yield from (each for each in ast.walk(statement) if not isinstance(each, ast.Lambda))
+    elif isinstance(statement, ast.Assign | ast.AugAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        yield from (each for target in targets for each in ast.walk(target))
