@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
-__all__ = ["INPUTS", "SIZES", "inverted", "is_text", "meaning", "role"]
+__all__ = ["INPUTS", "SIZES", "inverted", "is_plain", "meaning", "role"]
 
 _INPUTS = {
     "q": "q query queries query_states xq q_in x_q q_input q_encodings_matrix encodings_for_q query_layer qs "
@@ -125,6 +125,7 @@ def role(path: str) -> str | None:
     return None
 
 
-def is_text(parameter: inspect.Parameter) -> bool:
-    """Whether an argument is annotated as a text, as the name of a mask is."""
-    return re.search(r"\bstr\b", inspect.formatannotation(parameter.annotation)) is not None
+def is_plain(parameter: inspect.Parameter) -> bool:
+    """Whether an argument is a number or a text, by its annotation or its default: an id, or the name of a mask."""
+    is_number = type(parameter.default) in (int, float) or parameter.annotation in (int, float, "int", "float")
+    return is_number or re.search(r"\bstr\b", inspect.formatannotation(parameter.annotation)) is not None

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.check.names import INPUTS, SIZES, is_text, meaning
+from regard.check.names import INPUTS, SIZES, is_plain, meaning
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.arrays import module_of_arrays
 from regard.check.search.cases import DIFFERENT
@@ -68,7 +68,7 @@ class Subject:
             if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
         ]
         found = {name: means for name in plain if (means := meaning(name, INPUTS)) is not None}
-        found = {name: means for name, means in found.items() if means != "mask" or not is_text(self.called[name])}
+        found = {name: means for name, means in found.items() if means != "mask" or not is_plain(self.called[name])}
         for name in plain:
             if name not in found and (means := meaning(name, SIZES)) is not None:
                 found[name] = f"size {means}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regard.check.names import is_text
+from regard.check.names import is_plain
 from regard.check.names import role as weight_role
 from regard.check.target.classes import parameters_of
 from regard.check.target.conditions import is_applied, is_condition, is_sequence
@@ -426,10 +426,7 @@ def _role(parameter: inspect.Parameter) -> str | None:
     name, role = parameter.name.lower(), call_meaning(parameter.name)
     if (vector := _VECTOR.fullmatch(name)) is not None:
         return "packed vector" if vector["packed"] else "vector"
-    is_number = type(parameter.default) in (int, float) or parameter.annotation in (int, float, "int", "float")
-    if role in ("mask", "padding") and (
-        is_number or is_text(parameter)
-    ):  # as pad, the id of padding; or the name of a mask
+    if role in ("mask", "padding") and is_plain(parameter):  # as pad, the id of padding; or the name of a mask
         return None
     is_flag = isinstance(parameter.default, bool) or parameter.annotation in (bool, "bool")
     return "causal" if role in ("mask", None) and is_flag and _CAUSAL.search(name) else role
