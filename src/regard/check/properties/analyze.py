@@ -12,16 +12,14 @@ from regard.check.properties.analysis import OPEN_QUESTIONS, Analysis
 from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.designs import (
-    beside_summaries,
     channel_gate,
     learned_memory,
-    summarized_keys,
-    through_summaries,
 )
 from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.kinds import kind_of, kind_of_rows
+from regard.check.properties.loops import judged_of_loops, loop_findings
 from regard.check.properties.masks.arguments import (
     are_layers,
     flag_findings,
@@ -71,6 +69,7 @@ from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.scores.equal_scores import equal_scores
 from regard.check.properties.scores.paired_attentions import open_paired_queries
+from regard.check.properties.summaries import MIXED_TOKENS, summary_of, with_summaries
 from regard.check.properties.together import judge_together
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
@@ -85,14 +84,11 @@ from regard.check.roles.influence import Influence, influence_of, record_invocat
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
 from regard.check.roles.local import are_rows_alike, are_tokens_mixed, are_tokens_summed, local_influence
 from regard.check.roles.separate_axes import by_axes
-from regard.check.roles.table import table_of
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace, axis_of
 
 __all__ = ["analyze"]
 
-MIXED_TOKENS = frozenset({"key-of-one-token", "keys-from-their-input", "value-of-one-token"})
-"""Violations that keys made of several tokens on purpose have as well."""
 OF_ONE_SAMPLE = frozenset({"samples-apart", "output-of-the-token"})
 """What no attention promises beside one in which samples are tokens."""
 OF_OTHER_TOKENS = MIXED_TOKENS | {"query-of-one-token", "later-tokens-hidden"}
@@ -194,7 +190,10 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
     else:
         analysis.num_attentions = len(instances)
         analysis.modules = list(dict.fromkeys(each.module for each in instances))
-        _judge_attentions(analysis, base, instances, first)
+        judged = judged_of_loops(instances)
+        analysis.findings += loop_findings(instances, judged)
+        frozen = {each.operation.index: each.output.data for instance in instances for each in instance.sums}
+        _judge_attentions(analysis, base, judged, first, frozen)
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         analysis.findings += block_findings(invocation.target, run, instances)
         analysis.findings += divided_output_findings(run, instances)
@@ -209,10 +208,15 @@ def _among(run: TaggedRun, instances: list[AttentionInstance]) -> list[Attention
     return instances if any(each in run.bilinear for instance in instances for each in instance.scores) else []
 
 
-def _judge_attentions(analysis: Analysis, base: Trace, instances: list[AttentionInstance], samples: Influence) -> None:
-    """Each attention of a run by itself, and the masks that may be given where there is one alone."""
+def _judge_attentions(
+    analysis: Analysis,
+    base: Trace,
+    instances: list[AttentionInstance],
+    samples: Influence,
+    frozen: dict[int, Tensor],
+) -> None:
+    """Each attention by itself, and the masks that may be given where there is one alone. Frozen are all of the run."""
     invocation, several = analysis.invocation, list[Evidence]()
-    frozen = {each.operation.index: each.output.data for instance in instances for each in instance.sums}
     influence = influence_of(invocation, base, frozen=frozen)
     spans = [(each.scores[0].operation.index, each.sums[-1].operation.index) for each in instances]
     chosen = {
@@ -247,7 +251,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
             else:
                 is_same = len(streams) == 1 and equal.same_operations(base) and are_rows_alike(instance, equal, count)
                 evidence = evidence_of(instance, local[0], local[1], fresh, equal if is_same else None, invocation)
-            summary = _summary(evidence, influence, streams)
+            summary = summary_of(evidence, influence, streams)
         except (RuntimeError, IndexError, ValueError) as error:
             analysis.missing.append(f"{type(error).__name__}: {error}")
             analysis.findings.append(Finding("open", "not-seen", "scores", str(error), module=instance.module))
@@ -261,7 +265,7 @@ def _judge_attentions(analysis: Analysis, base: Trace, instances: list[Attention
     for (instance, is_mixed, summary), evidence in zip(seen, several, strict=True):
         judged = list(attention_findings(invocation, evidence, influence, held, is_only=len(instances) == 1))
         if is_mixed:
-            judged = _with_summaries(judged, evidence, summary)
+            judged = with_summaries(judged, evidence, summary)
         cancelled = cancelled_query(evidence, influence)
         if cancelled is not None:
             judged = [*(each for each in judged if each.step != cancelled.step), cancelled]
@@ -318,40 +322,6 @@ def _chosen_tokens(invocation: Invocation, base: Trace, chosen: dict[int, Tensor
         if axis is None or operation.inputs[0].data.shape[axis] in sizes:
             found[index] = places
     return found
-
-
-def _summary(evidence: Evidence, influence: Influence, streams: list[str]) -> Finding | None:
-    """That its keys summarize the tokens of the input, whatever rows the evidence is of."""
-    if not _is_of_rows(evidence):
-        return summarized_keys(evidence.base)
-    if not influence.sources("token"):
-        return None
-    table = table_of(evidence.base.instance, influence, streams)
-    # Else the keys may be another model's tokens, and as many as these.
-    is_one = torch.equal(table.query.stream, table.key.stream) and not table.of_no_token
-    return summarized_keys(table) if is_one else None
-
-
-def _is_of_rows(evidence: Evidence) -> bool:
-    """Whether it is of the rows of its projections: what comes before them mixes tokens."""
-    return evidence.base.streams != tuple(evidence.roles)
-
-
-def _with_summaries(judged: list[Finding], evidence: Evidence, summary: Finding | None) -> list[Finding]:
-    """The same of queries and keys that are made of several tokens each, some of them on purpose.
-
-    Args:
-        judged: what was found.
-        evidence: the attention; of its projections' rows where its tokens are mixed before them.
-        summary: that its keys summarize the tokens of the input.
-    """
-    if any(each.property in MIXED_TOKENS for each in judged):
-        between = through_summaries(evidence.base) or beside_summaries(evidence.base)
-        summary = between or (None if _is_of_rows(evidence) else summary)
-        return judged if summary is None else [summary]
-    if summary is None or not _is_of_rows(evidence):
-        return judged
-    return [summary, *(each for each in judged if each.step != "projections" or each.kind == "violation")]
 
 
 def _can_be_masked(analysis: Analysis, evidence: Evidence) -> bool:

@@ -11,14 +11,13 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import Influence
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
-from regard.check.roles.owners import NONE, SEVERAL
+from regard.check.roles.owners import NONE
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 from regard.check.trace.operation import TensorRecord
 
 __all__ = [
     "averaged_heads",
-    "beside_summaries",
     "channel_gate",
     "differential",
     "learned_keys",
@@ -27,8 +26,6 @@ __all__ = [
     "rectified",
     "retention",
     "subtracted_scores",
-    "summarized_keys",
-    "through_summaries",
 ]
 
 
@@ -140,59 +137,6 @@ def _rises_at_each_place(evidence: Evidence) -> bool:
 def _same_in_each_head(diagonals: Tensor) -> bool:
     """(samples, heads, places): whether a distance has one number in each head."""
     return bool((diagonals - diagonals[:1, :, :1]).abs().amax() <= SAME)
-
-
-def summarized_keys(table: AttentionTable) -> Finding | None:
-    """Another number of keys than of tokens, each of several of them, and queries of one token each (Linformer)."""
-    if not bool((table.key.token == SEVERAL).all()) or bool((table.query.token < 0).any()):
-        return None
-    apart = {name: len(torch.unique(rows, dim=0)) for name, rows in (("keys", table.k), ("queries", table.q))}
-    if apart["keys"] == apart["queries"]:
-        return None
-    if _is_over_queries(table):
-        message = (
-            "the softmax sums to one over the queries, not over the keys of each query, which summarize the tokens"
-        )
-        return Finding("violation", "softmax-over-keys", "weights", message, table.instance.softmaxes[0].location)
-    message = "keys and values summarize the tokens: each is made of several, so that a mask would not hide them"
-    return Finding("design", "summarized-keys", "projections", message, table.instance.scores_location)
-
-
-def _is_over_queries(table: AttentionTable) -> bool:
-    """Whether every row of the softmax, whose results are the weights, has scores of several queries."""
-    if not bool((table.group >= 0).all()) or bool(((table.softmax - table.weight).abs() > SUM_TOLERANCE).any()):
-        return False
-    first = torch.full((int(table.group.max()) + 1,), -1).scatter_reduce(
-        0, table.group, table.query.token, "amin", include_self=False
-    )
-    others = table.query.token != first[table.group]
-    return len(torch.unique(table.group[others])) == len(first)
-
-
-def through_summaries(table: AttentionTable) -> Finding | None:
-    """Two stages, of tokens that ask summaries and of fewer summaries that ask tokens (Nystrom, agent attention)."""
-    asked, asking = table.key.token == SEVERAL, table.query.token == SEVERAL
-    if not bool((asked ^ asking).all()) or not bool(asked.any()) or not bool(asking.any()):
-        return None
-    summaries, tokens = (len(torch.unique(rows[asking], dim=0)) for rows in (table.q, table.k))
-    if summaries >= tokens:
-        return None
-    message = "tokens attend to summaries, and these to tokens: no scores of two tokens (Nystrom, agent attention)"
-    return Finding("design", "summarized-keys", "projections", message, table.instance.scores_location)
-
-
-def beside_summaries(table: AttentionTable) -> Finding | None:
-    """Keys of all tokens, and more that are of several tokens each, as of the blocks before; None of anything else."""
-    alone, tokens = table.key.token >= 0, torch.unique(table.query.token)
-    if bool((table.query.token < 0).any()) or bool(alone.all()) or not bool((table.key.token[~alone] == SEVERAL).all()):
-        return None
-    if not torch.equal(torch.unique(table.key.token[alone]), tokens):
-        return None
-    others = len(torch.unique(table.k[~alone], dim=0))
-    if not 0 < others < len(torch.unique(table.k[alone], dim=0)):
-        return None
-    message = "beside the keys of all tokens there are summaries of several tokens each"
-    return Finding("design", "summarized-keys", "projections", message, table.instance.scores_location)
 
 
 def learned_memory(run: TaggedRun) -> Finding | None:

@@ -364,8 +364,10 @@ def _groups(evidence: Evidence) -> Iterator[Finding]:
 
 def documented_group_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
     """Groups of heads that share keys, where the documentation says that they are of consecutive heads."""
+    if not groups_are_consecutive(text):
+        return
     shared = _shared(evidence.base.keys_by_head)
-    if not shared or (0, 1) in shared or not groups_are_consecutive(text):
+    if not shared or (0, 1) in shared:
         return
     one, other = min(shared)
     message = f"heads {one} and {other} share their keys; by the documentation consecutive heads do, as 0 and 1"
@@ -374,11 +376,12 @@ def documented_group_findings(evidence: Evidence, text: str) -> Iterator[Finding
 
 def _shared(of_heads: list[Tensor]) -> set[tuple[int, int]]:
     """The pairs of heads that have the same numbers."""
-    return {
-        (one, other)
-        for one, other in itertools.combinations(range(len(of_heads)), 2)
-        if of_heads[one].numel() and torch.equal(of_heads[one], of_heads[other])
-    }
+    same: dict[tuple[torch.Size, bytes], list[int]] = {}
+    for head, numbers in enumerate(of_heads):
+        if numbers.numel():
+            # Adding 0 makes one number of 0 and -0.
+            same.setdefault((numbers.shape, (numbers + 0).numpy().tobytes()), []).append(head)
+    return {pair for heads in same.values() for pair in itertools.combinations(heads, 2)}
 
 
 def _group(query_heads: int, key_heads: int) -> int:
