@@ -300,7 +300,26 @@ class OfKeysValuesFromTheFirstRow(OfKeysValues):
         return 0
 
 
+class ToMemory(nn.Module):
+    """Attention to the memory of the segment before, and causally to its own segment."""
+
+    def allowed(self, tokens: int, keys: int) -> Tensor:
+        return torch.ones(tokens, keys).tril(keys - tokens)
+
+    def forward(self, x: Tensor, mems: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        seen = x if mems is None else torch.cat([mems, x], 1)
+        q, k, v = projected(x, None)[0], *projected(seen, None)[1:]
+        allowed = self.allowed(x.shape[1], seen.shape[1])
+        return joined((q @ k.mT / 2).masked_fill(allowed == 0, -torch.inf).softmax(-1) @ v), seen
+
+
+class ToMemoryInPlaceOfItself(ToMemory):
+    def allowed(self, tokens: int, keys: int) -> Tensor:
+        return torch.ones(tokens, keys).tril()  # here
+
+
 CASES = [
+    Case("cache-mask", ToMemoryInPlaceOfItself, ToMemory, of_module),
     Case("cache-values", keys_as_values_seen_by_all, seen_by_all, of_x),
     Case("cache-mask", OfKeysValuesFromTheFirstRow, OfKeysValues, of_module),
     Case("cache-unasked", KeepingAlways, Keeping, of_x_and_itself),

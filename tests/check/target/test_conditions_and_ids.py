@@ -303,3 +303,20 @@ def test_labels_that_have_to_be_given_are_ids_and_the_loss_is_no_output_of_the_t
     assert call.arguments["targets"].shape == call.arguments["idx"].shape
     assert [each.ndim for each in call.outputs(call.run())] == [3, 0]
     assert check(Scored).verdict in ("right", "different by design")
+
+
+class OfSegments(nn.Module):
+    """A language model that is given a text in segments: one at a time."""
+
+    def __init__(self, vocab: int = 50, width: int = 12) -> None:
+        super().__init__()
+        self.embed, self.qkv = nn.Embedding(vocab, width), nn.Linear(width, 3 * width)
+
+    def forward(self, segment: Tensor) -> Tensor:
+        return attention(*self.qkv(self.embed(segment)).chunk(3, -1))
+
+
+def test_segments_that_come_without_tokens_are_the_tokens() -> None:
+    call = first(OfSegments)
+    assert [each.role for each in call.streams] == ["ids"]
+    assert axes(call) == [("segment", 0, (1,), None)]

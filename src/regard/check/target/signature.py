@@ -106,8 +106,9 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     roles |= step_roles({each.name: is_looked_up(source, each.name) for each in named if each.required}, source)
     named = [replace(each, role=roles.get(each.name, each.role)) for each in named]
     named = _with_ids_of_padding(target, [_in_the_place_of_another(target, each, named) for each in named])
-    if not any(each.role in STREAMS for each in named) or any(each.required and each.role is None for each in named):
-        named = [replace(each, role=None) if _is_bare(each) else each for each in named]
+    alone = {"token types"} if not any(each.role in STREAMS for each in named) else set()  # a segment of a text
+    if alone or any(each.required and each.role is None for each in named):
+        named = [replace(each, role=None) if _is_bare(each) or each.role in alone else each for each in named]
     if [each.role for each in named if each.required and each.role in STREAMS] == ["x"]:
         others = [each for each in named if _may_be_a_sequence(each) and is_applied(source, each.name)]
         named = [replace(each, role="context", guessed=True) if [each] == others else each for each in named]

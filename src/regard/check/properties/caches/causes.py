@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,13 +32,21 @@ from regard.check.target.preparation import copied
 from regard.check.trace.operation import Operation
 from regard.check.trace.recorder import record
 
-__all__ = ["cache_causes", "remembering_line"]
+__all__ = ["HiddenKeys", "cache_causes", "remembering_line"]
 
 ZERO_WEIGHT = 1e-30
 WRITES = frozenset({"cat", "copy_", "index_copy", "index_copy_", "index_put", "index_put_", "slice_scatter", "stack"})
 """Operations that put new keys beside cached ones."""
 LOOKUPS = frozenset({"embedding", "gather", "index", "index_select", "select", "slice"})
 """Operations that read some rows of a table."""
+
+
+@dataclass(frozen=True)
+class HiddenKeys(Finding):
+    """Keys that have a weight all at once and none with a cache."""
+
+    is_own: bool = False
+    """Whether a new token's own key is among them: no memory is meant to hide that, however it is masked."""
 
 
 def cache_causes(
@@ -208,7 +217,7 @@ def _mask(runs: PartOfWhole, weights: tuple[Tensor, Tensor], line: CodeLocation 
         else (f"{counted}with a cache {said} by token {runs.first}")
     )
     where = restarted.location if restarted is not None else line
-    yield Finding("violation", "cache-mask", "mask", message, where)
+    yield HiddenKeys("violation", "cache-mask", "mask", message, where, is_own=runs.first in rows[0])
 
 
 def _dropped(runs: PartOfWhole, weights: tuple[Tensor, Tensor], line: CodeLocation | None) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.check.properties.caches.causes import cache_causes, remembering_line
+from regard.check.properties.caches.causes import HiddenKeys, cache_causes, remembering_line
 from regard.check.properties.caches.chunks import hidden_past
 from regard.check.properties.caches.comparison import recorded
 from regard.check.properties.caches.places import kept_writes, misplaced, reads_of
@@ -327,7 +327,8 @@ def _differs(
         found = [each for each in found if each.property != "cache-mask"]
     if any(_MEMORIES.search(each) for each in call.form.arguments):
         is_promised = _AS_ONE_TEXT.search(documentation_of(call.invocation.target)) is not None
-        found, unsure = [each for each in found if is_promised and each.property in OF_MEMORIES], True
+        own = [each for each in found if isinstance(each, HiddenKeys) and each.is_own]
+        found, unsure = own or [each for each in found if is_promised and each.property in OF_MEMORIES], True
     if not found and unsure:
         yield _not_exercised(names, "it was not found out which positions and masks a part of the tokens needs")
         return
