@@ -327,7 +327,7 @@ def _differs(
         found = [each for each in found if each.property != "cache-mask"]
     if any(_MEMORIES.search(each) for each in call.form.arguments):
         is_promised = _AS_ONE_TEXT.search(documentation_of(call.invocation.target)) is not None
-        own = [each for each in found if isinstance(each, HiddenKeys) and each.is_own]
+        own: list[Finding] = [each for each in found if isinstance(each, HiddenKeys) and each.is_own]
         found, unsure = own or [each for each in found if is_promised and each.property in OF_MEMORIES], True
     if not found and unsure:
         yield _not_exercised(names, "it was not found out which positions and masks a part of the tokens needs")
