@@ -117,6 +117,13 @@ class OfLongTexts(Scaled):
         return (0.1 * math.log(4.0) + 1) ** 2 / 2
 
 
+class OfVeryLongTexts(Scaled):
+    """The same for texts 128 times as long, as of Mistral 4."""
+
+    def factor(self) -> float:
+        return (0.1 * math.log(128.0) + 1) ** 2 / 2
+
+
 class NearlyOfLongTexts(Scaled):
     def factor(self) -> float:
         return (0.1 * math.log(4.1) + 1) ** 2 / 2
@@ -229,6 +236,7 @@ def scale_of(call: Invocation) -> Finding:
         (OfAnArgument(), "violation", "scale"),
         (OfTheModel(), "violation", "scale"),
         (OfLongTexts(), "design", "scale-of-length"),
+        (OfVeryLongTexts(), "design", "scale-of-length"),
         (NearlyOfLongTexts(), "violation", "scale"),
         (Scaled(), "violation", "scale"),
         (DotProduct(), "design", "no-scale"),

@@ -30,8 +30,8 @@ ARGUMENTS = re.compile(r"scal|temperature|multiplier|tau$")
 """Names of arguments that are a scale of scores."""
 FIELDS = re.compile(r"att\w*_(mult|scal|temp)|(softmax|logits?|qk)_scal|query_pre_attn")
 """The same of the fields of a config, which has scales of other things as well."""
-MAX_TEMPERATURE = 1 + 0.1 * math.log(64)
-"""YaRN's, of queries and of keys, for texts 64 times as long: the longest that models are stretched to."""
+MAX_TEMPERATURE = 1 + 0.1 * math.log(256)
+"""YaRN's, of queries and of keys, for texts 256 times as long: models are stretched to 128 times (Mistral 4)."""
 LEFT_TO_THE_INITIALIZATION = re.compile(r"GPTNeo(?!X)|T5")
 """Published models whose scores are not scaled, by the names of their classes."""
 DISENTANGLED = re.compile(r"disentangled|deberta", re.I)
