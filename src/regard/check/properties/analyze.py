@@ -39,7 +39,7 @@ from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import lost_fill_findings
 from regard.check.properties.masks.unread_arguments import documented_unread_findings
 from regard.check.properties.masks.whole_blocks import whole_block_findings
-from regard.check.properties.masks.windows import window_findings
+from regard.check.properties.masks.windows import stacked_window_findings, window_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
@@ -284,6 +284,7 @@ def _judge_attentions(
         shared = dict(shared_mask_findings(invocation, sharing))
     if analysis.asked_masks and len(several) == len(instances) > 1 and _can_be_masked(analysis, several[0]):
         shared |= dict(stacked_key_argument_findings(invocation, several))
+        analysis.findings += stacked_window_findings(invocation, several[0])
     analysis.findings += [found for judged in shared.values() for found in judged]
     if analysis.asked_masks:  # else another call was asked
         analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)

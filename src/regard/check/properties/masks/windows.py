@@ -22,6 +22,8 @@ from regard.check.properties.documentation import (
 from regard.check.properties.evidence import may_be_causal
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import allowed_of, built_in_pattern
+from regard.check.roles.influence import record_invocation
+from regard.check.roles.instances import SOFTMAXES
 from regard.check.target import Failed, Invocation
 from regard.check.target.configs import is_config
 from regard.check.target.influence import depends
@@ -30,7 +32,7 @@ from regard.check.target.preparation import modules_in
 from regard.check.target.sizes import Sizes
 from regard.check.target.told_numbers import numbers_told
 
-__all__ = ["window_findings"]
+__all__ = ["stacked_window_findings", "window_findings"]
 
 MAX_WINDOW = 32
 """A larger one is not exercised: a call for each token is made."""
@@ -51,7 +53,7 @@ def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Find
         return
     name, number = next(iter(told.items()))
     line = evidence.base.instance.scores_location
-    longer = _with_more_tokens(invocation, number) if number <= MAX_WINDOW else None
+    longer = _with_more_tokens(invocation, number)
     if longer is None:
         yield Finding("open", "mask-open", "mask", f"{name}={number}: not exercised with more tokens than that", line)
         return
@@ -61,6 +63,23 @@ def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Find
     if pattern == "causal" and _is_to_slide(invocation, name):
         message = f"with {name}={number}, a query of {len(longer)} tokens sees all keys before it: no window hides any"
         yield Finding("violation", "window-as-documented", "mask", message, line)
+
+
+def stacked_window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
+    """The same of the layers of a model, where all that have a window have the same.
+
+    Args:
+        invocation: the call.
+        evidence: of the first of its attentions.
+    """
+    told = dict(_told(invocation))
+    if len({*told.values()}) != 1:
+        return
+    name, number = next(iter(told.items()))
+    windows = [each for each in _weighted(invocation, number) if built_in_pattern(each)[0] == "causal window"]
+    widths = {int(each.sum(-1).max()) for each in windows}
+    if len(widths) == 1:
+        yield _of_width(invocation, name, number, widths.pop(), evidence.base.instance.scores_location)
 
 
 def _is_to_slide(invocation: Invocation, name: str) -> bool:
@@ -74,8 +93,15 @@ def _is_to_slide(invocation: Invocation, name: str) -> bool:
 def _of_width(invocation: Invocation, name: str, number: int, width: int, line: CodeLocation | None) -> Finding:
     seen = f"a query sees itself and the {width - 1} keys before it"
     configs = (inspect.getdoc(type(each)) or "" for each in invocation.arguments.values() if is_config(each))
+    inner = (each for module in modules_in(invocation.target) for each in module.modules() if name in vars(each))
+    by_kind = {type(each): each for each in inner}
     documentation = "\n\n".join(
-        (documentation_of(invocation.target), documentation_of_functions(invocation.target), *configs)
+        (
+            documentation_of(invocation.target),
+            documentation_of_functions(invocation.target),
+            *configs,
+            *map(documentation_of, by_kind.values()),
+        )
     )
     if is_exclusive(documentation) and width != number + 1:
         message = f"{seen}; by its documentation {name}={number} keys come before it"
@@ -99,7 +125,7 @@ def _of_two_sides(invocation: Invocation, evidence: Evidence, allowed: Tensor) -
         allowed: (queries, keys): what its own mask leaves.
     """
     number = max((each for _, each in _told(invocation)), default=0)
-    if built_in_pattern(allowed)[0] in ("full", "causal") and 0 < number <= MAX_WINDOW:
+    if built_in_pattern(allowed)[0] in ("full", "causal") and number > 0:
         longer = _with_more_tokens(invocation, number)
         allowed = allowed if longer is None else longer
     pattern, _ = built_in_pattern(allowed)
@@ -124,13 +150,33 @@ def _told(invocation: Invocation) -> Iterator[tuple[str, int]]:
             yield name, value
 
 
-def _with_more_tokens(invocation: Invocation, number: int) -> Tensor | None:
-    """(queries, keys): which tokens of the keys an output hangs on; None where no such call runs."""
+def _longer(invocation: Invocation, number: int) -> Invocation | None:
+    """The call with more tokens than a window has; None where it has no such call."""
     known, tokens = invocation.sizes, number + MORE_TOKENS
-    if not {"heads", "kv_heads", "d_head"} <= known.keys():
+    if number > MAX_WINDOW or not {"heads", "kv_heads", "d_head"} <= known.keys():
         return None
     sizes = Sizes(1, tokens, tokens, known["heads"], known["kv_heads"], known["d_head"], beyond_window=True)
-    longer = next(invocation.resized(sizes), None)
+    return next(invocation.resized(sizes), None)
+
+
+def _weighted(invocation: Invocation, number: int) -> list[Tensor]:
+    """(queries, keys): of each softmax of that call, which keys have a weight in some head."""
+    longer, tokens = _longer(invocation, number), number + MORE_TOKENS
+    if longer is None:
+        return []
+    weights = (each.outputs[0].data for each in record_invocation(longer) if each.name in SOFTMAXES)
+    return [(each != 0).flatten(0, -3).any(0) for each in weights if each.ndim > 2 and each.shape[-2:] == (tokens,) * 2]
+
+
+def _with_more_tokens(invocation: Invocation, number: int) -> Tensor | None:
+    """(queries, keys): which tokens of the keys an output hangs on; None where no such call runs.
+
+    What token ids weigh is read off the softmax.
+    """
+    longer, tokens = _longer(invocation, number), number + MORE_TOKENS
+    if longer is not None and [each.role for each in longer.streams] == ["ids"]:
+        weighted = _weighted(invocation, number)
+        return weighted[0] if len(weighted) == 1 else None
     read = None if longer is None else next((each for each in longer.streams if each.role in ("x", "v")), None)
     if longer is None or read is None or len(read.token_axes) != 1:
         return None
