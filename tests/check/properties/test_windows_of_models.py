@@ -75,3 +75,7 @@ def test_as_many_tokens_as_the_window_are_right(kind: type[nn.Module]) -> None:
 def test_one_token_more_than_the_window_is_wrong(kind: type[nn.Module]) -> None:
     report = check(kind)
     assert [each.id for each in report.causes] == ["window-as-documented"]
+
+
+def test_layers_in_a_list_are_followed_one_by_one_and_the_logits_are_no_layer() -> None:
+    assert "pre-norm: attention, attention, each added to its input" in check(TwoLayers).notes

@@ -41,7 +41,7 @@ def attentions_in(module: nn.Module) -> Iterator[BlockAttention]:
     """The outermost submodules that are an attention and nothing else; projections that a block has of its own."""
     if not _projects(module):
         return
-    if not has_more_than(module, []):
+    if not isinstance(module, nn.ModuleList | nn.ModuleDict) and not has_more_than(module, []):  # these are not called
         yield BlockAttention("", (module,), module, True)
         return
     within = [(path, child, list(attentions_in(child))) for path, child in module.named_children() if _projects(child)]

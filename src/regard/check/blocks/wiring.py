@@ -101,7 +101,8 @@ def _followed(
                 and stream is not None
                 and (_reaches(tape, events, stream, output) or part.ends[0].returned.shape != stream.shape)
             ):
-                break  # the last linear map gives logits
+                parts = parts[:number]  # the last linear map gives logits
+                break
             # Another number of tokens than it reads, as of a class token: what it is added to stands elsewhere.
             is_of_fewer = not any(end.returned.shape == part.read.shape for end in part.ends)
             if is_of_fewer or _passes(run, _fixed(part, events)):
