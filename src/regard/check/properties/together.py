@@ -19,6 +19,7 @@ from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_fi
 from regard.check.properties.masks.shifted_windows import shifted_windows_within
 from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.space_time import frame_findings
+from regard.check.properties.masks.subsampled_lengths import subsampled_length_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
 from regard.check.properties.modules.class_probabilities import class_probability_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
@@ -112,6 +113,7 @@ def judge_together(
         analysis.findings += skipped_label_findings(invocation)
         analysis.findings += field_row_findings(invocation, base)
         analysis.findings += convolved_padding_findings(invocation)
+        analysis.findings += subsampled_length_findings(invocation, base, several)
         analysis.findings += recurrent_step_findings(invocation.target, base)
     if not analysis.violations and not analysis.missing and analysis.is_first:
         analysis.findings += later_token_findings(invocation, base, several)

@@ -22,6 +22,7 @@ GRID = (4, 6)
 _IMAGE = re.compile(r"\b(?:b|bs|n|batch|batch_size|B|N)\w*\s*,\s*(?:c|ch|channels|C)\w*\s*,\s*(?:h|height|H)\b")
 
 _BATCH = re.compile(r"b|bs|bsz|batch(?:_?size)?", re.I)
+_BATCH_OF = re.compile(r"(?:b|bs|bsz|(?:n_?|num_?)?(?:batch|docs?|documents|samples|examples))(?:_?size)?$", re.I)
 _HEADS = re.compile(r"(?:n|num)_?heads?|heads?", re.I)
 _CHANNELS = re.compile(r"c|ch|chans?|channels?|dim|embed_dim|d_model", re.I)
 
@@ -81,6 +82,9 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
         letters = ("bdyx", "byxd", "btd", "dyx")
     elif "ids" in roles and "x" not in roles:
         letters = ("btd", "td", "tbd")
+        of_ids = [each for each in arguments if each.required and each.role == "ids"]
+        if any(_BATCH_OF.match(names[0]) for names in _unpacked(source_of(target), of_ids, 3)):
+            letters = ("byxd", *letters)  # as the words of the sentences of documents
     elif roles & MATRICES - {"w_o"}:
         letters = WEIGHTED
     elif {"q", "k", "v"} <= roles and not parameters:

@@ -327,7 +327,7 @@ def _pairs(draft: Draft) -> Any:
 
 def _ids(draft: Draft, name: str, role: str, target: Any, most: int) -> Any:
     letters = draft.layout.letters.replace("d", "").replace("f", "")
-    layout = Layout(letters if "t" in letters and "h" not in letters else "bt")
+    layout = Layout(letters if ("t" in letters or letters == "byx") and "h" not in letters else "bt")
     sizes = [
         each.num_embeddings
         for module in modules_in(target)
