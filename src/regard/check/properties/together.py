@@ -31,6 +31,7 @@ from regard.check.properties.modules.losses import known_label_findings, loss_fi
 from regard.check.properties.modules.one_tensor import one_tensor_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.policies import known_action_findings
+from regard.check.properties.modules.prefixed_losses import prefixed_loss_findings
 from regard.check.properties.modules.recurrent_steps import recurrent_step_findings
 from regard.check.properties.modules.two_streams import two_stream_findings
 from regard.check.properties.not_a_number import nan_findings
@@ -109,6 +110,7 @@ def judge_together(
         analysis.findings += class_probability_findings(invocation, base)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
+        analysis.findings += prefixed_loss_findings(invocation)
         analysis.findings += known_action_findings(invocation, base)
         analysis.findings += skipped_label_findings(invocation)
         analysis.findings += field_row_findings(invocation, base)

@@ -40,7 +40,7 @@ def documents_alone(told: Mapping[str, str | None]) -> dict[str, str]:
     Args:
         told: roles of what has to be given, by their names.
     """
-    return {name: "ids" for name in told} if [*told.values()] == ["documents"] else {}
+    return dict.fromkeys(told, "ids") if [*told.values()] == ["documents"] else {}
 
 
 def _words(name: str) -> set[str]:

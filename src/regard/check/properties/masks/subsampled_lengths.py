@@ -60,7 +60,7 @@ def subsampled_length_findings(invocation: Invocation, base: Trace, several: Seq
             continue
         message = (
             f"{name} is of {tokens} tokens, of which {count} keys are made: with {half} all keys are seen, of which "
-            f"{counted} are made of real tokens by what the code computes itself: the mask is of the lengths of the input"
+            f"{counted} are made of real tokens, as the code computes: it is masked by the lengths of the input"
         )
         line = evidence.base.instance.scores_location
         yield Finding("violation", "mask-of-the-shorter", "mask", message, line, evidence.base.instance.module)

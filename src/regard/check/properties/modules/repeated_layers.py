@@ -1,5 +1,4 @@
-"""Stacks of layers in which one and the same module stands several times, or is called in the place of each, or in
-which one and the same feed-forward network or attention is a part of each."""
+"""Stacks of layers in which one and the same module stands several times, is called for each, or is a part of each."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ from regard.check.target.signature import source_of
 __all__ = ["repeated_layer_findings"]
 
 SHARED = re.compile(
-    r"shar(?:e[ds]?|ing)(?![a-z])|(?<![a-z])tied?(?![a-z])|universal|albert|recurren|recursi|\bloop|weight[- _]?tying|reus",
+    r"shar(?:e[ds]?|ing)(?![a-z])|(?<![a-z])tied?(?![a-z])|weight[- _]?tying|universal|albert|recurren|recursi|\bloop"
+    r"|reus",
     re.I,
 )
 """In the code of a stack: its layers are meant to be one."""

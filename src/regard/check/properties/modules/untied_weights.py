@@ -1,4 +1,4 @@
-"""Weights that a constructor makes one, and that are two when it has returned: as where all are drawn anew behind it."""
+"""Weights that a constructor makes one, and that are two when it has returned, as where all are drawn anew."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def untied_weight_findings(target: object) -> Iterator[Finding]:
 
 
 def _tied(module: nn.Module) -> Iterator[tuple[str, str]]:
-    """The names of weights, from the module on, that its constructor makes one: as self.head.weight = self.wte.weight."""
+    """The names of weights that a module's constructor makes one, as by self.head.weight = self.wte.weight."""
     try:
         (defined,) = ast.parse(textwrap.dedent(source_of(type(module).__init__))).body
     except (SyntaxError, ValueError):
