@@ -1,4 +1,4 @@
-"""Parameters that layers share and should not, and weights that are to be one and are not."""
+"""Layers whose parameters are to be their own, and weights that are to be one."""
 
 from __future__ import annotations
 
