@@ -78,6 +78,13 @@ OUTPUTS = (
         "last = x[torch.arange(B), (ids != pad).sum(1) - 1]  # not x[:, -1]",
     ),
     Property(
+        "patches-put-back",
+        "output",
+        "what a token gives to a picture is a patch of it, where the picture was cut into patches",
+        "A patch lands as a line: the picture is torn, and neighbouring places are made of tokens far apart.",
+        'x = torch.einsum("nhwpqc->nchpwq", x).reshape(N, C, H * p, W * p)  # not "nhwpqc->nchwpq"',
+    ),
+    Property(
         "order-restored",
         "output",
         "tokens that are put into another order are put back by its inverse",
