@@ -22,6 +22,7 @@ from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.space_time import frame_findings
 from regard.check.properties.masks.subsampled_lengths import subsampled_length_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
+from regard.check.properties.modules.channels_apart import channels_apart_findings
 from regard.check.properties.modules.class_probabilities import class_probability_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
@@ -104,6 +105,7 @@ def judge_together(
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += frame_findings(invocation, several)
+        analysis.findings += channels_apart_findings(invocation, base)
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += text_vector_findings(invocation, base, several)
         analysis.findings += packed_text_findings(invocation, several)

@@ -78,6 +78,13 @@ OUTPUTS = (
         "last = x[torch.arange(B), (ids != pad).sum(1) - 1]  # not x[:, -1]",
     ),
     Property(
+        "channels-apart",
+        "output",
+        "where each channel of a series is said to be predicted from its own past, no other one changes it",
+        "Time steps of several channels stand in one row: what is learned of a channel is noise of the others.",
+        "u = z.permute(0, 2, 1).reshape(B * C, T)  # not z.reshape(B * C, T)",
+    ),
+    Property(
         "patches-put-back",
         "output",
         "what a token gives to a picture is a patch of it, where the picture was cut into patches",
