@@ -106,6 +106,13 @@ OUTPUTS = (
         "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())",
     ),
     Property(
+        "labels-of-what-stood-there",
+        "output",
+        "the labels of a masked language model are the tokens that were hidden",
+        "The model learns to repeat what it reads, and nothing of what was hidden.",
+        "inputs = ids.clone()  # what is written into ids is read by labels = torch.where(chosen, ids, -100)",
+    ),
+    Property(
         "action-to-come",
         "output",
         "in a decision transformer an action is predicted from what comes before it, and not from itself",
