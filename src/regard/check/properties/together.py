@@ -31,6 +31,7 @@ from regard.check.properties.modules.inner_sequences import inner_sequence_findi
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.losses import known_label_findings, loss_findings, skipped_label_findings
 from regard.check.properties.modules.masked_labels import masked_label_findings
+from regard.check.properties.modules.masked_places import masked_place_findings
 from regard.check.properties.modules.one_tensor import one_tensor_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.policies import known_action_findings
@@ -116,6 +117,7 @@ def judge_together(
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
         analysis.findings += masked_label_findings(invocation, base)
+        analysis.findings += masked_place_findings(invocation)
         analysis.findings += prefixed_loss_findings(invocation)
         analysis.findings += known_action_findings(invocation, base)
         analysis.findings += skipped_label_findings(invocation)

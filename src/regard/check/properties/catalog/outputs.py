@@ -113,6 +113,13 @@ OUTPUTS = (
         "inputs = ids.clone()  # what is written into ids is read by labels = torch.where(chosen, ids, -100)",
     ),
     Property(
+        "read-at-the-mask",
+        "output",
+        "where a method puts a mask token into a text, the state that it reads is the one at the mask",
+        "What is told is not what was asked: the state of another token stands for something that it has seen.",
+        "state = states[rows, lengths]  # not lengths - 1, where ids[rows, lengths] = self.mask_token",
+    ),
+    Property(
         "action-to-come",
         "output",
         "in a decision transformer an action is predicted from what comes before it, and not from itself",
