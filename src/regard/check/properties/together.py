@@ -22,6 +22,7 @@ from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.space_time import frame_findings
 from regard.check.properties.masks.subsampled_lengths import subsampled_length_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
+from regard.check.properties.modules.beam_histories import beam_history_findings
 from regard.check.properties.modules.channels_apart import channels_apart_findings
 from regard.check.properties.modules.class_probabilities import class_probability_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
@@ -118,6 +119,7 @@ def judge_together(
         analysis.findings += known_label_findings(invocation)
         analysis.findings += masked_label_findings(invocation, base)
         analysis.findings += masked_place_findings(invocation)
+        analysis.findings += beam_history_findings(invocation)
         analysis.findings += prefixed_loss_findings(invocation)
         analysis.findings += known_action_findings(invocation, base)
         analysis.findings += skipped_label_findings(invocation)

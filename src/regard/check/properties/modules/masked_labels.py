@@ -62,7 +62,7 @@ def masked_label_findings(invocation: Invocation, base: Trace) -> Iterator[Findi
                 f"{name}() puts {int(exchanged[1])} in the place of token {int(original[at])}, and its label is "
                 f"{int(exchanged[1])} too: what the model reads is what it is to tell"
             )
-            code = method.__code__
+            code = inspect.unwrap(method).__code__
             line = CodeLocation(code.co_filename, code.co_firstlineno, f"def {name}")
             yield Finding("violation", "labels-of-what-stood-there", "output", message, line)
             return
