@@ -219,7 +219,7 @@ MASKS = (
     ),
     Property(
         "mask-of-the-shorter",
-        "mask",
+        "masked",
         "where tokens are made fewer before the attention, its mask is of the lengths of what is left",
         "Padding is attended to: lengths of the input are longer than what is left of it.",
         "mask = torch.arange(x.shape[1]) >= self.shortened(lengths)[:, None]  # not >= lengths[:, None]",
