@@ -45,6 +45,16 @@ class OneTooFar(BehindAPicture):
         return logits[:, picture.shape[1] + 1 :]
 
 
+class OfLabelsHandedOver(BehindAPicture):
+    """Its labels are the words that come next."""
+
+    def forward(self, picture: Tensor, ids: Tensor, labels: Tensor | None = None) -> Tensor:
+        logits = super().forward(picture, ids)
+        if labels is None:
+            return logits
+        return nn.functional.cross_entropy(logits[:, picture.shape[1] :].flatten(0, 1), labels.flatten())
+
+
 def of_both(kind: Any) -> Invocation:
     """A call with a picture and words."""
     module = kind()
@@ -58,4 +68,5 @@ def of_both(kind: Any) -> Invocation:
 CASES = [
     Case("labels-of-the-next", OfTheFirst, BehindAPicture, of_both),
     Case("labels-of-the-next", OneTooFar, BehindAPicture, of_both),
+    Case("labels-of-the-next", OneTooFar, OfLabelsHandedOver, of_both),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, Case, of_module
@@ -17,6 +18,15 @@ class OfAttentionAndNetwork(nn.Module):
         x = x + self.attention(x)
         out: Tensor = x + self.network(x)
         return out
+
+
+class OfAttentionAndStep(OfAttentionAndNetwork):
+    def __init__(self, of_time: nn.Module) -> None:
+        super().__init__(network())
+        self.of_time = of_time
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x + self.of_time(torch.ones(WIDTH, dtype=x.dtype)))
 
 
 def network() -> nn.Module:
@@ -55,6 +65,14 @@ class OfOneWideNetwork(Layers):
         return [OfAttentionAndNetwork(one) for _ in range(2)]
 
 
+class OfOneStep(OfOneNetwork):
+    """Layers one after the other, which are all told how far a diffusion is."""
+
+    def made(self) -> list[nn.Module]:
+        one = network()
+        return [OfAttentionAndStep(one) for _ in range(2)]
+
+
 class Tied(Attention):
     """The matrix behind the attention is that before it."""
 
@@ -91,6 +109,7 @@ class BegunAlike(UntiedAgain):
 CASES = [
     Case("layers-apart", OfOneNetwork, Layers, of_module, has_line=False, attentions=2),
     Case("layers-apart", OfOneNetwork, OfOneWideNetwork, of_module, has_line=False, attentions=2),
+    Case("layers-apart", OfOneNetwork, OfOneStep, of_module, has_line=False, attentions=2),
     Case("weights-stay-tied", UntiedAgain, Tied, of_module, has_line=False),
     Case("weights-stay-tied", UntiedAgain, BegunAlike, of_module, has_line=False),
 ]

@@ -18,7 +18,8 @@ __all__ = ["channels_apart_findings"]
 
 _APART = re.compile(
     r"\bchannel[- ]independen(?:ce|t|tly)\b"
-    r"|\b(?:each|every) (?:channel|variable|variate|series)\b[^.;]*\b(?:alone|independently|separately|by itself)\b",
+    r"|\b(?:each|every) (?:channel|variable|variate|series) is (?:forecast|predicted|modell?ed)\w*\b[^.;]*"
+    r"\b(?:alone|independently|separately|by itself)\b",
     re.I,
 )
 _CHOSEN = re.compile(
@@ -27,6 +28,7 @@ _CHOSEN = re.compile(
 """What makes of a promise a choice, or one of a part of what is done."""
 _TOGETHER = re.compile(
     r"\b(?:across|between|among|inter|cross)[- ](?:the |all |different )?(?:channel|variable|variate|series)"
+    r"|correlation|(?:multi)?variate (?:attention|tokens?)"
     r"|channel[- ](?:mix|depend|attention|wise attention)|\bmix\w* (?:the )?channels",
     re.I,
 )

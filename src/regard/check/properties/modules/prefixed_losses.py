@@ -46,7 +46,7 @@ def prefixed_loss_findings(invocation: Invocation) -> Iterator[Finding]:
     changed = labels.clone()
     at = count // 2
     changed[:, at] = (labels[:, at] - FIRST_LABEL + 1 + count - at) % (count + 1) + FIRST_LABEL
-    for one, other in _runs(invocation, told.argument, labels, changed):
+    for one, other, right in _runs(invocation, told.argument, labels, changed):
         scored, again = _scored(one, samples, count), _scored(other, samples, count)
         if scored is None or again is None or scored[1].shape != again[1].shape:
             continue
@@ -57,7 +57,7 @@ def prefixed_loss_findings(invocation: Invocation) -> Iterator[Finding]:
         if before < 1 or not torch.equal(moved, places >= before + at):
             continue  # it sees later tokens, or nothing stands before
         distances = {each + before for each in distances_of(loss, logits, labels)}
-        if len(distances) == 1 and distances != {1}:
+        if len(distances) == 1 and not distances & right:
             (distance,) = distances
             message = (
                 f"{before} places stand before {told.argument}, and the loss compares the logits of a place with the "
@@ -67,15 +67,20 @@ def prefixed_loss_findings(invocation: Invocation) -> Iterator[Finding]:
             return
 
 
-def _runs(invocation: Invocation, name: str, labels: Tensor, changed: Tensor) -> Iterator[tuple[Trace, Trace]]:
-    """Two runs in which a loss is computed, with some ids that are the labels as well and with others."""
+def _runs(
+    invocation: Invocation, name: str, labels: Tensor, changed: Tensor
+) -> Iterator[tuple[Trace, Trace, frozenset[int]]]:
+    """Two runs in which a loss is computed, with some ids that are the labels as well and with others.
+
+    And how far behind its logits a label may stand: labels that are handed over may be those of the next tokens.
+    """
     if (told := argument_of_labels(invocation)) is not None:
         of_both = (replace(invocation, arguments={**invocation.arguments, name: each}) for each in (labels, changed))
         one, other = (run_with(call, told, each) for call, each in zip(of_both, (labels, changed), strict=True))
-        yield one, other
+        yield one, other, frozenset({0, 1})
     for method in loss_methods(invocation):
         one, other = (run_of_method(invocation, method, name, each) for each in (labels, changed))
-        yield one, other
+        yield one, other, frozenset({1})
 
 
 def _scored(run: Trace, samples: int, count: int) -> tuple[Operation, Tensor] | None:

@@ -23,6 +23,8 @@ SHARED = re.compile(
     re.I,
 )
 """In the code of a stack: its layers are meant to be one."""
+_OF_CONDITIONS = re.compile(r"time|step|cond|pos|emb|style|noise", re.I)
+"""In the path of what makes vectors that all layers are given, as those of a diffusion's step."""
 
 
 def repeated_layer_findings(target: object) -> Iterator[Finding]:
@@ -71,8 +73,13 @@ def _of_shared_parts(outer: nn.Module) -> Finding | None:
             continue
         parts = [dict(each.named_modules()) for each in several]
         for path, part in parts[0].items():
-            is_one = path and all(each.get(path) is part for each in parts)
-            if is_one and (_is_feed_forward(part) or _is_attention(part)) and _has_other_matrices(several[0], part):
+            is_one = all(each.get(path) is part for each in parts) and not _OF_CONDITIONS.search(path)
+            if (
+                path
+                and is_one
+                and (_is_feed_forward(part) or _is_attention(part))
+                and _has_other_matrices(several[0], part)
+            ):
                 message = (
                     f"the {len(several)} layers of {name} have one and the same {path}: they share its parameters, and "
                     "each has its own of the others"
@@ -88,10 +95,11 @@ def _is_feed_forward(module: nn.Module) -> bool:
 
 
 def _is_attention(module: nn.Module) -> bool:
-    return (
-        isinstance(module, nn.MultiheadAttention)
-        or re.search("attention|attn", type(module).__name__, re.I) is not None
-    )
+    """Whether it projects queries, keys or values; a table of biases that layers share, as T5's do, is none."""
+    if isinstance(module, nn.MultiheadAttention):
+        return True
+    projections = sum(isinstance(each, nn.Linear) for each in module.modules())
+    return projections > 1 and re.search("attention|attn", type(module).__name__, re.I) is not None
 
 
 def _has_other_matrices(layer: nn.Module, part: nn.Module) -> bool:
