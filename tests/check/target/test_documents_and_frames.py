@@ -54,6 +54,7 @@ def test_documents_alone_are_the_words_of_their_sentences() -> None:
     assert not call.documents
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", [Pooled, PooledByOnes])
 def test_words_of_several_sentences_are_judged(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OfDocuments, "pooling", kind)
@@ -94,6 +95,7 @@ def test_a_width_that_is_written_by_the_name_of_an_argument_is_that_argument() -
     assert call.lengths == ["xlens"]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", [OfFrames, OfAllFrames])
 def test_a_mask_of_fewer_tokens_is_of_their_lengths(kind: Any) -> None:
     found = check(kind, args={"idim": 14})
