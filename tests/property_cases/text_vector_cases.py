@@ -68,6 +68,37 @@ class ReadAtTheEndOfTheRow(OfTexts):
         return torch.full((len(ids),), ids.shape[1] - 1)
 
 
+class OfMaskedTexts(OfTexts):
+    """Reads texts in order, which are padded on the right."""
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+        x = self.embedding(ids) + PLACES[: ids.shape[1]]
+        q, k, v = (split(each) for each in self.qkv(x).chunk(3, -1))
+        seen = (torch.ones(ids.shape[1], ids.shape[1]).tril() == 1) & mask[:, None, None].bool()
+        x = x + joined((q @ k.mT / 2).masked_fill(~seen, -torch.inf).softmax(-1) @ v)
+        return x[torch.arange(len(ids)), self.last(mask)]  # here
+
+    def last(self, mask: Tensor) -> Tensor:
+        return mask.long().sum(-1) - 1
+
+
+class InTheLastPlaceOfAll(OfMaskedTexts):
+    def last(self, mask: Tensor) -> Tensor:
+        return torch.full((len(mask),), mask.shape[1] - 1)
+
+
+InTheLastPlaceOfAll.__doc__ = OfMaskedTexts.__doc__
+
+
+def of_masked_words(kind: type[OfTexts]) -> Invocation:
+    """The same with a mask that hides none of them."""
+    call = of_words(kind)
+    (name,) = call.arguments
+    call.arguments["mask"] = torch.ones_like(call.arguments[name])
+    call.masks, call.positional = ["mask"], [name, "mask"]
+    return call
+
+
 def of_words(kind: type[OfTexts]) -> Invocation:
     """Of texts in which no token closes them, and no padding is."""
     module = kind()
@@ -83,4 +114,5 @@ CASES = [
     Case("read-at-the-end", ReadAtTheLargestId, ReadAtTheLastId, of_words),
     Case("padding-behind-unread", ReadInTheLastPlace, ReadAtTheLastWord, of_words),
     Case("padding-behind-unread", ReadInTheLastPlace, ReadAtTheEndOfTheRow, of_words),
+    Case("padding-behind-unread", InTheLastPlaceOfAll, OfMaskedTexts, of_masked_words),
 ]

@@ -54,6 +54,7 @@ from regard.check.properties.modules.residuals import ACTIVATIONS
 from regard.check.properties.modules.surroundings import surrounding_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
+from regard.check.properties.modules.untied_weights import untied_weight_findings
 from regard.check.properties.modules.unused_parameters import unread_scale_findings
 from regard.check.properties.modules.written_inputs import written_input_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
@@ -361,6 +362,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += norm_setting_findings(invocation)
         analysis.findings += repeated_layer_findings(invocation.target)
+        analysis.findings += untied_weight_findings(invocation.target)
         analysis.findings += drop_path_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:

@@ -13,13 +13,17 @@ from regard.check.properties.caches.steps import step_position_findings
 from regard.check.properties.finding import Evidence
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
+from regard.check.properties.masks.graph_edges import edge_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
 from regard.check.properties.masks.packed_texts import packed_text_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
 from regard.check.properties.masks.shifted_windows import shifted_windows_within
 from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.space_time import frame_findings
+from regard.check.properties.masks.subsampled_lengths import subsampled_length_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
+from regard.check.properties.modules.beam_histories import beam_history_findings
+from regard.check.properties.modules.channels_apart import channels_apart_findings
 from regard.check.properties.modules.class_probabilities import class_probability_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
@@ -27,9 +31,12 @@ from regard.check.properties.modules.field_rows import field_row_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.losses import known_label_findings, loss_findings, skipped_label_findings
+from regard.check.properties.modules.masked_labels import masked_label_findings
+from regard.check.properties.modules.masked_places import masked_place_findings
 from regard.check.properties.modules.one_tensor import one_tensor_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.policies import known_action_findings
+from regard.check.properties.modules.prefixed_losses import prefixed_loss_findings
 from regard.check.properties.modules.recurrent_steps import recurrent_step_findings
 from regard.check.properties.modules.two_streams import two_stream_findings
 from regard.check.properties.not_a_number import nan_findings
@@ -91,6 +98,7 @@ def judge_together(
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += paddings_of_texts_findings(invocation, several)
+        analysis.findings += edge_findings(invocation, several)
         analysis.findings += masked_mean_findings(invocation, analysis.holding)
         analysis.findings += pooled_mask_findings(invocation, base, several) if analysis.asked_masks else ()
         analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
@@ -100,6 +108,7 @@ def judge_together(
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += frame_findings(invocation, several)
+        analysis.findings += channels_apart_findings(invocation, base)
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += text_vector_findings(invocation, base, several)
         analysis.findings += packed_text_findings(invocation, several)
@@ -108,10 +117,15 @@ def judge_together(
         analysis.findings += class_probability_findings(invocation, base)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
+        analysis.findings += masked_label_findings(invocation, base)
+        analysis.findings += masked_place_findings(invocation)
+        analysis.findings += beam_history_findings(invocation)
+        analysis.findings += prefixed_loss_findings(invocation)
         analysis.findings += known_action_findings(invocation, base)
         analysis.findings += skipped_label_findings(invocation)
         analysis.findings += field_row_findings(invocation, base)
         analysis.findings += convolved_padding_findings(invocation)
+        analysis.findings += subsampled_length_findings(invocation, base, several)
         analysis.findings += recurrent_step_findings(invocation.target, base)
     if not analysis.violations and not analysis.missing and analysis.is_first:
         analysis.findings += later_token_findings(invocation, base, several)

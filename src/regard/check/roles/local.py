@@ -287,9 +287,11 @@ def _rows(operation: Operation, influence: Influence, unheld: Influence) -> dict
     known = samples >= 0
     per_sample = (int(numbers.max()) + 1) // count
     orders = {"samples first": numbers // max(1, per_sample), "tokens first": numbers % count}
+    beside_each_other: dict[str, int] = {}
     for beside in range(2, per_sample):  # several sequences of each sample, as of its channels, tokens first
         if per_sample % beside == 0:
-            orders[f"{beside} sequences of a sample beside each other"] = numbers // beside % count
+            order = f"{beside} sequences of a sample beside each other"
+            orders[order], beside_each_other[order] = numbers // beside % count, beside
     found: dict[str, tuple[Tensor, Tensor]] = {}
     for order, guess in orders.items():
         if (found and order not in OUTER_ORDERS) or not bool((samples == guess)[known].all()):
@@ -298,5 +300,7 @@ def _rows(operation: Operation, influence: Influence, unheld: Influence) -> dict
         for sample in sorted(set(guess.flatten().tolist())):
             mine = numbers[guess == sample]
             tokens[guess == sample] = torch.searchsorted(torch.tensor(sorted(set(mine.tolist()))), mine)
+        if (several := beside_each_other.get(order)) is not None:  # one sequence after the other, as where they are cut
+            tokens = tokens % several * (per_sample // several) + tokens // several
         found[order] = (tokens, guess)
     return found

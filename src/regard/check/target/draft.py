@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.errors import Failed
 from regard.check.target.first_layers import width_taken
 from regard.check.target.layouts import GRID, Layout
@@ -99,7 +100,7 @@ class Draft:
         """Of a sequence; as wide as the layer takes that is called with it."""
         keys = role in KEY_ROLES
         image = self.tokens if role == "image" else 0
-        taken = width_taken(self.target, self.source, name) if layout.letters in ("btd", "td") and name else None
+        taken = self._width_of(name) if layout.letters in ("btd", "td") and name else None
         width = taken or (self.context_width if keys else self.width)
         heads = "h" in layout.letters and "t" in layout.letters
         size = {
@@ -116,6 +117,12 @@ class Draft:
             "z": self.sizes.frames,
         }
         return tuple(size[letter] for letter in layout.letters)
+
+    def _width_of(self, name: str) -> int | None:
+        """How wide the layer takes a sequence that is called with it, or how wide the documentation writes it."""
+        written = documented_shape(self.source, name)
+        told = dict(self.sizes.named).get(written[-1]) if written else None
+        return width_taken(self.target, self.source, name) or told
 
     @property
     def matrix_columns(self) -> int:

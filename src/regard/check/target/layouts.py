@@ -15,13 +15,14 @@ from regard.check.target.signature import MATRICES, STREAMS, Argument, source_of
 from regard.check.target.usage import squared
 from regard.check.target.written_axes import written_map
 
-__all__ = ["GRID", "Layout", "is_documented", "layouts"]
+__all__ = ["GRID", "Layout", "are_of_sentences", "is_documented", "layouts"]
 
 GRID = (4, 6)
 """Height and width of a map of features: even, for those that halve it."""
 _IMAGE = re.compile(r"\b(?:b|bs|n|batch|batch_size|B|N)\w*\s*,\s*(?:c|ch|channels|C)\w*\s*,\s*(?:h|height|H)\b")
 
 _BATCH = re.compile(r"b|bs|bsz|batch(?:_?size)?", re.I)
+_BATCH_OF = re.compile(r"(?:b|bs|bsz|(?:n_?|num_?)?(?:batch|docs?|documents|samples|examples))(?:_?size)?$", re.I)
 _HEADS = re.compile(r"(?:n|num)_?heads?|heads?", re.I)
 _CHANNELS = re.compile(r"c|ch|chans?|channels?|dim|embed_dim|d_model", re.I)
 
@@ -81,6 +82,9 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
         letters = ("bdyx", "byxd", "btd", "dyx")
     elif "ids" in roles and "x" not in roles:
         letters = ("btd", "td", "tbd")
+        of_ids = [each.name for each in arguments if each.required and each.role == "ids"]
+        if any(are_of_sentences(source_of(target), each) for each in of_ids):
+            letters = ("byxd", *letters)  # as the words of the sentences of documents
     elif roles & MATRICES - {"w_o"}:
         letters = WEIGHTED
     elif {"q", "k", "v"} <= roles and not parameters:
@@ -131,12 +135,21 @@ def _has_channels_last(source: str, arguments: list[Argument]) -> bool:
     )
 
 
+def are_of_sentences(source: str, name: str) -> bool:
+    """Whether a line unpacks samples and two axes more from ids, as of the words of the sentences of documents."""
+    return any(_BATCH_OF.match(names[0]) for names in _axes_of(source, name, 3))
+
+
 def _unpacked(source: str, arguments: list[Argument], axes: int = 4) -> Iterator[list[str]]:
     """The names of the axes of a sequence that has so many, as a line unpacks them."""
     for each in arguments:
-        shape = rf"{re.escape(each.name)}\.(?:shape|size\(\))"
-        for unpacked in re.findall(rf"^\s*(\w+(?:\s*,\s*\w+){{{axes - 1}}})\s*=\s*{shape}\s*(?:#.*)?$", source, re.M):
-            yield re.split(r"\s*,\s*", unpacked)
+        yield from _axes_of(source, each.name, axes)
+
+
+def _axes_of(source: str, name: str, axes: int) -> Iterator[list[str]]:
+    shape = rf"{re.escape(name)}\.(?:shape|size\(\))"
+    for unpacked in re.findall(rf"^\s*(\w+(?:\s*,\s*\w+){{{axes - 1}}})\s*=\s*{shape}\s*(?:#.*)?$", source, re.M):
+        yield re.split(r"\s*,\s*", unpacked)
 
 
 def _is_map(source: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-__all__ = ["OF_ASKING_TOKENS", "masks_of_sequences"]
+__all__ = ["OF_ASKING_TOKENS", "documents_alone", "masks_of_sequences"]
 
 OF_ASKING_TOKENS = "mask of queries"
 """The role of a mask that says which tokens of the sequence that asks are padding: it hides no key."""
@@ -32,6 +32,15 @@ def masks_of_sequences(told: Mapping[str, str], masks: Iterable[str]) -> dict[st
         elif words and words <= of_context:
             found[name] = "padding"
     return found if {*found.values()} == {OF_ASKING_TOKENS, "padding"} else {}
+
+
+def documents_alone(told: Mapping[str, str | None]) -> dict[str, str]:
+    """The role of documents that are all that has to be given: they are texts, and not the number of each token's text.
+
+    Args:
+        told: roles of what has to be given, by their names.
+    """
+    return dict.fromkeys(told, "ids") if [*told.values()] == ["documents"] else {}
 
 
 def _words(name: str) -> set[str]:

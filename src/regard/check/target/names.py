@@ -149,8 +149,9 @@ _PAST_WEIGHTS = re.compile(
     r"|att(?:entio)?n_weights?_(?:cat|cum(?:ulative)?)"
 )
 """What the steps before gave each key (location-sensitive attention, Chorowski et al. 2015)."""
-_LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)")
-"""How many tokens each sample of some sequence has, as in mem_lengths; a number of tokens is none of these."""
+_LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)|[a-z]s?lens")
+"""How many tokens each sample of some sequence has, as in mem_lengths, or ESPnet's ilens; a number of tokens is none of
+these."""
 _CONDITION = re.compile(
     r"(?:t|time|timesteps?|step|noise|sigma|class|label|style|cond)_?emb(?:s|ed|eds|edding|eddings)?|temb|vec", re.I
 )

@@ -20,7 +20,7 @@ from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
 from regard.check.target.graphs import are_counted, are_of_pairs, are_vectors_of_pairs
-from regard.check.target.masks_of_sequences import masks_of_sequences
+from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, first_word, is_bias
 from regard.check.target.preparation import embeds
 from regard.check.target.usage import (
@@ -103,6 +103,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     named = [_of_a_graph(target, each, named) for each in named]
     named = [_added(each, named, source) for each in named]
     roles = feed_forward_roles({each.name: each.role for each in named})
+    roles |= documents_alone({each.name: each.role for each in named if each.required}) if embeds(target) else {}
     roles |= step_roles({each.name: is_looked_up(source, each.name) for each in named if each.required}, source)
     named = [replace(each, role=roles.get(each.name, each.role)) for each in named]
     named = _with_ids_of_padding(target, [_in_the_place_of_another(target, each, named) for each in named])

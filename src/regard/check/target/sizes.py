@@ -33,6 +33,8 @@ class Sizes:
 
     grid: tuple[int, int] | None = None
     """Height and width of a map of features, where a user's argument says them."""
+    named: tuple[tuple[str, int], ...] = ()
+    """The same by the names of the arguments, whatever they mean: a documentation may write these as sizes of axes."""
 
     @property
     def frames(self) -> int:
@@ -104,7 +106,9 @@ class Sizes:
         kv_heads = given.get("kv_heads", heads // 2 if self.kv_heads != self.heads and heads % 2 == 0 else heads)
         window = self.context if self.beyond_window else given.get("window", self.context)
         shortest = min(given.get("length", self.context), window)
+        named = tuple((name, value) for name, value in args.items() if type(value) is int)
         sizes = replace(self, heads=heads, d_head=d_head, kv_heads=kv_heads, given=tuple(given.items()), grid=grid)
+        sizes = replace(sizes, named=named)
         return replace(sizes, tokens=min(self.tokens, max(2, shortest)), context=min(self.context, max(2, shortest)))
 
 

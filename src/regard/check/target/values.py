@@ -32,7 +32,7 @@ from regard.check.target.errors import Failed, error_line
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
 from regard.check.target.first_layers import STEP, are_spread, ids_of_samples, step_candidates
 from regard.check.target.graph_values import OF_GRAPHS, are_of_each_token, graph_candidates, neighbours
-from regard.check.target.layouts import Layout
+from regard.check.target.layouts import Layout, are_of_sentences
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, of_asking, open_mask
 from regard.check.target.masks_of_sequences import OF_ASKING_TOKENS
 from regard.check.target.names import is_of_pairs
@@ -327,7 +327,8 @@ def _pairs(draft: Draft) -> Any:
 
 def _ids(draft: Draft, name: str, role: str, target: Any, most: int) -> Any:
     letters = draft.layout.letters.replace("d", "").replace("f", "")
-    layout = Layout(letters if "t" in letters and "h" not in letters else "bt")
+    is_deep = letters == "byx" and are_of_sentences(draft.source, name)
+    layout = Layout(letters if ("t" in letters or is_deep) and "h" not in letters else "bt")
     sizes = [
         each.num_embeddings
         for module in modules_in(target)

@@ -63,4 +63,11 @@ CACHES = (
         "Texts are mixed.",
         "past = None if not use_cache else past  # what is kept is read and written only where it is asked for",
     ),
+    Property(
+        "caches-follow-beams",
+        "k",
+        "where hypotheses of a beam search change their rows, cached keys and values do so too",
+        "A hypothesis goes on from the keys of another one: the text that is returned has another probability.",
+        "ids, cache = ids[parent], [each.index_select(0, parent) for each in cache]",
+    ),
 )

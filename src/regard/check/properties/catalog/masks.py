@@ -217,4 +217,11 @@ MASKS = (
         "Other tokens are read than somebody expects who reads the documentation, or loads other weights.",
         "mask = torch.ones(T, T).tril() * torch.ones(T, T).triu(1 - window)  # window tokens, itself included",
     ),
+    Property(
+        "mask-of-the-shorter",
+        "masked",
+        "where tokens are made fewer before the attention, its mask is of the lengths of what is left",
+        "Padding is attended to: lengths of the input are longer than what is left of it.",
+        "mask = torch.arange(x.shape[1]) >= self.shortened(lengths)[:, None]  # not >= lengths[:, None]",
+    ),
 )

@@ -78,6 +78,20 @@ OUTPUTS = (
         "last = x[torch.arange(B), (ids != pad).sum(1) - 1]  # not x[:, -1]",
     ),
     Property(
+        "channels-apart",
+        "output",
+        "where each channel of a series is said to be predicted from its own past, no other one changes it",
+        "Time steps of several channels stand in one row: what is learned of a channel is noise of the others.",
+        "u = z.permute(0, 2, 1).reshape(B * C, T)  # not z.reshape(B * C, T)",
+    ),
+    Property(
+        "patches-put-back",
+        "output",
+        "what a token gives to a picture is a patch of it, where the picture was cut into patches",
+        "A patch lands as a line: the picture is torn, and neighbouring places are made of tokens far apart.",
+        'x = torch.einsum("nhwpqc->nchpwq", x).reshape(N, C, H * p, W * p)  # not "nhwpqc->nchwpq"',
+    ),
+    Property(
         "order-restored",
         "output",
         "tokens that are put into another order are put back by its inverse",
@@ -90,6 +104,20 @@ OUTPUTS = (
         "a causal model's own loss compares the logits at a token with the token that comes next",
         "The model learns to tell what it has seen.",
         "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())",
+    ),
+    Property(
+        "labels-of-what-stood-there",
+        "output",
+        "the labels of a masked language model are the tokens that were hidden",
+        "The model learns to repeat what it reads, and nothing of what was hidden.",
+        "inputs = ids.clone()  # what is written into ids is read by labels = torch.where(chosen, ids, -100)",
+    ),
+    Property(
+        "read-at-the-mask",
+        "output",
+        "where a method puts a mask token into a text, the state that it reads is the one at the mask",
+        "What is told is not what was asked: the state of another token stands for something that it has seen.",
+        "state = states[rows, lengths]  # not lengths - 1, where ids[rows, lengths] = self.mask_token",
     ),
     Property(
         "action-to-come",

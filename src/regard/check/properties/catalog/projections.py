@@ -140,4 +140,11 @@ PROJECTIONS = (
         "Training follows another slope than the loss has.",
         "total = (q * k.cumsum(1)).sum(-1, keepdim=True)  # without torch.no_grad()",
     ),
+    Property(
+        "weights-stay-tied",
+        "projections",
+        "weights that a constructor makes one are one when it has returned",
+        "Two matrices learn where one was meant, as those of the embedding and of the logits.",
+        "nn.init.normal_(module.weight, std=0.02)  # not module.weight = nn.Parameter(...), which is another one",
+    ),
 )

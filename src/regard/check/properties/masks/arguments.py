@@ -19,6 +19,7 @@ from regard.check.properties.masks.documented import (
 )
 from regard.check.properties.masks.drawn import causal_mask, drawn_mask, open_mask, padding_mask, spread
 from regard.check.properties.masks.flag_influence import flag_by_influence
+from regard.check.properties.masks.graph_edges import GRAPH
 from regard.check.properties.masks.judged_scores import has_a_key, has_a_zero, of_real_queries, without_any_key
 from regard.check.properties.masks.key_columns import KeyColumns, columns_of_all, columns_of_sequences, shift_of
 from regard.check.properties.masks.masked_weights import are_scores_others, masked_weights
@@ -57,8 +58,6 @@ __all__ = ["are_layers", "flag_findings", "mask_argument_findings", "shared_mask
 SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "kb", "k")
 """Axes of a mask: samples, heads, queries, keys."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid|present|presence|exists")
-GRAPH = re.compile("adj(?:acency)?(?:_?(?:mat|matrix))?")
-"""Names of the edges of a graph."""
 MOST_UNREAD = 12
 """Masks that change no weight of an attention, after which it is taken not to read them."""
 UNREAD = 1e-9

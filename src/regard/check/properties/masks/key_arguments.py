@@ -13,6 +13,7 @@ from regard.check.properties.masks.masked_weights import are_scores_others, mask
 from regard.check.properties.masks.memory import mask_memory_findings
 from regard.check.properties.masks.outcome import MaskOutcome
 from regard.check.properties.masks.outcome_findings import WITHOUT_EFFECT, kept, own_mask_lost, violated
+from regard.check.properties.masks.subsampled_lengths import are_of_more_tokens
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
@@ -27,7 +28,8 @@ def key_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterato
     samples, keys = int(sample.max()) + 1, int(key.max()) + 1
     if keys < 3:
         return
-    for name in invocation.lengths if samples > 1 else ():
+    of_keys = samples > 1 and not are_of_more_tokens(invocation, keys)
+    for name in invocation.lengths if of_keys else ():
         lengths = torch.arange(samples) % (keys - 1) + 1
         whole, allowed = torch.full((samples,), keys), key < lengths[sample]
         of_itself = torch.equal(table.query.stream, table.key.stream)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks.joined_sequences import joined_order
 from regard.check.properties.masks.orders import later_key
 from regard.check.properties.masks.overlapping_windows import overlapping_windows
 from regard.check.properties.masks.query_groups import are_groups, are_windows_with_a_halo
@@ -404,7 +405,7 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         return
     if are_of_others(evidence.base) and not bool(first.all()):
         message = "which keys are blocked is not told: they are of several sequences, none of which asks"
-        yield Finding("open", "mask-unknown", "mask", message, line)
+        yield joined_order(evidence) or Finding("open", "mask-unknown", "mask", message, line)
         return
     pattern, wrong = built_in_pattern(first)
     if pattern == "unknown" and evidence.num_keys and built_in_pattern(first.flip(-1))[0] == "cut":

@@ -21,7 +21,19 @@ from regard.check.target.token_ids import side_of
 from regard.check.trace.operation import Operation, Trace
 from regard.check.trace.recorder import record
 
-__all__ = ["known_label_findings", "loss_findings", "loss_runs", "skipped_label_findings"]
+__all__ = [
+    "FIRST_LABEL",
+    "LOSSES",
+    "argument_of_labels",
+    "distances_of",
+    "known_label_findings",
+    "loss_findings",
+    "loss_methods",
+    "loss_runs",
+    "run_of_method",
+    "run_with",
+    "skipped_label_findings",
+]
 
 LOSSES = frozenset({"nll_loss_forward", "nll_loss_nd", "nll_loss"})
 _ARE_IDS = re.compile(
@@ -49,16 +61,16 @@ def loss_findings(invocation: Invocation) -> Iterator[Finding]:
     if not isinstance(invocation.target, nn.Module) or len(ids) != 1 or len(invocation.streams) != 1:
         return
     tokens = invocation.arguments[ids[0].argument]
-    name = _argument_of_labels(invocation)
+    name = argument_of_labels(invocation)
     if name is None or tokens.ndim != 2 or ids[0].batch_axis != 0:
         return
     samples, count = tokens.shape
     labels = (torch.arange(samples)[:, None] + torch.arange(count)[None]) % (count + 1) + FIRST_LABEL
-    scored = _scored(_run_with(invocation, name, labels), labels)
+    scored = _scored(run_with(invocation, name, labels), labels)
     if scored is None:
         return
     loss, logits = scored
-    distances = _distances(loss, logits, labels)
+    distances = distances_of(loss, logits, labels)
     is_unshifted = distances == {0} and _ARE_IDS.search(documentation_of(invocation.target)) is not None
     if is_unshifted or len(distances) > 1 or any(each < 0 for each in distances):
         apart = [f"{abs(each)} {'before' if each < 0 else 'behind'}" if each else "at" for each in sorted(distances)]
@@ -92,13 +104,14 @@ def known_label_findings(invocation: Invocation) -> Iterator[Finding]:
 def _losses(invocation: Invocation) -> Iterator[tuple[Stream, Callable[[Tensor], Trace]]]:
     """Each sequence that may hold the labels of a loss, with the run in which others are handed over."""
     for told in [each for each in invocation.streams if call_meaning(each.argument) == "targets"][:1]:
-        yield told, partial(_run_with, invocation, told.argument)
+        yield told, partial(run_with, invocation, told.argument)
     sides = [each for each in invocation.streams if len(invocation.streams) == 1 or side_of(each.argument) < 0]
-    for method in _loss_methods(invocation) if len(sides) == 1 else ():
-        yield sides[0], partial(_run_of_method, invocation, method, sides[0].argument)
+    for method in loss_methods(invocation) if len(sides) == 1 else ():
+        yield sides[0], partial(run_of_method, invocation, method, sides[0].argument)
 
 
-def _run_with(invocation: Invocation, name: str, labels: Tensor) -> Trace:
+def run_with(invocation: Invocation, name: str, labels: Tensor) -> Trace:
+    """The run of a call with other labels."""
     return record_invocation(invocation, {**invocation.arguments, name: labels}, lines=True)
 
 
@@ -112,11 +125,11 @@ def loss_runs(invocation: Invocation) -> Iterator[Trace]:
     if not isinstance(invocation.target, nn.Module) or len(ids) != 1:
         return
     labels = invocation.arguments[ids[0]]
-    if (name := _argument_of_labels(invocation)) is not None:
-        yield _run_with(invocation, name, labels)
+    if (name := argument_of_labels(invocation)) is not None:
+        yield run_with(invocation, name, labels)
     for method, more in _methods_of_losses(invocation):
         if len(more) <= 1:
-            yield _run_of_method(invocation, method, (more or ids)[0], labels)
+            yield run_of_method(invocation, method, (more or ids)[0], labels)
 
 
 def _methods_of_losses(invocation: Invocation) -> Iterator[tuple[str, list[str]]]:
@@ -129,12 +142,12 @@ def _methods_of_losses(invocation: Invocation) -> Iterator[tuple[str, list[str]]
             yield name, [each for each in needs if each not in given]
 
 
-def _loss_methods(invocation: Invocation) -> list[str]:
+def loss_methods(invocation: Invocation) -> list[str]:
     """The methods of a module's class that compute a loss of nothing but what its call takes."""
     return [name for name, more in _methods_of_losses(invocation) if not more]
 
 
-def _run_of_method(invocation: Invocation, method: str, name: str, labels: Tensor) -> Trace:
+def run_of_method(invocation: Invocation, method: str, name: str, labels: Tensor) -> Trace:
     """The run of a method of a copy of the module, with other labels."""
     call = replace(invocation, positional=[], completion=None)
     return record(
@@ -162,7 +175,7 @@ def _of_known_labels(name: str, shape: torch.Size, padding: int, run: Callable[[
     if scored is None:
         return None
     loss, logits = scored
-    distances = _distances(loss, logits, labels)
+    distances = distances_of(loss, logits, labels)
     if len(distances) != 1 or count < 3:
         return None
     (distance,) = distances
@@ -187,7 +200,7 @@ def skipped_label_findings(invocation: Invocation) -> Iterator[Finding]:
         invocation: a call of a module that may be given labels in place of ids.
     """
     ids = [each for each in invocation.streams if not invocation.arguments[each.argument].is_floating_point()]
-    name = _argument_of_labels(invocation) if isinstance(invocation.target, nn.Module) else None
+    name = argument_of_labels(invocation) if isinstance(invocation.target, nn.Module) else None
     if name is None or len(ids) != 1 or ids[0].batch_axis != 0 or invocation.arguments[ids[0].argument].ndim != 2:
         return
     asked = inspect.signature(invocation.target.forward).parameters.get(ids[0].argument)
@@ -196,11 +209,11 @@ def skipped_label_findings(invocation: Invocation) -> Iterator[Finding]:
     samples, count = invocation.arguments[ids[0].argument].shape
     labels = (torch.arange(samples)[:, None] + torch.arange(count)[None]) % (count + 1) + FIRST_LABEL
     alone = replace(invocation, arguments={**invocation.arguments, ids[0].argument: None})
-    scored = _scored(_run_with(alone, name, labels), labels)
-    if scored is None or len(distances := _distances(*scored, labels)) != 1:
+    scored = _scored(run_with(alone, name, labels), labels)
+    if scored is None or len(distances := distances_of(*scored, labels)) != 1:
         return
     loss, logits = scored
-    seen = _labels_seen(partial(_run_with, alone, name), labels, logits, range(FIRST_LABEL, count + 1 + FIRST_LABEL))
+    seen = _labels_seen(partial(run_with, alone, name), labels, logits, range(FIRST_LABEL, count + 1 + FIRST_LABEL))
     last = [] if seen is None else [int(row.nonzero()[-1]) - at for at, row in enumerate(seen) if bool(row.any())]
     (distance,) = distances
     if len(last) > 1 and len({*last}) == 1 and distance > last[0] + 1:
@@ -227,7 +240,7 @@ def _labels_seen(run: Callable[[Tensor], Trace], labels: Tensor, logits: Tensor,
     return torch.stack(found, 1)
 
 
-def _argument_of_labels(invocation: Invocation) -> str | None:
+def argument_of_labels(invocation: Invocation) -> str | None:
     """The argument that may hold labels, and was not given."""
     try:
         names = inspect.signature(invocation.target.forward).parameters
@@ -250,7 +263,7 @@ def _scored(run: Trace, labels: Tensor) -> tuple[Operation, Tensor] | None:
     return None
 
 
-def _distances(loss: Operation, logits: Tensor, labels: Tensor) -> set[int]:
+def distances_of(loss: Operation, logits: Tensor, labels: Tensor) -> set[int]:
     """How far the label that each row of a loss is compared with stands behind the token of its logits."""
     rows, wanted = loss.inputs[0].data, loss.inputs[1].data
     found = set[int]()

@@ -1,4 +1,4 @@
-"""Stacks of layers in which one and the same module stands several times, or is called in the place of each."""
+"""Stacks of layers in which one and the same module stands several times, is called for each, or is a part of each."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
+from regard.check.properties.code import documentation_of_file
 from regard.check.properties.finding import Finding
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
@@ -17,9 +18,13 @@ from regard.check.target.signature import source_of
 __all__ = ["repeated_layer_findings"]
 
 SHARED = re.compile(
-    r"shar(?:e[ds]?|ing)\b|\btied?\b|universal|albert|recurren|recursi|\bloop|weight[- ]?tying|reus", re.I
+    r"shar(?:e[ds]?|ing)(?![a-z])|(?<![a-z])tied?(?![a-z])|weight[- _]?tying|universal|albert|recurren|recursi|\bloop"
+    r"|reus",
+    re.I,
 )
 """In the code of a stack: its layers are meant to be one."""
+_OF_CONDITIONS = re.compile(r"time|step|cond|pos|emb|style|noise", re.I)
+"""In the path of what makes vectors that all layers are given, as those of a diffusion's step."""
 
 
 def repeated_layer_findings(target: object) -> Iterator[Finding]:
@@ -39,6 +44,9 @@ def repeated_layer_findings(target: object) -> Iterator[Finding]:
                 message = f"the {len(layers)} layers of {name} are one and the same module: they share their parameters"
                 yield Finding("violation", "layers-apart", "block", message)
                 return
+        if (found := _of_shared_parts(outer)) is not None:
+            yield found
+            return
         for path, module in outer.named_modules():
             for layer, number in _called_for_each(module):
                 message = (
@@ -47,6 +55,57 @@ def repeated_layer_findings(target: object) -> Iterator[Finding]:
                 )
                 yield Finding("violation", "layers-apart", "block", message)
                 return
+
+
+def _of_shared_parts(outer: nn.Module) -> Finding | None:
+    """Layers of one kind with matrices of their own that have one and the same feed-forward network, or attention.
+
+    Nothing in the code, or in the first words of its file, speaks of sharing: as by Pires et al. 2023, who share one
+    feed-forward network among all layers.
+    """
+    kinds = dict.fromkeys(type(each) for each in outer.modules() if not type(each).__module__.startswith("torch."))
+    if SHARED.search("\n".join([documentation_of_file(outer), *map(source_of, kinds)])):
+        return None
+    for name, stack in outer.named_modules():
+        layers = [*stack._modules.values()] if isinstance(stack, nn.ModuleList | nn.Sequential) else []
+        several = [each for each in layers if each is not None]
+        if len({id(each) for each in several}) < max(2, len(layers)) or len({type(each) for each in several}) > 1:
+            continue
+        parts = [dict(each.named_modules()) for each in several]
+        for path, part in parts[0].items():
+            is_one = all(each.get(path) is part for each in parts) and not _OF_CONDITIONS.search(path)
+            if (
+                path
+                and is_one
+                and (_is_feed_forward(part) or _is_attention(part))
+                and _has_other_matrices(several[0], part)
+            ):
+                message = (
+                    f"the {len(several)} layers of {name} have one and the same {path}: they share its parameters, and "
+                    "each has its own of the others"
+                )
+                return Finding("violation", "layers-apart", "block", message)
+    return None
+
+
+def _is_feed_forward(module: nn.Module) -> bool:
+    """Whether it has two linear layers or more, and returns what is as wide as it takes: so that layers may add it."""
+    linear = [each for each in module.modules() if isinstance(each, nn.Linear)]
+    return len(linear) > 1 and linear[0].in_features in (each.out_features for each in linear[1:])
+
+
+def _is_attention(module: nn.Module) -> bool:
+    """Whether it projects queries, keys or values; a table of biases that layers share, as T5's do, is none."""
+    if isinstance(module, nn.MultiheadAttention):
+        return True
+    projections = sum(isinstance(each, nn.Linear) for each in module.modules())
+    return projections > 1 and re.search("attention|attn", type(module).__name__, re.I) is not None
+
+
+def _has_other_matrices(layer: nn.Module, part: nn.Module) -> bool:
+    """Whether a layer has matrices besides those of a part of it."""
+    mine = {id(each) for each in part.parameters()}
+    return any(each.ndim > 1 and id(each) not in mine for each in layer.parameters())
 
 
 def _called_for_each(module: nn.Module) -> Iterator[tuple[str, int]]:

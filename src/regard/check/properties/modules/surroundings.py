@@ -13,6 +13,7 @@ from regard.check.properties.modules.larger_batches import larger_batch_findings
 from regard.check.properties.modules.patches import patch_findings
 from regard.check.properties.modules.routing_weights import routing_weight_findings
 from regard.check.properties.outputs.exchanged_axes import exchanged_axis_findings
+from regard.check.properties.outputs.patches_put_back import put_back_findings
 from regard.check.properties.outputs.unfolded_grids import unfolded_grid_findings
 from regard.check.roles.influence import Influence, differs, influence_of, record_invocation
 from regard.check.roles.instances import TaggedRun
@@ -48,6 +49,7 @@ def surrounding_findings(
     yield from patches
     if base.outputs and holds:
         yield from _places(invocation, base)
+        yield from put_back_findings(invocation, run)
         if not patches:  # else the way into patches is the cause
             yield from exchanged_axis_findings(invocation, base)
             yield from unfolded_grid_findings(invocation, base)

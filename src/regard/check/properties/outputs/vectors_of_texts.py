@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from regard.check.properties.code import sentences_of
+from regard.check.properties.code import documentation_of_file, sentences_of
 from regard.check.properties.documentation import comments_of, documentation_of
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import ZERO_WEIGHT
@@ -112,16 +112,24 @@ def _changed_by_padding(
     invocation: Invocation, base: Trace, name: str, several: Sequence[Evidence]
 ) -> Iterator[Finding]:
     """A text whose vector is another one with padding behind it, which no attention reads."""
-    sentences = sentences_of(documentation_of(invocation.target), ".;:")
+    told = f"{documentation_of_file(invocation.target)}\n\n{documentation_of(invocation.target)}"
+    sentences = sentences_of(told, ".;:")
     if not any(_PADDED_BEHIND.search(each) and not _NOT_MEANT.search(each) for each in sentences):
         return
     ids, padding = invocation.arguments[name], invocation.paddings[name]
     if bool((ids == padding).any()):
         return
-    padded = ids.clone()
+    masks = _masks_of_padding(invocation, ids)
+    if masks is None:
+        return
+    padded, hidden = ids.clone(), {mask: each.clone() for mask, each in masks.items()}
     padded[:, -PADDED:] = padding
+    for each in hidden.values():
+        each[:, -PADDED:] = 1 - each[:, -PADDED:].int()
+    cut = {mask: each[:, :-PADDED] for mask, each in masks.items()}
     behind, alone = (
-        record_invocation(invocation, {**invocation.arguments, name: each}) for each in (padded, ids[:, :-PADDED])
+        record_invocation(invocation, {**invocation.arguments, **each})
+        for each in ({name: padded, **hidden}, {name: ids[:, :-PADDED], **cut})
     )
     gaps = _gaps(behind, alone)
     if gaps is None or not all(_is_hidden(each, behind, ids.shape[1] - PADDED) for each in several):
@@ -133,6 +141,16 @@ def _changed_by_padding(
             f"before them attends to, change what is returned for the text by up to {float(gaps.max()):.2g}"
         )
         yield Finding("violation", "padding-behind-unread", "output", message, None if line is None else line.location)
+
+
+def _masks_of_padding(invocation: Invocation, ids: Tensor) -> dict[str, Tensor] | None:
+    """The masks that are handed over, each with one 0 or 1 for every id, all the same; None where one is another."""
+    given = {name: invocation.arguments[name] for name in invocation.masks if name in invocation.arguments}
+    for each in given.values():
+        is_of_ids = isinstance(each, Tensor) and each.shape == ids.shape and not each.is_complex()
+        if not is_of_ids or each.flatten()[0] not in (0, 1) or bool((each != each.flatten()[0]).any()):
+            return None
+    return given
 
 
 def _gaps(one: Trace, other: Trace) -> Tensor | None:

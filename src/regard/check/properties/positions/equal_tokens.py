@@ -328,13 +328,15 @@ def _differences_are_stretched(table: AttentionTable, *, of_sources: bool = True
         if not is_known or not bool((owner.sample == 1).any()):
             continue
         tokens, heads = int(owner.token.max()) + 1, int(table.head.max()) + 1
-        found = torch.full((2, tokens, heads, vectors.shape[-1]), torch.nan, dtype=torch.float64)
-        for sample in (0, 1):
-            mine = owner.sample == sample
-            found[sample, owner.token[mine], table.head[mine]] = vectors[mine].double()
-        apart = (found[0] - found[1]).norm(dim=-1)
-        if bool(((apart - apart[:1]).abs() > 1e-6 * apart[:1]).any()):
-            return True
+        for stream in set(owner.stream.tolist()):  # tokens of two sequences are no others of one another
+            found = torch.full((2, tokens, heads, vectors.shape[-1]), torch.nan, dtype=torch.float64)
+            for sample in (0, 1):
+                mine = (owner.sample == sample) & (owner.stream == stream)
+                found[sample, owner.token[mine], table.head[mine]] = vectors[mine].double()
+            apart = (found[0] - found[1]).norm(dim=-1)
+            rounding = SAME * float(vectors.abs().max())  # both samples may begin with the same token
+            if bool(((apart - apart[:1]).abs() > 1e-6 * apart[:1] + rounding).any()):
+                return True
     return False
 
 

@@ -1,0 +1,55 @@
+"""The edges of a graph, which say what a node attends to: they are not what it does not see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.code import code_of
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks.masked_weights import masked_weights
+from regard.check.properties.saturation import ZERO_WEIGHT
+from regard.check.roles.influence import record_invocation
+from regard.check.target import Invocation
+
+__all__ = ["GRAPH", "edge_findings"]
+
+GRAPH = re.compile("adj(?:acency)?(?:_?(?:mat|matrix))?")
+"""Names of the edges of a graph."""
+_OF_OTHERS = re.compile(r"\bnon[- _]?(?:neighbou?r|adjacent|edge)|complement|\bnot? (?:adjacent|connected)", re.I)
+"""In a code: nodes attend to those that they have no edge to."""
+
+
+def edge_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
+    """Nodes that see all others where there is no edge, and none where each has an edge to all.
+
+    Args:
+        invocation: a call with all edges that there can be.
+        several: the evidence of its attentions.
+    """
+    if _OF_OTHERS.search(code_of(invocation.target)):
+        return
+    for name in [each for each in invocation.masks if GRAPH.fullmatch(each.lower())]:
+        edges = invocation.arguments.get(name)
+        if not isinstance(edges, Tensor) or edges.is_complex() or not bool((edges == 1).all()):
+            continue
+        without = record_invocation(invocation, {**invocation.arguments, name: torch.zeros_like(edges)})
+        for evidence in several:
+            table = evidence.base
+            others = table.query.token != table.key.token
+            seen = None if without.error else masked_weights(evidence, without)
+            if seen is None or not bool(others.any()) or not bool((seen[others] > ZERO_WEIGHT).all()):
+                return
+            if bool((table.weight.abs() > ZERO_WEIGHT)[others].any()):
+                return
+        message = (
+            f"with an edge between all nodes in {name} no node sees any other, and without one each sees all others: "
+            "edges are taken for what is hidden"
+        )
+        if several:
+            line = several[0].base.instance.scores_location
+            yield Finding("violation", "mask-argument", "mask", message, line, several[0].base.instance.module)
+        return

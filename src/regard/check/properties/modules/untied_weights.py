@@ -1,0 +1,76 @@
+"""Weights that a constructor makes one, and that are two when it has returned, as where all are drawn anew."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator
+
+from torch import nn
+
+from regard.check.properties.finding import Finding
+from regard.check.target.preparation import modules_in
+from regard.check.target.signature import source_of
+
+__all__ = ["untied_weight_findings"]
+
+
+def untied_weight_findings(target: object) -> Iterator[Finding]:
+    """A weight that a constructor assigns to another module, on no condition, and that is not the one it has there.
+
+    Press & Wolf 2017: the matrix of the embedding is that of the logits. An assignment to the same name further down
+    says that it is meant.
+    """
+    for module in [each for outer in modules_in(target) for each in outer.modules()]:
+        if type(module).__module__.startswith("torch."):
+            continue
+        for name, other in _tied(module):
+            one, two = (_found(module, each) for each in (name, other))
+            if one is None or two is None or one is two or one.data_ptr() == two.data_ptr():
+                continue
+            message = f"the constructor makes {name} the same as {other}, and they are two when it has returned: each "
+            message += "learns by itself"
+            yield Finding("violation", "weights-stay-tied", "projections", message)
+            return
+
+
+def _tied(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """The names of weights that a module's constructor makes one, as by self.head.weight = self.wte.weight."""
+    try:
+        (defined,) = ast.parse(textwrap.dedent(source_of(type(module).__init__))).body
+    except (SyntaxError, ValueError):
+        return
+    if not isinstance(defined, ast.FunctionDef):
+        return
+    assigned = [
+        target
+        for each in ast.walk(defined)
+        if isinstance(each, ast.Assign)
+        for target in each.targets
+        if isinstance(target, ast.Attribute)
+    ]
+    for each in defined.body:
+        if not isinstance(each, ast.Assign) or len(each.targets) != 1:
+            continue
+        name, other = (_path(side) for side in (each.targets[0], each.value))
+        later = [one for one in assigned if one.lineno > each.lineno and _path(one)]
+        touched = [_path(one) for one in later]
+        if "." in name and "." in other and not any(path.startswith(one) for one in touched for path in (name, other)):
+            yield name, other
+
+
+def _path(tree: ast.AST) -> str:
+    """What follows self in a chain of attributes; empty where it is none."""
+    parts: list[str] = []
+    while isinstance(tree, ast.Attribute):
+        parts.append(tree.attr)
+        tree = tree.value
+    return ".".join(reversed(parts)) if isinstance(tree, ast.Name) and tree.id == "self" else ""
+
+
+def _found(module: nn.Module, path: str) -> nn.Parameter | None:
+    """The parameter at the end of a chain of attributes."""
+    value: object = module
+    for name in path.split("."):
+        value = getattr(value, name, None) if isinstance(value, nn.Module) else None
+    return value if isinstance(value, nn.Parameter) else None

@@ -1,0 +1,102 @@
+"""Calls with the words of the sentences of documents, and with frames of which fewer tokens are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from target_calls import axes, first
+from torch import Tensor, nn
+
+from regard.check import check
+
+
+class Pooled(nn.Module):
+    over = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.score = nn.Linear(12, 8), nn.Linear(8, 1, bias=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        weights = self.score(self.hidden(states).tanh()).softmax(self.over)
+        return (weights * states).sum(1)
+
+
+class PooledByOnes(Pooled):
+    over = -1
+
+
+class OfDocuments(nn.Module):
+    """Sentences are pooled states of their words, read from both sides."""
+
+    pooling: Any = Pooled
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, 10)
+        self.words = nn.GRU(10, 6, batch_first=True, bidirectional=True)
+        self.sentences = nn.GRU(12, 6, batch_first=True, bidirectional=True)
+        self.of_words, self.of_sentences = self.pooling(), self.pooling()
+
+    def forward(self, documents: Tensor) -> Tensor:
+        n_docs, n_sentences, n_words = documents.shape
+        states, _ = self.words(self.table(documents.reshape(-1, n_words)))
+        vectors = self.of_words(states).view(n_docs, n_sentences, -1)
+        out: Tensor = self.of_sentences(self.sentences(vectors)[0])
+        return out
+
+
+def test_documents_alone_are_the_words_of_their_sentences() -> None:
+    call = first(OfDocuments, vocab_size=20)
+    assert axes(call) == [("ids", 0, (1, 2), None)]
+    assert not call.documents
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("kind", [Pooled, PooledByOnes])
+def test_words_of_several_sentences_are_judged(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OfDocuments, "pooling", kind)
+    found = check(OfDocuments, args={"vocab_size": 20})
+    assert found.verdict == ("wrong" if kind is PooledByOnes else "right")
+
+
+class OfFrames(nn.Module):
+    """Of two frames one token is made, and of two of these one again."""
+
+    def __init__(self, idim: int, adim: int = 8) -> None:
+        super().__init__()
+        self.fewer = nn.Sequential(nn.Conv2d(1, adim, 3, 2), nn.ReLU(), nn.Conv2d(adim, adim, 3, 2))
+        self.out = nn.Linear(adim * self.left(idim), adim)
+        self.attention = nn.MultiheadAttention(adim, 2, batch_first=True)
+
+    def left(self, count: Any) -> Any:
+        return ((count - 1) // 2 - 1) // 2
+
+    def forward(self, xs: Tensor, xlens: Tensor) -> tuple[Tensor, Tensor]:
+        """xs: (B, T, idim) features of frames, xlens: (B,)."""
+        x = self.out(self.fewer(xs[:, None]).transpose(1, 2).flatten(2))
+        is_padding = torch.arange(x.shape[1]) >= self.counted(xlens)[:, None]
+        return self.attention(x, x, x, is_padding, need_weights=False)[0], self.left(xlens)
+
+    def counted(self, xlens: Tensor) -> Tensor:
+        return self.left(xlens)  # type: ignore[no-any-return]
+
+
+class OfAllFrames(OfFrames):
+    def counted(self, xlens: Tensor) -> Tensor:
+        return xlens
+
+
+def test_a_width_that_is_written_by_the_name_of_an_argument_is_that_argument() -> None:
+    call = first(OfFrames, idim=14)
+    assert call.arguments["xs"].shape[-1] == 14
+    assert call.lengths == ["xlens"]
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("kind", [OfFrames, OfAllFrames])
+def test_a_mask_of_fewer_tokens_is_of_their_lengths(kind: Any) -> None:
+    found = check(kind, args={"idim": 14})
+    assert found.verdict == ("wrong" if kind is OfAllFrames else "right")
