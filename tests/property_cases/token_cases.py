@@ -88,6 +88,23 @@ def values_of_x(x: Tensor, context: Tensor) -> Tensor:
     return joined(scores.softmax(-1) @ v)
 
 
+def keys_of_x(x: Tensor, key_or_value_tokens: Tensor) -> Tensor:
+    q, k, v = split(x @ W_Q), split(x @ W_K), split(key_or_value_tokens @ W_V)
+    scores = q @ k.mT / 2  # here
+    return joined(scores.softmax(-1) @ v)
+
+
+def keys_of_what_says_so(x: Tensor, key_or_value_tokens: Tensor) -> Tensor:
+    return cross_attention(x, key_or_value_tokens)
+
+
+def of_x_and_keys(function: Any) -> Invocation:
+    """Of x, and of what is called after keys and values."""
+    streams = [Stream("x", "x", 0, (1,)), Stream("key_or_value_tokens", "context", 0, (1,))]
+    arguments = {each.argument: drawn(2, 3, WIDTH, seed=seed) for seed, each in enumerate(streams)}
+    return Invocation(function, arguments, [*arguments], streams)
+
+
 def queries_of_the_context(x: Tensor, context: Tensor) -> Tensor:
     q, k, v = split(context @ W_Q), split(x @ W_K), split(x @ W_V)
     scores = q @ k.mT / 2  # here
@@ -315,6 +332,7 @@ CASES = [
     Case("keys-from-their-input", queries_as_keys, pooled_by_learned_queries),
     Case("values-from-their-input", keys_as_values, attention),
     Case("values-from-the-keys-input", values_of_x, cross_attention, of_x_and_context),
+    Case("values-from-the-keys-input", keys_of_x, keys_of_what_says_so, of_x_and_keys),
     Case("queries-from-x", queries_of_the_context, cross_attention, of_x_and_context),
     Case("norm-used", keys_alone_normalized, both_normalized, of_x),
     Case("norm-over-channels", normalized_over_the_heads, normalized_over_the_channels, of_x),

@@ -169,6 +169,15 @@ class TimesOne(Scaled):
         self.scaling = 1.0
 
 
+class BecameOne(Scaled):
+    """The width of the heads was to be the divisor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        heads = 2
+        self.scaling = (heads // heads) ** -0.5
+
+
 class GrowingWithThePlace(Scaled):
     """Log n: later queries have more keys, and are sharpened."""
 
@@ -245,6 +254,7 @@ def scale_of(call: Invocation) -> Finding:
         (SaysSo(), "design", "no-scale"),
         (SaysNothingOfScores(), "violation", "scale"),
         (TimesOne(), "design", "no-scale"),
+        (BecameOne(), "violation", "scale"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, nn.Module) else "",
 )

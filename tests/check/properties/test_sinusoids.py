@@ -62,6 +62,12 @@ def test_a_sine_in_the_place_of_each_cosine_is_told() -> None:
     assert found.message.endswith("every second channel is the same as the one before it, and no cosine")
 
 
+def test_one_frequency_in_all_channels_is_told() -> None:
+    (found,) = analyze(of_x_of_width(table(torch.ones(WIDTH // 2)))).violations
+    assert found.property == "sinusoid-frequencies"
+    assert found.message.endswith("are one and the same, 1, in all 16 channels: with 10000 they fall from 1")
+
+
 def test_normalized_places_and_a_frequency_for_each_channel_are_right() -> None:
     normalized = torch.arange(16.0) / 5 * 2 * math.pi
     assert analyze(of_x_of_width(table(BASE ** (-EVEN / WIDTH), places=normalized))).violations == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -29,6 +30,8 @@ NEGLIGIBLE_WEIGHT = 1e-12
 """A smaller weight is none."""
 SIDE_BY_SIDE = frozenset({"y", "other"})
 """Names beside x that do not say which of the two is read."""
+KEYS_AND_VALUES = re.compile("keys?_.*values?|kv", re.I)
+"""A name that says that both are made of it."""
 
 
 def token_findings(evidence: Evidence) -> Iterator[Finding]:
@@ -241,8 +244,10 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
                 )
     elif key != value and {"x", "context"} <= set(roles.values()):
         names = {role: name for name, role in roles.items()}
-        if call_meaning(names["context"]) == "context":
-            message = f"keys are made of {key}, values of {value}"
+        is_of_both = KEYS_AND_VALUES.search(names["context"]) is not None
+        if call_meaning(names["context"]) == "context" or is_of_both:
+            told = names if is_of_both else {key: key, value: value}
+            message = f"keys are made of {told[key]}, values of {told[value]}"
             yield Finding("violation", "values-from-the-keys-input", "projections", message, line)
         else:  # nothing says that it is a sequence to attend to
             message = (

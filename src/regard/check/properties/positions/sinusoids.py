@@ -20,6 +20,8 @@ MIN_PLACES = 4
 """Along an axis: of fewer, anything may be a sine."""
 SEVERAL = 3
 """Frequencies that show how they go on; no more than one further is looked at, as rounding grows with them."""
+MANY_CHANNELS = 8
+"""That more than one frequency is made for."""
 TURNS = 4
 """Full turns from place to place that may be hidden in the second frequency."""
 CLOSE = 1e-3
@@ -40,6 +42,8 @@ class _Sinusoids:
     """Whether every second channel is 0 at every place."""
     are_twice: bool = False
     """Whether every second channel is the same as the one before it."""
+    is_one: bool = False
+    """Whether all channels have one and the same frequency."""
     are_alone: bool = False
     """Whether no two channels have the first frequency, as the sine and the cosine of a pair have."""
 
@@ -81,6 +85,8 @@ def _said(table: _Sinusoids, numbers: Collection[float]) -> str:
     ratio = second / max(first, 1e-12)
     if table.is_half_empty:
         return "are of half of its channels: every second one is 0 at every place, as where sines were written over"
+    if table.is_one:
+        return f"are one and the same, {first:.3g}, in all {table.channels} channels: with {BASE:g} they fall from 1"
     if table.are_twice:
         return "stand in the sines alone: every second channel is the same as the one before it, and no cosine"
     if ratio < 1 and _is_geometric(table.frequencies, ratio):
@@ -133,10 +139,19 @@ def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
         for each in measured:
             if all(abs(each - known) > CLOSE for known in found):
                 found.append(each)
-        if len(found) >= SEVERAL:
+        is_one = len(found) == 1 and rows.shape[1] == table.shape[channels] >= MANY_CHANNELS
+        if len(found) >= SEVERAL or is_one:
             axes = sum(table.shape[axis] > 1 for axis in (places, *others[-1:]))
             are_alone = sum(abs(each - found[0]) <= CLOSE for each in measured) == 1
-            yield _Sinusoids(found[: SEVERAL + 1], table.shape[channels], axes, is_half_empty, are_twice, are_alone)
+            yield _Sinusoids(
+                found[: SEVERAL + 1] * (1 + is_one),
+                table.shape[channels],
+                axes,
+                is_half_empty=is_half_empty,
+                are_twice=are_twice and not is_one,
+                is_one=is_one,
+                are_alone=are_alone,
+            )
 
 
 def _growth(frequencies: Sequence[float]) -> float:

@@ -21,6 +21,7 @@ from regard.check.roles.recurrences import recurrent_outputs
 from regard.check.target import Invocation
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in, numbers_of
+from regard.check.target.signature import source_of
 from regard.check.trace.operation import Operation, TensorRecord
 
 __all__ = ["scale_design"]
@@ -99,6 +100,7 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         return Finding("design", "no-scale", "scale", message, line)
     for name, value in _attributes(invocation):
         is_one = type(value) in (int, float) and value == 1 and name not in _arguments(invocation)
+        is_one = is_one and not _is_computed(invocation, name)
         if SWITCHES.fullmatch(name) and (value is False or is_one):
             message = f"scores are not scaled, as {name} = {value} says"
             return Finding("design", "no-scale", "scale", message, line)
@@ -140,6 +142,13 @@ def _attributes(invocation: Invocation) -> Iterator[tuple[str, Any]]:
     for owner in modules_in(invocation.target):
         for module in owner.modules():
             yield from vars(module).items()
+
+
+def _is_computed(invocation: Invocation, name: str) -> bool:
+    """Whether a constructor computes a scale by a power, a root or a fraction: that it became 1 is nobody's choice."""
+    assigned = re.compile(rf"\bself\.{re.escape(name)}\b[^=\n]*=(?!=)[^#\n]*(?:\*\*|sqrt|/)")
+    kinds = {type(each) for owner in modules_in(invocation.target) for each in owner.modules()}
+    return any(assigned.search(source_of(each)) for each in kinds if not each.__module__.startswith("torch."))
 
 
 def _arguments(invocation: Invocation) -> set[str]:
