@@ -26,7 +26,7 @@ from regard.check.target.decoder_steps import (
     last_token_candidates,
     past_weight_candidates,
 )
-from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.documented_shapes import documented_letters, is_of_samples
 from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed, error_line
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
@@ -235,7 +235,7 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "few ids": lambda draft: _ids(draft, name, role, target, 2),
     }
     of_samples = dict(ids_of_samples(target, source, name))
-    if of_samples and are_spread(source, name):
+    if of_samples and (are_spread(source, name) or is_of_samples(source, name)):
         return {**of_samples, **ids}
     ids |= of_samples
     if role == "ids":
