@@ -28,6 +28,7 @@ from regard.check.properties.masks.arguments import (
 )
 from regard.check.properties.masks.closing_tokens import closing_token_findings
 from regard.check.properties.masks.hidden_keys import hidden_key_findings
+from regard.check.properties.masks.interleaved_steps import interleaved_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings, stacked_key_argument_findings
 from regard.check.properties.masks.nearest_keys import farthest_of_more_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
@@ -284,6 +285,7 @@ def _judge_attentions(
         shared = dict(shared_mask_findings(invocation, sharing))
     if analysis.asked_masks and len(several) == len(instances) > 1 and _can_be_masked(analysis, several[0]):
         shared |= dict(stacked_key_argument_findings(invocation, several))
+        shared |= dict(interleaved_mask_findings(invocation, several))
     analysis.findings += [found for judged in shared.values() for found in judged]
     if analysis.asked_masks:  # else another call was asked
         analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
