@@ -40,7 +40,7 @@ from regard.check.target.position_values import ROPE_FORMS, position_candidates,
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import ADDED, MATRICES, STREAMS, Argument
 from regard.check.target.size_values import size_value
-from regard.check.target.token_ids import drawn_ids, is_candidate, padding_id
+from regard.check.target.token_ids import drawn_ids, ids_left_out, is_candidate, padding_id, without
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
 
 __all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "Candidate", "candidates"]
@@ -337,7 +337,9 @@ def _ids(draft: Draft, name: str, role: str, target: Any, most: int) -> Any:
     vocab = most or min([draft.sizes.vocab, *(size for size in sizes if size > 2)])
     draft.axes[name] = layout
     generator = torch.Generator().manual_seed(len(draft.axes))
-    return drawn_ids(draft.shape(role, layout), vocab, generator, padding_id(draft.target, name))
+    padding = padding_id(draft.target, name)
+    drawn = drawn_ids(draft.shape(role, layout), vocab, generator, padding)
+    return without(drawn, ids_left_out(draft.target, draft.source, name), padding, vocab)
 
 
 def _one_document(draft: Draft) -> Any:
