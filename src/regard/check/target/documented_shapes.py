@@ -8,7 +8,14 @@ import textwrap
 from collections.abc import Iterator
 from functools import cache
 
-__all__ = ["are_documented_marks", "documented_letters", "documented_shape", "is_of_samples"]
+__all__ = [
+    "are_documented_marks",
+    "documented_letters",
+    "documented_shape",
+    "first_documented_shape",
+    "is_of_samples",
+    "letters_of",
+]
 
 _BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
 _SIZE = r"[\w*]+(?:\s*[*+/-]\s*[\w*]+)*"
@@ -28,13 +35,23 @@ def documented_shape(source: str, name: str) -> tuple[str, ...]:
         source: the text of a class or a function, with its documentation and its comments.
         name: of the argument, as in "`query` has shape `[seq_len, batch_size, d_model]`" or in "|query| = (B, 1, D)".
     """
+    found = next(_written_shapes(source, name), [])
+    return found[0] if len({len(each) for each in found}) == 1 else ()
+
+
+def first_documented_shape(source: str, name: str) -> tuple[str, ...]:
+    """The same, the first of several, as where comments follow what is made of the argument under its name."""
+    return next(_written_shapes(source, name), [()])[0]
+
+
+def _written_shapes(source: str, name: str) -> Iterator[list[tuple[str, ...]]]:
+    """The shapes that each text writes behind a name, where it writes some."""
     shape = rf"[(\[]\s*({_SIZE}(?:\s*(?:,|\u00d7|\bx\b)\s*{_SIZE})+)\s*,?\s*[)\]]"
     stands = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w.(\[])[^\n()\[\]]{{0,80}}?{shape}")
     for text in _told(source):
         found = [tuple(_BETWEEN.split(each)) for each in stands.findall(text)]
         if found:
-            return found[0] if len({len(each) for each in found}) == 1 else ()
-    return ()
+            yield found
 
 
 @cache
@@ -53,7 +70,11 @@ def documented_letters(source: str, name: str) -> str:
 
     N is the number of samples where no other axis is, as in (N, L, D), and else of tokens, as in (B, N, D).
     """
-    shape = documented_shape(source, name)
+    return letters_of(documented_shape(source, name))
+
+
+def letters_of(shape: tuple[str, ...]) -> str:
+    """The letters of the names of axes."""
     has_samples = any(_BATCH.fullmatch(each) and each.lower() != "n" for each in shape)
 
     def letter(axis: str) -> str:

@@ -115,6 +115,7 @@ class Draft:
             "x": image or self.grid[1],
             "z": self.sizes.frames,
         }
+        size |= dict(layout.sizes)
         return tuple(size[letter] for letter in layout.letters)
 
     @property

@@ -120,6 +120,8 @@ def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argum
     source = source_of(target)
     if argument.role == "mask" and are_counted(source, argument.name):
         return replace(argument, role="edges")
+    if argument.required and argument.role is None and re.match("adj(?:acency)?_", argument.name.lower()):
+        return replace(argument, role="edges")
     is_open = argument.required and argument.role in (None, "added", "rope")
     sequences = [each.name for each in named if each.role in STREAMS]
     if argument.required and argument.role is None and are_vectors_of_pairs(source, argument.name, sequences):
