@@ -65,6 +65,7 @@ from regard.check.properties.outputs.repeated_biases import repeated_bias_findin
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.positions.grids import has_two_axes
 from regard.check.properties.positions.low_precision import rounded_position_findings
+from regard.check.properties.positions.unused_classes import unused_position_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
 from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
@@ -353,6 +354,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
+        analysis.findings += unused_position_findings(invocation, analysis.findings)
     if not analysis.violations and analysis.complete:
         for of_others in (other_size_findings, switched_setting_findings, farthest_of_more_findings):
             analysis.findings += of_others(analysis, lambda other: analyze(other, is_first=False))

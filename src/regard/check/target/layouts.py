@@ -112,8 +112,8 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
     else:
         letters = FUNCTIONS
     given = [each.name for each in arguments if each.required and each.role in STREAMS]
-    named = _rows_of_rows(target, given[0]) if len(given) == 1 else None
-    return [*([] if named is None else [named]), *(Layout(each) for each in letters)]
+    nested = _rows_of_rows(target, given[0]) if len(given) == 1 else None
+    return [*([] if nested is None else [nested]), *(Layout(each) for each in letters)]
 
 
 def _rows_of_rows(target: Any, name: str) -> Layout | None:

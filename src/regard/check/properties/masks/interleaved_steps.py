@@ -34,13 +34,20 @@ def interleaved_mask_findings(
         several: the evidence of all of its attentions.
     """
     steps = _steps(invocation)
-    if not several or not steps or not bool((several[0].base.key.stream == several[0].base.key.stream[0]).all()):
+    if not several or not steps:
         return
     evidence = several[0]
-    of_step = _tokens_of(invocation, evidence, HIDDEN)
-    is_in_turn = len(of_step) > 1 and of_step == list(range(HIDDEN * len(of_step), (HIDDEN + 1) * len(of_step)))
-    if not is_in_turn or evidence.num_tokens != steps * len(of_step):
-        return
+    is_of_rows = bool((evidence.base.key.stream == evidence.base.key.stream[0]).all())
+    if is_of_rows:
+        of_step = _tokens_of(invocation, evidence, HIDDEN)
+        is_in_turn = of_step == list(range(HIDDEN * len(of_step), (HIDDEN + 1) * len(of_step)))
+        if len(of_step) < 2 or not is_in_turn or evidence.num_tokens != steps * len(of_step):
+            return
+    else:  # tokens of several sequences, numbered one sequence after the other
+        asked = evidence.base.key
+        of_step = sorted({*_labels(evidence)[asked.token % steps == HIDDEN].tolist()})
+        if bool((asked.token < 0).any()) or len({*evidence.base.query.stream.tolist()}) != len(of_step):
+            return
     samples = invocation.arguments[invocation.streams[0].argument].shape[0]
     for name in [each for each in invocation.masks if not NOT_OF_KEYS.search(each)]:
         of_forms = [_hidden(invocation, evidence, name, (samples, steps), form) for form in MASK_FORMS]
@@ -52,9 +59,10 @@ def interleaved_mask_findings(
             message = f"{name} hides the tokens of a step, which stand side by side"
             yield name, [Finding("holds", "mask-form", "mask", message, line, module)]
         elif hidden:
+            others = sum(each not in of_step for each in hidden)
             message = (
-                f"step {HIDDEN} is made of tokens {_listed(of_step)}, and where {name} marks it, tokens "
-                f"{_listed(hidden)} are hidden: it is repeated in another order than the tokens"
+                f"{len(of_step)} tokens are of one step, and where {name} hides it, {others} of {len(hidden)} hidden "
+                "tokens are of others: it is repeated in another order than the tokens"
             )
             yield name, [Finding("violation", "mask-argument", "mask", message, line, module)]
 
@@ -97,11 +105,12 @@ def _hidden(invocation: Invocation, evidence: Evidence, name: str, sizes: tuple[
         if found is None:
             return []
         weights.append(found)
-    key, query = evidence.base.key.token, evidence.base.query.token
     free, masked = (each.nan_to_num(0.0).abs() > ZERO_WEIGHT for each in weights)
-    lost = key[free & ~masked & (key != query)]
-    return sorted({*lost.tolist()})
+    return sorted({*_labels(evidence)[free & ~masked].tolist()})
 
 
-def _listed(tokens: Sequence[int]) -> str:
-    return ", ".join(map(str, tokens))
+def _labels(evidence: Evidence) -> Tensor:
+    """(scores): a number for each key, as its sequences stand one behind the other."""
+    key = evidence.base.key
+    before = key.stream.clamp(min=0) * (int(key.token.max()) + 1)
+    return before - before.min() + key.token
