@@ -151,8 +151,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "positions":
         return dict((*position_candidates(), *graph_candidates("coordinates")))
     if role == "edges":
-        marks = {f"all {shape}": _mask("allowed", shape) for shape in ("qk", "bqk")}
-        return {**marks, **dict(graph_candidates(role))}
+        return {f"all {each}": _mask("allowed", each) for each in ("qk", "bqk")} | dict(graph_candidates(role))
     if role in OF_GRAPHS:
         return dict(graph_candidates(role, documented_letters(source, name)))
     if role == LAST_TOKEN:
