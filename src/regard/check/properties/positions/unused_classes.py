@@ -41,7 +41,10 @@ def unused_position_findings(invocation: Invocation, found: Collection[Finding])
     said = "\n".join((documentation_of_file(target), documentation_of(target), *comments_of(target)))
     if _WITHOUT.search(said):
         return
+    own = {type(each).__name__ for each in target.modules()}
     for name in _unused_classes(type(target)):
+        if name in own:
+            continue
         message = f"{name} stands in its file, and no line uses it: tokens have no positions"
         yield Finding("violation", "positions-without-effect", "positions", message)
         return
