@@ -150,6 +150,26 @@ class BiasAsData(LearnedBias):
         return self.rel_bias.data
 
 
+class OfSegments(nn.Module):
+    """The vector of each token's segment is added; that of segment 0 is padding's, and the call has no other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.segments = nn.Linear(WIDTH, 3 * WIDTH), nn.Embedding(3, WIDTH, padding_idx=0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x + self.of(torch.zeros(x.shape[:2], dtype=torch.long))).chunk(3, -1))
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+    def of(self, segments: Tensor) -> Tensor:
+        return self.segments(segments)
+
+
+class SegmentsAsData(OfSegments):
+    def of(self, segments: Tensor) -> Tensor:
+        return self.segments.weight.data[segments + 1]
+
+
 class ReadInSteps(ReadsItsMode):
     """A sequence at once, or token by token after begin()."""
 
@@ -183,6 +203,7 @@ CASES = [
     Case("begun-anew", KeepsTheFirst, ReadInSteps, of_module, has_line=False),
     Case("begun-anew", KeepsTheFirst, EmptiesTheRest, of_module, has_line=False),
     Case("gradient", BiasAsData, LearnedBias, of_module, has_line=False),
+    Case("gradient", SegmentsAsData, OfSegments, of_module, has_line=False),
     Case("calls-apart", KeepsThemByTheLength, KeepsItsAngles, of_module),
     Case("calls-apart", KeepsThoseOfTheFirstCall, KeepsItsAngles, of_module, has_line=False),
     Case("gradient", TemperatureAsANumber, LearnedTemperature, of_module, has_line=False),

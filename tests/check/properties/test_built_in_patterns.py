@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.masks.patterns import built_in_pattern
+from regard.check.properties.masks.query_groups import are_blocks_beside_others
 
 ONES = torch.ones(5, 5, dtype=torch.bool)
 BLOCKS = torch.block_diag(torch.ones(2, 2), torch.ones(3, 3)).bool()
@@ -83,3 +84,17 @@ def test_patterns_that_attention_has(name: str) -> None:
 def test_patterns_that_are_mistakes(name: str) -> None:
     allowed, wanted = WRONG[name]
     assert built_in_pattern(allowed)[1] == wanted
+
+
+def test_tokens_that_ask_are_in_blocks_beside_those_that_ask_elsewhere() -> None:
+    """As the places of a video over time, beside tokens that see all (TimeSformer)."""
+    asking, among = torch.arange(2, 8), torch.eye(3).repeat(2, 2).bool()
+    allowed = torch.zeros(8, 8, dtype=torch.bool)
+    allowed[2:] = torch.cat([torch.ones(6, 2).bool(), among], 1)
+    assert are_blocks_beside_others(allowed, asking)
+    assert not are_blocks_beside_others(allowed, torch.arange(8))
+    causal = allowed.clone()
+    causal[2:, 2:] &= torch.ones(6, 6).tril().bool()
+    assert not are_blocks_beside_others(causal, asking)
+    allowed[3, 0] = False
+    assert not are_blocks_beside_others(allowed, asking)

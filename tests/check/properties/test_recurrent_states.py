@@ -131,6 +131,33 @@ class OverTheQueries(StatesAsk):
     axis = -2
 
 
+class OfABridge(StatesAsk):
+    """An encoder hands on what a matrix makes of its states; asked through a matrix, they are keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bridge, self.asks = (nn.Linear(WIDTH, WIDTH) for _ in range(2))
+
+    def keys(self, states: Tensor, memory: Tensor) -> Tensor:
+        return memory
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        states, _ = self.encoder(context)
+        asking, _ = self.decoder(x)
+        memory = self.bridge(states)
+        weights = (self.asks(asking) @ self.keys(states, memory).mT).softmax(-1)
+        return self.out(torch.cat([weights @ memory, asking], -1)).tanh()
+
+
+class OfTwoBridges(OfABridge):
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_key = nn.Linear(WIDTH, WIDTH)
+
+    def keys(self, states: Tensor, memory: Tensor) -> Tensor:
+        return self.of_key(states)
+
+
 def violated(kind: type[nn.Module], attentions: int = 1) -> set[str]:
     module = kind()
     prepare(module, 1)
@@ -164,3 +191,8 @@ def test_masked_scores_that_are_thrown_away_leave_padding_in(kind: type[nn.Modul
 
 def test_a_mistake_beside_them_is_found() -> None:
     assert "softmax-over-keys" in violated(OverTheQueries)
+
+
+def test_what_an_encoder_makes_of_its_states_is_asked_without_a_scale_where_it_is_keys_and_values() -> None:
+    assert violated(OfABridge) == set()
+    assert violated(OfTwoBridges) == {"scale"}

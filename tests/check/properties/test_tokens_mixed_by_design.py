@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from property_cases import drawn, of_x
 from regard.check.properties.analyze import analyze
-from regard.check.target import Invocation
+from regard.check.target import Invocation, Stream
 from regard.check.target.preparation import prepare
 
 
@@ -98,3 +98,29 @@ def test_several_sequences_of_a_sample_may_stand_beside_each_other() -> None:
 
 def test_patches_that_ask_those_of_another_sample_are_wrong() -> None:
     assert "violation" in {kind for kind, _ in patches(mixed=True)}
+
+
+class OfPictures(nn.Module):
+    """Keys and values of a picture's 16 patches, summed over these with a matrix (Linformer)."""
+
+    def __init__(self, summaries: int) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 4, 4)
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+        self.of_keys, self.of_values = (nn.Parameter(torch.zeros(16, summaries)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).mT
+        keys = self.key(x).mT @ self.of_keys
+        values = self.value(x).mT @ self.of_values
+        return (self.query(x) @ keys / 8**0.5).softmax(-1) @ values.mT
+
+
+@pytest.mark.parametrize(
+    ("summaries", "found"), [(6, ("design", "summarized-keys")), (16, ("violation", "key-of-one-token"))]
+)
+def test_patches_whose_keys_are_fewer_sums_of_them_are_summarized(summaries: int, found: tuple[str, str]) -> None:
+    module = OfPictures(summaries)
+    prepare(module, 1)
+    picture = Invocation(module, {"x": drawn(2, 3, 16, 16, seed=0)}, ["x"], [Stream("x", "x", 0, (2, 3))])
+    assert found in [(each.kind, each.property) for each in analyze(picture).findings]

@@ -28,6 +28,7 @@ from regard.check.properties.masks.arguments import (
 )
 from regard.check.properties.masks.closing_tokens import closing_token_findings
 from regard.check.properties.masks.hidden_keys import hidden_key_findings
+from regard.check.properties.masks.interleaved_steps import interleaved_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings, stacked_key_argument_findings
 from regard.check.properties.masks.nearest_keys import farthest_of_more_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
@@ -65,6 +66,7 @@ from regard.check.properties.outputs.repeated_biases import repeated_bias_findin
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.positions.grids import has_two_axes
 from regard.check.properties.positions.low_precision import rounded_position_findings
+from regard.check.properties.positions.unused_classes import unused_position_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
 from regard.check.properties.running_sums import running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
@@ -286,6 +288,7 @@ def _judge_attentions(
     if analysis.asked_masks and len(several) == len(instances) > 1 and _can_be_masked(analysis, several[0]):
         shared |= dict(stacked_key_argument_findings(invocation, several))
         analysis.findings += stacked_window_findings(invocation, several[0])
+        shared |= dict(interleaved_mask_findings(invocation, several))
     analysis.findings += [found for judged in shared.values() for found in judged]
     if analysis.asked_masks:  # else another call was asked
         analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
@@ -353,6 +356,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
+        analysis.findings += unused_position_findings(invocation, analysis.findings)
     if not analysis.violations and analysis.complete:
         for of_others in (other_size_findings, switched_setting_findings, farthest_of_more_findings):
             analysis.findings += of_others(analysis, lambda other: analyze(other, is_first=False))

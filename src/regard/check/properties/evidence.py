@@ -25,7 +25,6 @@ from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.table import AttentionTable, table_of
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
-from regard.check.target.token_ids import other_ids
 from regard.check.trace.operation import Trace
 
 __all__ = [
@@ -220,9 +219,7 @@ def with_fresh_tokens(invocation: Invocation) -> dict[str, Any]:
         if tensor.is_floating_point():
             arguments[stream.argument] = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
         else:
-            arguments[stream.argument] = other_ids(
-                tensor, int(invocation.sizes.get("vocab", 0)), generator, invocation.paddings[stream.argument]
-            )
+            arguments[stream.argument] = invocation.other_ids(stream.argument, generator)
     return arguments
 
 

@@ -43,7 +43,7 @@ def with_summaries(judged: list[Finding], evidence: Evidence, summary: Finding |
     """
     if any(each.property in MIXED_TOKENS for each in judged):
         between = _through_summaries(evidence.base) or _beside_summaries(evidence.base)
-        summary = between or (None if _is_of_rows(evidence) else summary)
+        summary = between or (_summarized_rows(evidence) if _is_of_rows(evidence) else summary)
         return judged if summary is None else [summary]
     if summary is None or not _is_of_rows(evidence):
         return judged
@@ -64,6 +64,17 @@ def _summarized_keys(table: AttentionTable) -> Finding | None:
         return Finding("violation", "softmax-over-keys", "weights", message, table.instance.softmaxes[0].location)
     message = "keys and values summarize the tokens: each is made of several, so that a mask would not hide them"
     return Finding("design", "summarized-keys", "projections", message, table.instance.scores_location)
+
+
+def _summarized_rows(evidence: Evidence) -> Finding | None:
+    """The same of rows of projections, of which there are as many for queries as for keys: fewer keys than queries.
+
+    Rows that are cut wrongly make keys of several tokens as well, and as many keys as there were.
+    """
+    table = evidence.base
+    if not evidence.num_tokens or len(torch.unique(table.k, dim=0)) >= len(torch.unique(table.q, dim=0)):
+        return None
+    return _summarized_keys(table)
 
 
 def _is_over_queries(table: AttentionTable) -> bool:

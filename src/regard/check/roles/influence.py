@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from regard.check.target import Invocation, Stream
-from regard.check.target.token_ids import other_ids
 from regard.check.trace.operation import Trace
 from regard.check.trace.recorder import record
 
@@ -135,7 +134,7 @@ def _fresh(argument: str, seed: int, invocation: Invocation) -> Tensor:
     generator = torch.Generator().manual_seed(1000 + seed)
     if tensor.is_floating_point():
         return torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.dtype)
-    return other_ids(tensor, int(invocation.sizes.get("vocab", 0)), generator, invocation.paddings[argument])
+    return invocation.other_ids(argument, generator)
 
 
 def record_invocation(

@@ -106,7 +106,7 @@ def local_influence(
         ValueError: there are too many rows.
     """
     base = influence.base
-    projections = projections_of(instance)
+    projections = [*dict.fromkeys(_of_tokens(each, instance) for each in projections_of(instance))]
     if not projections:
         return None
     # What a projection makes of another one's rows is of its own: keys that a convolution makes of projected tokens.
@@ -181,7 +181,7 @@ def _computed_again(projections: Sequence[Operation], instance: AttentionInstanc
     first: list[tuple[Operation, frozenset[str]]] = []
     parts = _parts_made(instance)
     for each in projections:
-        of_parts = parts[each.index]
+        of_parts = parts.get(each.index, frozenset())
         same = next((one for one, others in first if others == of_parts and _are_same(one, each)), None)
         if same is None or _normed(same, instance) is not same or _normed(each, instance) is not each:
             first.append((each, of_parts))
@@ -216,6 +216,34 @@ def _normed(projection: Operation, instance: AttentionInstance) -> Operation:
         if each.name in NORMS_OF_MAPS and torch.equal(run.tags.inputs[each.index][0].flatten(), made):
             found = each
     return found
+
+
+def _of_tokens(projection: Operation, instance: AttentionInstance) -> Operation:
+    """The projection whose rows another one sums with a matrix over the tokens (Linformer); or what was handed over."""
+    run = instance.run
+    for product in run.products:
+        if product.operation.index != projection.index:
+            continue
+        for place, terms, matrix in (
+            (product.left_place, product.left_terms, product.right),
+            (product.right_place, product.right_terms, product.left),
+        ):
+            tags = run.tags.inputs[place[0]][place[1]].flatten()[terms]
+            made = run.owner_of(tags)
+            if not matrix.learned or len(made) != 1 or not bool((tags > 0).all()) or terms.shape[-1] < 2:
+                continue
+            before = run.trace.operations[made.pop()]
+            width = before.outputs[0].shape[-1]
+            row, column = (each.sort(-1).values for each in _place_of(tags - run.first_tag[before.index], width))
+            is_over_rows = bool((column == column[:, :1]).all()) and bool((row[:, 1:] != row[:, :-1]).all())
+            if is_over_rows and any(each.learned for each in before.inputs) and before.name != "convolution":
+                return before
+    return projection
+
+
+def _place_of(numbers: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Of numbers of a tensor, flat, their rows and their columns."""
+    return numbers // width, numbers % width
 
 
 def _given(instance: AttentionInstance, influence: Influence) -> set[str]:

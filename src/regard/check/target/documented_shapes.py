@@ -8,7 +8,14 @@ import textwrap
 from collections.abc import Iterator
 from functools import cache
 
-__all__ = ["are_documented_marks", "documented_letters", "documented_shape"]
+__all__ = [
+    "are_documented_marks",
+    "documented_letters",
+    "documented_shape",
+    "first_documented_shape",
+    "is_of_samples",
+    "letters_of",
+]
 
 _BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
 _SIZE = r"[\w*]+(?:\s*[*+/-]\s*[\w*]+)*"
@@ -16,6 +23,8 @@ _BATCH = re.compile(r"b|n|bs|bsz|(?:n_?|num_?)?batch(?:_?size)?|[\w*]*\*\s*(?:b|
 _TOKENS = re.compile(r"[tls]|\w*(?:seq|len|time|tokens|nodes|keys|queries)\w*", re.I)
 _CALLS = ("forward", "__call__")
 _COMMENT = re.compile(r"#+(.*)")
+_BEHIND = re.compile(r"[^#\"']*?,?\s*#+(?P<said>.*)")
+"""What stands behind an argument that has a line of its own, and the comment there."""
 
 
 @cache
@@ -26,13 +35,34 @@ def documented_shape(source: str, name: str) -> tuple[str, ...]:
         source: the text of a class or a function, with its documentation and its comments.
         name: of the argument, as in "`query` has shape `[seq_len, batch_size, d_model]`" or in "|query| = (B, 1, D)".
     """
+    found = next(_written_shapes(source, name), [])
+    return found[0] if len({len(each) for each in found}) == 1 else ()
+
+
+def first_documented_shape(source: str, name: str) -> tuple[str, ...]:
+    """The same, the first of several, as where comments follow what is made of the argument under its name."""
+    return next(_written_shapes(source, name), [()])[0]
+
+
+def _written_shapes(source: str, name: str) -> Iterator[list[tuple[str, ...]]]:
+    """The shapes that each text writes behind a name, where it writes some."""
     shape = rf"[(\[]\s*({_SIZE}(?:\s*(?:,|\u00d7|\bx\b)\s*{_SIZE})+)\s*,?\s*[)\]]"
     stands = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w.(\[])[^\n()\[\]]{{0,80}}?{shape}")
     for text in _told(source):
         found = [tuple(_BETWEEN.split(each)) for each in stands.findall(text)]
         if found:
-            return found[0] if len({len(each) for each in found}) == 1 else ()
-    return ()
+            yield found
+
+
+@cache
+def is_of_samples(source: str, name: str) -> bool:
+    """Whether an argument is written to have one number for each sample, as in "y: (B,)"."""
+    stands = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w.(\[])[^\n()\[\]]{{0,80}}?[(\[]\s*({_SIZE})\s*,?\s*[)\]]")
+    for text in _told(source):
+        found = stands.findall(text)
+        if found:
+            return all(_BATCH.fullmatch(each) is not None for each in found)
+    return False
 
 
 def documented_letters(source: str, name: str) -> str:
@@ -40,7 +70,11 @@ def documented_letters(source: str, name: str) -> str:
 
     N is the number of samples where no other axis is, as in (N, L, D), and else of tokens, as in (B, N, D).
     """
-    shape = documented_shape(source, name)
+    return letters_of(documented_shape(source, name))
+
+
+def letters_of(shape: tuple[str, ...]) -> str:
+    """The letters of the names of axes."""
     has_samples = any(_BATCH.fullmatch(each) and each.lower() != "n" for each in shape)
 
     def letter(axis: str) -> str:
@@ -67,8 +101,20 @@ def _told(source: str) -> Iterator[str]:
         tree = ast.parse(text)
     except SyntaxError:
         return
+    lines = text.splitlines()
     for kinds in (ast.FunctionDef, ast.ClassDef):
         for each in ast.walk(tree):
             if isinstance(each, kinds) and (each in tree.body or each.name in _CALLS):
                 yield ast.get_docstring(each) or ""
+                yield "\n".join(_behind(each, lines)) if isinstance(each, ast.FunctionDef) else ""
     yield "\n".join(each for line in text.splitlines() for each in _COMMENT.findall(line))
+
+
+def _behind(function: ast.FunctionDef, lines: list[str]) -> Iterator[str]:
+    """Each argument with the comment that stands behind it, where it has a line of its own."""
+    several = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    for each in several:
+        is_alone = [one.lineno for one in several].count(each.lineno) == 1 and each.lineno != function.lineno
+        said = _BEHIND.fullmatch(lines[each.lineno - 1][each.col_offset :]) if is_alone else None
+        if said is not None:
+            yield f"{each.arg}: {said['said'].strip()}"

@@ -116,6 +116,7 @@ class Draft:
             "x": image or self.grid[1],
             "z": self.sizes.frames,
         }
+        size |= dict(layout.sizes)
         return tuple(size[letter] for letter in layout.letters)
 
     def _width_of(self, name: str) -> int | None:
@@ -184,7 +185,7 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
     pictures: list[tuple[int, int]] = []
     single: list[tuple[int, int]] = []
     for module in modules_in(target):
-        named = {constructor_meaning(name) for name, _ in _constructed_with(module)}
+        named = {constructor_meaning(name) for part in module.modules() for name, _ in _constructed_with(part)}
         pictures += [(side, side) for side in sides_of_pictures(module, sizes)[0]] if "patch" in named else []
         pictures += _of_patches(module)
         for name in squared(source_of(module)):
@@ -232,12 +233,13 @@ def pictures_of_frames(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
 
 
 def _of_patches(module: nn.Module) -> Iterator[tuple[int, int]]:
-    """The sides of the square picture whose patches, and a class token or two, a learned table has places for.
+    """The sides of the square picture whose patches, and a class token or two, a table has places for.
 
     First those of tables of vectors that are as wide as what the patches are made.
     """
     cuts = [each for each in module.modules() if isinstance(each, nn.Conv2d) and each.kernel_size == each.stride]
-    tables = [each for name, each in module.named_parameters() if each.ndim in (2, 3) and "pos" in name.lower()]
+    named = itertools.chain(module.named_parameters(), module.named_buffers())
+    tables = [each for name, each in named if each.ndim in (2, 3) and "pos" in name.lower()]
     for cut in cuts:
         for table in sorted(tables, key=lambda each: each.shape[-1] != cut.out_channels):
             for beside in (0, 1, 2):

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.check.target.documented_shapes import documented_letters, is_of_samples
 from regard.check.target.names import call_meaning, is_of_pairs
-from regard.check.target.preparation import modules_in
+from regard.check.target.preparation import embeds, modules_in
 from regard.check.target.usage import applied_modules, is_given_anew
 
 __all__ = ["STEP", "are_spread", "first_layer", "ids_of_samples", "role_by_layer", "step_candidates", "width_taken"]
@@ -57,7 +58,8 @@ def role_by_layer(target: Any, source: str, name: str, role: str | None) -> str 
         return None
     if isinstance(layer, nn.Embedding):
         found = STEP if are_spread(source, name) else "ids"
-        return found if role in (None, "start") else None
+        is_of_tokens = role == "size length" and documented_letters(source, name) == "bt"
+        return found if role in (None, "start") or is_of_tokens else None
     if isinstance(layer, nn.Linear | nn.LayerNorm):
         is_bare = len(name) == 1 and role in ("mask", "size length")
         return "x" if (role is None or is_bare) and not is_given_anew(source, name) else None
@@ -74,8 +76,12 @@ def width_taken(target: Any, source: str, name: str) -> int | None:
 
 
 def ids_of_samples(target: Any, source: str, name: str) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    """One id of each sample, as of its class or of its step, where an embedding looks them up; else nothing."""
-    if call_meaning(name) != "ids" and isinstance(first_layer(target, source, name), nn.Embedding):
+    """One id of each sample, as of its class or of its step, where an embedding looks them up; else nothing.
+
+    One inside of a module may, where they are written to be one of each sample.
+    """
+    is_written = is_of_samples(source, name) and embeds(target)
+    if call_meaning(name) != "ids" and (is_written or isinstance(first_layer(target, source, name), nn.Embedding)):
         yield "id of each sample", lambda draft: torch.arange(draft.sizes.batch) + 1
 
 

@@ -31,7 +31,7 @@ def graph_candidates(role: str, told: str = "") -> Iterator[tuple[str, Candidate
     """What may be given for an argument of such a role.
 
     Args:
-        role: one of `OF_GRAPHS`.
+        role: one of `OF_GRAPHS`, or "edges": where no marks are taken, numbers are.
         told: the letters of its axes, as the documentation writes them.
     """
     if role == "coordinates":
@@ -40,6 +40,8 @@ def graph_candidates(role: str, told: str = "") -> Iterator[tuple[str, Candidate
     elif role == "pairs":
         several = {"of each two": _distances, "of each two of each sample": _distances_of_samples}
         yield from several.items() if len(told) != len("btt") else reversed(several.items())
+    elif role == "edges":
+        yield "links of a ring", _links
     elif role == "pair vectors":
         yield "vectors of each query and key", _vectors
     else:
@@ -58,6 +60,11 @@ def _distances_of_samples(draft: Draft) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     orders = [torch.randperm(draft.tokens, generator=generator) for _ in range(draft.sizes.batch)]
     return torch.stack([_distances(draft)[each][:, each] for each in orders])
+
+
+def _links(draft: Draft) -> Tensor:
+    """(tokens, tokens): 1 for a node itself and for those on both sides of it, as what sums of neighbours multiply."""
+    return (_distances(draft) < 2).to(torch.float64)
 
 
 def _vectors(draft: Draft) -> Tensor:

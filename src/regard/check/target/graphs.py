@@ -12,13 +12,23 @@ from torch import nn
 
 from regard.check.target.documented_shapes import documented_shape
 
-__all__ = ["are_counted", "are_of_pairs", "are_vectors_of_pairs"]
+__all__ = ["are_links", "are_of_pairs", "are_vectors_of_pairs"]
 
 OF_PAIRS = re.compile(r"(?:^|_)(?:spd|sp|shortest_paths?|dist(?:ances?)?|hops?|rel(?:ative)?|edges?|spatial)(?:_|$)")
 """In names of what two tokens have in common."""
+_LINKS = re.compile(r"adj(?:acency)?_")
+"""How the name of a matrix of edges begins that has names for its parts behind."""
 
 
-def are_counted(source: str, name: str) -> bool:
+def are_links(source: str, name: str, role: str | None) -> bool:
+    """Whether it is a matrix of the edges of a graph that hides no key: it is counted, or its name says no more.
+
+    As adj_block, which a graph convolution multiplies what its nodes are by.
+    """
+    return _are_counted(source, name) if role == "mask" else role is None and _LINKS.match(name.lower()) is not None
+
+
+def _are_counted(source: str, name: str) -> bool:
     """Whether a matrix of the edges of a graph is summed and nothing else: as degrees of nodes, it hides no key."""
     if not name.lower().startswith("adj"):
         return False

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.documented_shapes import documented_letters, first_documented_shape, letters_of
 from regard.check.target.preparation import modules_in
 from regard.check.target.signature import MATRICES, STREAMS, Argument, source_of
 from regard.check.target.usage import squared
@@ -31,10 +31,13 @@ _CHANNELS = re.compile(r"c|ch|chans?|channels?|dim|embed_dim|d_model", re.I)
 class Layout:
     """One letter an axis: b batch, h heads, t tokens, d width, y and x the rows and columns of an image, z frames.
 
-    "f" is heads and their widths side by side, "p" queries, keys and values as well; "3" and "2" are these as an axis.
+    "c" is a second axis of width, "f" is heads and their widths side by side, "p" queries, keys and values as well; "3"
+    and "2" are these as an axis.
     """
 
     letters: str
+    sizes: tuple[tuple[str, int], ...] = ()
+    """How long some axes are, where the documentation names them after what the target was made with."""
 
     @property
     def batch_axis(self) -> int | None:
@@ -112,7 +115,33 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
         letters = (written, *(each for each in letters if each != written)) if written else letters
     else:
         letters = FUNCTIONS
-    return [Layout(each) for each in letters]
+    given = [each.name for each in arguments if each.required and each.role in STREAMS]
+    nested = _rows_of_rows(target, given[0]) if len(given) == 1 else None
+    return [*([] if nested is None else [nested]), *(Layout(each) for each in letters)]
+
+
+def _rows_of_rows(target: Any, name: str) -> Layout | None:
+    """Sequences of sequences whose vectors have two axes, as the documentation writes them: frames, each of tokens.
+
+    As (batch_size, epochs_seq_len, seq_len, in_freq, in_channels), of which two are what the target was made with.
+    """
+    names = first_documented_shape(source_of(target), name)
+    if len(names) != len("bztdc") or not letters_of(names).startswith("btt"):
+        return None
+    told = [_made_with(target, each) for each in names[3:]]
+    sizes = tuple((letter, size) for letter, size in zip("dc", told, strict=True) if size)
+    return Layout("bztdc", sizes) if len(sizes) == len(told) else None
+
+
+def _made_with(target: Any, name: str) -> int:
+    """The whole number that a module, or its config, holds by a name; 0 without."""
+    for module in modules_in(target):
+        config = getattr(module, "config", None)
+        fields = config if isinstance(config, dict) else getattr(config, "__dict__", {})
+        for value in (getattr(module, name, None), fields.get(name)):
+            if type(value) is int and value > 0:
+                return value
+    return 0
 
 
 def is_documented(layout: Layout, arguments: Sequence[Argument], source: str) -> bool:

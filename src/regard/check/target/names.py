@@ -23,6 +23,7 @@ __all__ = [
 
 _CALL = {
     "x": "latents queries_input features trg target_sequence queries_in sequences xs_in "
+    "video videos node_features "
     "dec dec_out dec_output dec_outputs decoder_output decoder_outputs dec_states decoder_states dec_hidden",
     "ids": "src_seq trg_seq tgt_seq tokens_ids token_ids input_tokens src_ids tgt_ids decoder_input_ids",
     "image": "image images img imgs pixel_values pixels x_img",

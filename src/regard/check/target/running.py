@@ -21,9 +21,10 @@ from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import Failed, failed
 from regard.check.target.numpy_by_torch import as_array, as_tensor, numpy_by_torch, with_its_arrays
 from regard.check.target.preparation import copied
+from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes
 from regard.check.target.steps import in_steps
-from regard.check.target.token_ids import padding_id
+from regard.check.target.token_ids import ids_left_out, other_ids, padding_id, without
 
 __all__ = ["APPENDED", "Invocation", "Stream"]
 
@@ -103,6 +104,19 @@ class Invocation:
     def paddings(self) -> dict[str, int]:
         """The id of padding in each of its sequences, if it is one of ids."""
         return {each.argument: padding_id(self.target, each.argument) for each in self.streams}
+
+    @cached_property
+    def left_out(self) -> dict[str, frozenset[int]]:
+        """The ids that the code takes out of each of its sequences."""
+        source = source_of(self.target)
+        return {each.argument: ids_left_out(self.target, source, each.argument) for each in self.streams}
+
+    def other_ids(self, argument: str, generator: torch.Generator) -> Tensor:
+        """Another id for each token of one of its sequences."""
+        ids, padding = self.arguments[argument], self.paddings[argument]
+        vocab = int(self.sizes.get("vocab", 0))
+        others = other_ids(ids, vocab, generator, padding)
+        return without(others, self.left_out[argument], padding, vocab or int(ids.max()) + 1)
 
     def run(
         self,

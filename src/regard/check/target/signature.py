@@ -19,7 +19,7 @@ from regard.check.target.decoder_steps import step_roles
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
-from regard.check.target.graphs import are_counted, are_of_pairs, are_vectors_of_pairs
+from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, first_word, is_bias
 from regard.check.target.preparation import embeds
@@ -120,7 +120,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
 def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argument:
     """The argument, where it tells of the nodes of a graph what hides nothing."""
     source = source_of(target)
-    if argument.role == "mask" and are_counted(source, argument.name):
+    if are_links(source, argument.name, argument.role):
         return replace(argument, role="edges")
     is_open = argument.required and argument.role in (None, "added", "rope")
     sequences = [each.name for each in named if each.role in STREAMS]

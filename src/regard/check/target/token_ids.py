@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
 import torch
@@ -12,7 +12,16 @@ from torch import Tensor, nn
 from regard.check.target.names import is_encoded
 from regard.check.target.preparation import modules_in
 
-__all__ = ["drawn_ids", "is_candidate", "other_ids", "padding_id", "side_of", "special_ids"]
+__all__ = [
+    "drawn_ids",
+    "ids_left_out",
+    "is_candidate",
+    "other_ids",
+    "padding_id",
+    "side_of",
+    "special_ids",
+    "without",
+]
 
 USUAL_PADDING = 0
 """What padding is in most code."""
@@ -79,6 +88,24 @@ def _numbers(module: nn.Module, names: re.Pattern[str], constants: re.Pattern[st
     yield from ((name, value) for name, value in said if type(value) is int and names.fullmatch(name))
     known = getattr(type(module).forward, "__globals__", {}) if not type(module).__module__.startswith("torch.") else {}
     yield from ((name, value) for name, value in known.items() if type(value) is int and constants.fullmatch(name))
+
+
+def ids_left_out(target: Any, source: str, name: str) -> frozenset[int]:
+    """The ids that the code takes out of a text, where it is told the one that closes it: none is drawn.
+
+    As by ids[ids != self.eos_id]: texts with more of them than others would be of other lengths.
+    """
+    named = re.escape(name)
+    is_cut = re.search(rf"\b{named}\[\s*{named}\s*!=[^\[\]]*\]", source) is not None
+    return frozenset(special_ids(target, "end")) if is_cut else frozenset()
+
+
+def without(ids: Tensor, left_out: Collection[int], padding: int, vocab: int) -> Tensor:
+    """The ids, with another one for each that is left out."""
+    kept = [each for each in range(1, vocab) if each not in left_out and each != padding]
+    for each in left_out if kept else ():
+        ids = torch.where(ids == each, min(kept, key=lambda other: abs(other - each)), ids)
+    return ids
 
 
 def drawn_ids(shape: tuple[int, ...], vocab: int, generator: torch.Generator, padding: int = USUAL_PADDING) -> Tensor:

@@ -26,7 +26,7 @@ from regard.check.target.decoder_steps import (
     last_token_candidates,
     past_weight_candidates,
 )
-from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.documented_shapes import documented_letters, is_of_samples
 from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed, error_line
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
@@ -40,7 +40,7 @@ from regard.check.target.position_values import ROPE_FORMS, position_candidates,
 from regard.check.target.preparation import embeds, modules_in, prepare
 from regard.check.target.signature import ADDED, MATRICES, STREAMS, Argument
 from regard.check.target.size_values import size_value
-from regard.check.target.token_ids import drawn_ids, is_candidate, padding_id
+from regard.check.target.token_ids import drawn_ids, ids_left_out, is_candidate, padding_id, without
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
 
 __all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "Candidate", "candidates"]
@@ -151,7 +151,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "positions":
         return dict((*position_candidates(), *graph_candidates("coordinates")))
     if role == "edges":
-        return {f"all {shape}": _mask("allowed", shape) for shape in ("qk", "bqk")}
+        return {f"all {each}": _mask("allowed", each) for each in ("qk", "bqk")} | dict(graph_candidates(role))
     if role in OF_GRAPHS:
         return dict(graph_candidates(role, documented_letters(source, name)))
     if role == LAST_TOKEN:
@@ -235,7 +235,7 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "few ids": lambda draft: _ids(draft, name, role, target, 2),
     }
     of_samples = dict(ids_of_samples(target, source, name))
-    if of_samples and are_spread(source, name):
+    if of_samples and (are_spread(source, name) or is_of_samples(source, name)):
         return {**of_samples, **ids}
     ids |= of_samples
     if role == "ids":
@@ -338,7 +338,9 @@ def _ids(draft: Draft, name: str, role: str, target: Any, most: int) -> Any:
     vocab = most or min([draft.sizes.vocab, *(size for size in sizes if size > 2)])
     draft.axes[name] = layout
     generator = torch.Generator().manual_seed(len(draft.axes))
-    return drawn_ids(draft.shape(role, layout), vocab, generator, padding_id(draft.target, name))
+    padding = padding_id(draft.target, name)
+    drawn = drawn_ids(draft.shape(role, layout), vocab, generator, padding)
+    return without(drawn, ids_left_out(draft.target, draft.source, name), padding, vocab)
 
 
 def _one_document(draft: Draft) -> Any:

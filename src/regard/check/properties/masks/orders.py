@@ -1,4 +1,4 @@
-"""Masks of no known pattern: whether there is an order of the tokens in which none sees a later one."""
+"""Orders of tokens: whether none sees a later one in a mask of no known pattern, and whether an encoder's have one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from torch import Tensor
 
 from regard.check.properties.documentation import promises_causal_mask
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.target.names import is_encoded
 
-__all__ = ["later_key"]
+__all__ = ["encoded_sequence", "later_key"]
 
 
 def later_key(evidence: Evidence, allowed: Tensor) -> Finding | None:
@@ -36,6 +37,19 @@ def later_key(evidence: Evidence, allowed: Tensor) -> Finding | None:
         )
         return Finding("violation", "mask-pattern", "mask", message, line)
     return None
+
+
+def encoded_sequence(evidence: Evidence) -> str:
+    """The name of the sequence that its keys are of, where that is what an encoder returned, and queries are not.
+
+    Or where the path of its module says that it is a cross-attention.
+    """
+    base = evidence.base
+    queries, keys = ({*each.stream.tolist()} for each in (base.query, base.key))
+    if len(keys) != 1 or queries & keys or not (0 <= min(keys) < len(base.streams)):
+        return ""
+    name = base.streams[min(keys)]
+    return name if is_encoded(name) or "cross" in base.instance.module.lower() else ""
 
 
 def _says_causal(evidence: Evidence) -> str:

@@ -11,15 +11,18 @@ from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.joined_sequences import joined_order
-from regard.check.properties.masks.orders import later_key
+from regard.check.properties.masks.orders import encoded_sequence, later_key
 from regard.check.properties.masks.overlapping_windows import overlapping_windows
-from regard.check.properties.masks.query_groups import are_groups, are_windows_with_a_halo
+from regard.check.properties.masks.query_groups import (
+    are_blocks_beside_others,
+    are_groups,
+    are_windows_with_a_halo,
+)
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT, is_saturated
 from regard.check.properties.sums import query_numbers
 from regard.check.roles.influence import is_chosen, selections
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.table import AttentionTable
-from regard.check.target.names import is_encoded
 
 __all__ = ["Pattern", "are_of_others", "built_in_pattern", "mask_findings", "own_keys", "square"]
 
@@ -187,19 +190,6 @@ def _band(low: int, high: int, keys: int) -> tuple[str, str]:
     if high < 0 or low > 0:
         return "gap", "a query does not see itself"
     return "window", ""
-
-
-def _encoded_sequence(evidence: Evidence) -> str:
-    """The name of the sequence that its keys are of, where that is what an encoder returned, and queries are not.
-
-    Or where the path of its module says that it is a cross-attention.
-    """
-    base = evidence.base
-    queries, keys = ({*each.stream.tolist()} for each in (base.query, base.key))
-    if len(keys) != 1 or queries & keys or not (0 <= min(keys) < len(base.streams)):
-        return ""
-    name = base.streams[min(keys)]
-    return name if is_encoded(name) or "cross" in base.instance.module.lower() else ""
 
 
 def _depends_on_content(evidence: Evidence) -> bool:
@@ -408,6 +398,8 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield joined_order(evidence) or Finding("open", "mask-unknown", "mask", message, line)
         return
     pattern, wrong = built_in_pattern(first)
+    if pattern == "unknown" and are_blocks_beside_others(first, evidence.base.query.token):
+        pattern = "blocks"
     if pattern == "unknown" and evidence.num_keys and built_in_pattern(first.flip(-1))[0] == "cut":
         unseen = int(first[0].to(torch.uint8).argmax())
         pattern, wrong = (
@@ -432,7 +424,7 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         )
         message = f"its {who} says that it is causal; {mask} query {query} sees key {key}, a later one"
         yield Finding("violation", "mask-pattern", "mask", message, line)
-    elif pattern in ("causal", FROM_FIRST_KEY) and (source := _encoded_sequence(evidence)):
+    elif pattern in ("causal", FROM_FIRST_KEY) and (source := encoded_sequence(evidence)):
         message = (
             f"a query sees no key of {source} that comes later than its own place: {source} is another sequence, and "
             "is there as a whole"

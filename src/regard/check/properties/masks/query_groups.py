@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["are_groups", "are_windows_with_a_halo"]
+__all__ = ["are_blocks_beside_others", "are_groups", "are_windows_with_a_halo"]
 
 
 def are_windows_with_a_halo(allowed: Tensor) -> bool:
@@ -32,6 +32,23 @@ def are_groups(allowed: Tensor) -> bool:
     groups, sizes = torch.unique(allowed, dim=0, return_counts=True)
     counts = {len(sizes) > 1, len({*sizes.tolist()}) == 1, len({*groups.sum(1).tolist()}) == 1}
     return counts == {True} and int(sizes[0]) > 1 and bool((groups.sum(0) == 1).all())
+
+
+def are_blocks_beside_others(allowed: Tensor, asking: Tensor) -> bool:
+    """Whether the tokens that ask are cut into blocks, all of which see the tokens that ask elsewhere.
+
+    As the places of a video, in each of which frames see one another, beside tokens that see all (TimeSformer).
+
+    Args:
+        allowed: (queries, keys): which keys have a weight.
+        asking: the tokens that ask.
+    """
+    if len(allowed) != allowed.shape[-1]:
+        return False
+    asks = torch.zeros(len(allowed), dtype=torch.bool).index_fill(0, asking, True)
+    among = allowed[asks][:, asks]
+    are_blocks = bool(among.diagonal().all()) and torch.equal(among.int() @ among.int() > 0, among & among.t())
+    return are_blocks and not bool(asks.all()) and bool(allowed[asks][:, ~asks].all())
 
 
 def _have_one_margin(windows: list[Tensor], seen: list[Tensor], width: int) -> bool:

@@ -146,6 +146,10 @@ def _judged(
             continue
         elif _only_chooses(parameter, instances):
             continue  # tokens, or experts: it learns by a loss of its own
+        elif (learns := _rows_that_learn(live, name)) is not None and not _has_effect(
+            invocation, live, parameter, before, learns
+        ):
+            continue  # the call reads the row for padding alone
         elif has_cache and _has_effect(invocation, live, parameter, before):
             yield Finding("note", "no-gradient-in-cache", "output", NO_GRADIENT_IN_CACHE)
         elif _has_effect(invocation, live, parameter, before):
@@ -172,6 +176,16 @@ def _only_chooses(parameter: Tensor, instances: Sequence[AttentionInstance]) -> 
     trace = instances[0].run.trace
     taken = (record for operation in trace for record in operation.inputs)
     return trace.only_chooses({record.storage for record in taken if _is_among(parameter, [record])})
+
+
+def _rows_that_learn(live: nn.Module, name: str) -> Tensor | None:
+    """1 for each row of a table of vectors but that for padding, which gets no gradient on purpose; None of others."""
+    module = live.get_submodule(name.rpartition(".")[0])
+    if not isinstance(module, nn.Embedding) or module.padding_idx is None:
+        return None
+    learns = torch.ones(module.num_embeddings, 1, dtype=torch.float64)
+    learns[module.padding_idx] = 0.0
+    return learns
 
 
 def _is_among(parameter: Tensor, several: Sequence[TensorRecord]) -> bool:

@@ -11,6 +11,9 @@ from torch import Tensor
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.target import Invocation
+from regard.check.target.names import constructor_meaning
+from regard.check.target.preparation import modules_in
+from regard.check.target.sizes import both_sides
 from regard.check.trace.operation import Operation
 
 __all__ = ["patch_findings"]
@@ -73,6 +76,13 @@ def _cut_by_reshapes(invocation: Invocation, run: TaggedRun) -> Iterator[Finding
             wrong = [each for each in where[rows] if not _is_a_patch(each, tags.shape)]
             if rows.shape[-1] > tags.shape[1] > 1 and wrong:
                 yield _mixed("patches", product.operation)
+            elif (other := _other_sides(invocation, where[rows])) is not None:
+                (height, width), told = other
+                message = (
+                    f"a token holds a rectangle of {height} x {width} places of the picture, and a patch is told to be "
+                    f"{told[0]} x {told[1]}"
+                )
+                yield Finding("violation", "patches-whole", "projections", message, product.operation.location)
             return
 
 
@@ -85,6 +95,28 @@ def _is_a_patch(places: Tensor, shape: Sequence[int]) -> bool:
         return True
     is_whole = len(several[1]) == shape[1] and len(places) == math.prod(len(each) for each in several)
     return is_whole and all(int(each[-1] - each[0]) == len(each) - 1 for each in several[2:])
+
+
+def _other_sides(invocation: Invocation, places: Tensor) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """The sides of what each token holds, and those of the one patch that its modules tell, where it is only as large.
+
+    Args:
+        invocation: the call.
+        places: (tokens, numbers, 4): of each number of a token its sample, channel, row and column.
+    """
+    told = {
+        sides
+        for module in modules_in(invocation.target)
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if constructor_meaning(name) == "patch" and (sides := both_sides(value)) is not None
+    }
+    held = {tuple(len(torch.unique(each)) for each in one[:, 2:].unbind(-1)) for one in places}
+    if len(told) != 1 or len(held) != 1:
+        return None
+    (height, width), patch = held.pop(), told.pop()
+    is_other = height * width == patch[0] * patch[1] and {height, width} != {*patch}
+    return ((height, width), patch) if is_other else None
 
 
 def _mixed(called: str, operation: Operation) -> Finding:

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.check.properties.attributes import is_unread, tree_of
 from regard.check.properties.code import code_of
+from regard.check.properties.documentation import comments_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
@@ -41,6 +42,8 @@ _FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|classif|head$|logit|pool|nul
 """In the name of what only some calls read, or another module."""
 _ATTENDS = re.compile(r"att(?:entio)?n|mha|transformer|encoder_?layer|decoder_?layer", re.I)
 """In the name of a class that attends, or holds what does."""
+_LEFT_OUT = re.compile(r"\bnot\b|n't\b|\bnever\b|\bno longer\b|\bunused\b", re.I)
+"""In a comment on what is constructed and not called."""
 _CHOOSES = re.compile(r"rout|gat(?:e|ing)|select|top_?k|codebook|quant|hash", re.I)
 """In the name of what chooses by its numbers, whose small changes change no choice."""
 
@@ -63,6 +66,8 @@ def unused_parameter_findings(invocation: Invocation, gradients: Mapping[str, Te
     for name in unused.names():
         if _is_replaced_norm(invocation, name) or is_applied_by_the_caller(invocation, name):
             continue
+        if _is_said_to_be_left_out(invocation, name):
+            continue
         if _is_used_by_itself(invocation, unused.parameters_of(name)):
             return  # a copy of it calls what it was copied from, as a lambda does
         message = f"{name} is constructed, and no line reads it: it has no effect and does not learn"
@@ -79,6 +84,18 @@ def is_applied_by_the_caller(invocation: Invocation, name: str) -> bool:
     first = name.partition(".")[0].partition("_")[0]
     return any(
         re.fullmatch(rf"proc(?:essed)?_{first}\w*|proj(?:ected)?_{first}\w*", each) for each in invocation.arguments
+    )
+
+
+def _is_said_to_be_left_out(invocation: Invocation, path: str) -> bool:
+    """Whether a comment says that it is not done what a part is called after, as "we do not predict states" of pred_s.
+
+    One letter alone says nothing.
+    """
+    words = [each for each in re.findall("[a-z]+", path.rpartition(".")[2].lower()) if len(each) > 2]
+    return bool(words) and any(
+        _LEFT_OUT.search(said) is not None and all(re.search(rf"\b{each}", said, re.I) for each in words)
+        for said in comments_of(invocation.target)
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from torch import Tensor
+
 from regard.check.location import CodeLocation
 from regard.check.properties.documentation import documentation_of, name_and_documentation
 from regard.check.properties.finding import Evidence, Finding
@@ -247,7 +249,8 @@ def _file_of(value: Any) -> str:
 def _is_of_states(evidence: Evidence) -> bool:
     """Whether one head reads another sequence's vectors as they are, by scores with at most one matrix.
 
-    Of one that is handed over, or that a recurrent layer returned.
+    Of one that is handed over, or that a recurrent layer returned, or of what an encoder makes of its states for all
+    that reads them: keys and values are the same numbers then.
     """
     table, instance = evidence.base, evidence.base.instance
     given = instance.run.given.values()
@@ -255,9 +258,23 @@ def _is_of_states(evidence: Evidence) -> bool:
 
     states = recurrent_outputs(instance.run.trace)
 
+    def tags_of(place: tuple[int, int]) -> Tensor:
+        return instance.run.tags.inputs[place[0]][place[1]]
+
+    def is_of(place: tuple[int, int], indices: set[int]) -> bool:
+        made = instance.run.owner_of(tags_of(place))
+        return bool(made) and made <= indices
+
+    products = [each for each in instance.run.products if each.left.learned or each.right.learned]
+    handed_on = {
+        each.operation.index for each in products if is_of(each.left_place, states) or is_of(each.right_place, states)
+    }
+    values = {one for each in instance.sums for one in tags_of(instance.values_place(each)).flatten().tolist()}
+
     def is_given(place: tuple[int, int]) -> bool:
-        tags = instance.run.tags.inputs[place[0]][place[1]]
-        return bool((tags >= first).all()) or bool((made := instance.run.owner_of(tags)) and made <= states)
+        tags = tags_of(place)
+        is_read_as_it_is = is_of(place, handed_on) and values.issuperset(tags.flatten().tolist())
+        return bool((tags >= first).all()) or is_of(place, states) or is_read_as_it_is
 
     return (
         table.num_heads == 1
