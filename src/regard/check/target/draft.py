@@ -257,6 +257,7 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
     found |= {f"{FRAMED} {SMALL_GRID[0]}x{SMALL_GRID[1]}{one}": of_frames + bool(one) for one in ("", ", and one")}
     found = {name: count for name, count in found.items() if count <= MAX_TOKENS}
     for module in modules_in(target):
+        found |= _before_strides(module)
         for each in module.modules():
             window = getattr(each, "window_size", None)
             for name in ("window_size", "input_resolution", "grid_size"):
@@ -275,3 +276,12 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
                 if isinstance(value, int) and 1 < value <= MAX_TOKENS:
                     found.setdefault(f"its {name}", value)
     return found
+
+
+def _before_strides(module: nn.Module) -> dict[str, int]:
+    """How many frames convolutions make as many tokens of as a table of positions has places for."""
+    stride = math.prod(each.stride[0] for each in module.modules() if isinstance(each, nn.Conv1d))
+    tables = (*module.named_buffers(), *module.named_parameters())
+    rows = {each.shape[-2] for name, each in tables if each.ndim in (2, 3) and "pos" in name.lower()}
+    counts = {f"before strides to {count}": stride * count for count in sorted(rows)} if stride > 1 else {}
+    return {name: count for name, count in counts.items() if count <= MAX_TOKENS}
