@@ -85,10 +85,33 @@ class OfManyPatches(nn.Module):
 
 
 def test_of_too_many_rows_nothing_is_said() -> None:
-    call = next(iter(invocations(OfManyPatches, args={"dim": 12}, inputs={"x": torch.randn(2, 90, 12).double()})))
+    call = next(iter(invocations(OfManyPatches, args={"dim": 12}, inputs={"x": torch.randn(2, 120, 12).double()})))
     analysis = analyze(call)
     assert analysis.violations == []
     assert any("too many" in each for each in analysis.missing)
+
+
+class OfAudio(nn.Module):
+    """Convolutions, one of which halves the frames, make as many tokens as there are positions."""
+
+    def __init__(self, n_mels: int, n_ctx: int, n_state: int) -> None:
+        super().__init__()
+        self.conv_1 = nn.Conv1d(n_mels, n_state, 3, padding=1)
+        self.conv_2 = nn.Conv1d(n_state, n_state, 3, stride=2, padding=1)
+        self.register_buffer("positions", torch.randn(n_ctx, n_state))
+        self.q, self.k, self.v = (nn.Linear(n_state, n_state) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv_2(self.conv_1(x).relu()).relu().mT
+        assert x.shape[1:] == self.positions.shape, "not of this length"
+        x = x + self.positions
+        return (self.q(x) @ self.k(x).mT / x.shape[-1] ** 0.5).softmax(-1) @ self.v(x)
+
+
+def test_there_are_as_many_frames_as_strides_make_positions_of() -> None:
+    call = first_call(OfAudio, n_mels=20, n_ctx=24, n_state=32)
+    assert call.arguments["x"].shape == (2, 20, 48)
+    assert analyze(call).complete
 
 
 class OfItsFile(nn.Module):

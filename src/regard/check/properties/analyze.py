@@ -58,6 +58,7 @@ from regard.check.properties.modules.unused_parameters import unread_scale_findi
 from regard.check.properties.modules.written_inputs import written_input_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
 from regard.check.properties.outputs.documented_functions import documented_function_findings
+from regard.check.properties.outputs.fused_kernels import fused_kernel_findings
 from regard.check.properties.outputs.heads import weights_of
 from regard.check.properties.outputs.other_sizes import other_size_findings
 from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
@@ -348,6 +349,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         for of_calls in (call_effect_findings, begun_anew_findings, sibling_findings, documented_function_findings):
             analysis.findings += of_calls(invocation)
+        analysis.findings += fused_kernel_findings(invocation)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
