@@ -74,6 +74,7 @@ from regard.check.properties.summaries import MIXED_TOKENS, summary_of, with_sum
 from regard.check.properties.together import judge_together
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
+from regard.check.properties.weights.attention_free import attention_free_findings
 from regard.check.properties.weights.channel_weights import channel_weight_findings
 from regard.check.properties.weights.divided_values import divided_output_findings
 from regard.check.properties.weights.feature_maximum import feature_maximum_findings
@@ -394,6 +395,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += found
     if not analysis.findings:
         analysis.findings += running_sum_findings(invocation, run)
+    if not analysis.findings:
+        analysis.findings += attention_free_findings(invocation, run.trace)
     if not analysis.findings:
         analysis.findings += constant_output_findings(invocation, run)
     if analysis.findings and not analysis.violations:
