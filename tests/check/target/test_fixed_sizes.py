@@ -114,24 +114,6 @@ def test_there_are_as_many_frames_as_strides_make_positions_of() -> None:
     assert analyze(call).complete
 
 
-class OfPlaces(nn.Module):
-    """A bias for each two places is learned, and there is no other number of tokens."""
-
-    def __init__(self, d_model: int, n: int = 49) -> None:
-        super().__init__()
-        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
-        self.position_biases = nn.Parameter(torch.ones(n, n))
-
-    def forward(self, x: Tensor) -> Tensor:
-        biases = self.position_biases.view(x.shape[1], -1)
-        return (self.q(x) @ self.k(x).mT / x.shape[-1] ** 0.5 + biases).softmax(-1) @ self.v(x)
-
-
-def test_a_bias_for_each_two_places_says_how_many_tokens_there_are() -> None:
-    call = first_call(OfPlaces, d_model=12)
-    assert call.arguments["x"].shape[1] == call.target.position_biases.shape[0]
-
-
 class OfItsFile(nn.Module):
     """How many samples and tokens there are stands in the file."""
 

@@ -271,10 +271,6 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
             for name, buffer in each.named_buffers(recurse=False):
                 if buffer.dtype == torch.long and buffer.ndim == 2 and 1 < buffer.shape[-1] <= MAX_TOKENS:
                     found.setdefault(f"columns of its {name}", buffer.shape[-1])  # as of the distances of all tokens
-            for name, table in each.named_parameters(recurse=False):
-                is_of_pairs = "pos" in name.lower() and table.ndim > 1 and table.shape[-1] == table.shape[-2]
-                if is_of_pairs and 1 < table.shape[-1] <= MAX_TOKENS:
-                    found.setdefault(f"columns of its {name}", table.shape[-1])  # a bias for each two places
             for name in ("seq_len", "num_patches", "block_size", "n_tokens", "num_tokens", "max_len"):
                 value = getattr(each, name, None)
                 if isinstance(value, int) and 1 < value <= MAX_TOKENS:

@@ -64,7 +64,7 @@ def _divisions(trace: Trace) -> Iterator[tuple[Operation, Mapping[int, Operation
 
 
 def _weights(division: Operation, makers: Mapping[int, Operation], tokens: set[int]) -> tuple[Operation, Tensor] | None:
-    """What computes the exponentials that a sum over the tokens is weighted by, and what they sum to; None of others."""
+    """What computes the exponentials that a sum over the tokens is weighted by, and their sums; None of others."""
     above, below = (_made_by(each, makers, "sum") for each in division.inputs)
     product = None if above is None else _made_by(above.inputs[0], makers, "mul")
     if above is None or below is None or product is None or len(product.inputs) != 2:
