@@ -53,6 +53,7 @@ from regard.check.properties.modules.repeated_layers import repeated_layer_findi
 from regard.check.properties.modules.residuals import ACTIVATIONS
 from regard.check.properties.modules.surroundings import surrounding_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
+from regard.check.properties.modules.unread_parameters import unread_parameter_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
 from regard.check.properties.modules.unused_parameters import unread_scale_findings
 from regard.check.properties.modules.written_inputs import written_input_findings
@@ -351,6 +352,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         for of_calls in (call_effect_findings, begun_anew_findings, sibling_findings, documented_function_findings):
             analysis.findings += of_calls(invocation)
         analysis.findings += fused_kernel_findings(invocation)
+        analysis.findings += [] if analysis.violations else unread_parameter_findings(invocation)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
