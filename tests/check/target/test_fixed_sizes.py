@@ -114,6 +114,27 @@ def test_there_are_as_many_frames_as_strides_make_positions_of() -> None:
     assert analyze(call).complete
 
 
+class OfSeries(nn.Module):
+    """Each series is cut into patches, and its mean is taken off; with as many series as channels others are mixed."""
+
+    def __init__(self, seq_len: int, enc_in: int, d_model: int) -> None:
+        super().__init__()
+        self.patch = nn.Linear(8, d_model)
+        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
+
+    def forward(self, x_enc: Tensor) -> Tensor:
+        # x_enc: [B, seq_len, D]
+        x = (x_enc - x_enc.mean(1, keepdim=True)).mT.unfold(-1, 8, 8)
+        x = self.patch(x.flatten(0, 1))
+        return (self.q(x) @ self.k(x).mT / x.shape[-1] ** 0.5).softmax(-1) @ self.v(x)
+
+
+def test_an_axis_that_is_documented_by_the_name_of_a_constructors_argument_is_as_long_as_that_says() -> None:
+    call = first_call(OfSeries, seq_len=48, enc_in=3, d_model=48)
+    assert call.arguments["x_enc"].shape == (2, 48, 3)
+    assert not analyze(call).violations
+
+
 class OfItsFile(nn.Module):
     """How many samples and tokens there are stands in the file."""
 

@@ -148,7 +148,8 @@ class Draft:
 
 def widths(target: Any, sizes: Sizes) -> dict[str, int]:
     """The widths that its tokens may have, the likeliest first."""
-    found = {"d_model": sizes.d_model}
+    variables = dict(sizes.given).get("variables")
+    found = {**({} if variables is None else {"variables": variables}), "d_model": sizes.d_model}
     for module in modules_in(target):
         for name in ("d_model", "embed_dim", "hidden_size", "dim", "n_embd", "d_in", "in_features"):
             for owner in (module, getattr(module, "config", None)):
