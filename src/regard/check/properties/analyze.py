@@ -43,6 +43,7 @@ from regard.check.properties.masks.windows import window_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
+from regard.check.properties.modules.carried_states import carried_state_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings, summed_weight_findings
 from regard.check.properties.modules.drop_paths import drop_path_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
@@ -365,6 +366,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += norm_setting_findings(invocation)
         analysis.findings += repeated_layer_findings(invocation.target)
+        analysis.findings += carried_state_findings(invocation)
         analysis.findings += drop_path_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
