@@ -114,7 +114,8 @@ def _samples_alike(invocation: Invocation, base: Trace, influence: Influence) ->
     output, depends = run.outputs[0].data, influence.returned(0)
     if output.ndim == MATRIX - 1 and count > 1 and len(output) > count and len(output) % count == 0:
         axis = 0  # rows of all samples below each other, those of the first one first
-        output, depends = output.unflatten(0, (count, -1)), depends.unflatten(1, (count, -1))
+        output = output.reshape(count, -1, output.shape[-1])
+        depends = depends.reshape(len(depends), *output.shape)
     if count < 2 or output.ndim <= axis or output.shape[axis] != count:
         return
     for row in influence.sources("sample"):

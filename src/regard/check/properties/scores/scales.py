@@ -276,7 +276,7 @@ def _logarithm(invocation: Invocation) -> str | None:
             times = rf"\*\s*self\.{name}\b(?!\s*[.(\[])|(?<![\w.(])self\.{name}\s*\*(?!\*)"
             rest = re.sub(made, "", source)
             if ARGUMENTS.search(name) and re.search(times, rest) and not re.search(r"exp|softplus|sigmoid|elu", rest):
-                return name
+                return str(name)
     return None
 
 
