@@ -108,6 +108,19 @@ def places_of_the_tokens(x: Tensor) -> Tensor:
     return attention(x + PLACES)
 
 
+def rows_by_the_batch(x: Tensor) -> Tensor:
+    """The rows of all samples below each other."""
+    return places_of_the_batch(x).flatten(0, 1)
+
+
+def rows_by_the_tokens(x: Tensor) -> Tensor:
+    return places_of_the_tokens(x).flatten(0, 1)
+
+
+def rows_of_tokens_first(x: Tensor) -> Tensor:
+    return places_of_the_tokens(x).transpose(0, 1).flatten(0, 1)
+
+
 def added_twice(x: Tensor) -> Tensor:
     x = x + x  # here
     return x + attention(x)
@@ -522,6 +535,8 @@ CASES = [
     Case("projection-used", UnusedProjection, Attention, of_module, has_line=False),
     Case("positions-without-effect", PositionsTimesZero, Attention, of_module, has_line=False),
     Case("samples-alike", places_of_the_batch, places_of_the_tokens, of_x, has_line=False),
+    Case("samples-alike", rows_by_the_batch, rows_by_the_tokens, of_x, has_line=False),
+    Case("samples-alike", rows_by_the_batch, rows_of_tokens_first, of_x, has_line=False),
     Case("residual-once", added_twice, added_once, of_x),
     Case("residual-once", added_inside_and_outside, added_once_beside_another, of_x),
     Case("later-tokens-hidden", causal_after_a_norm_over_tokens, causal_after_a_norm, of_x, has_line=False),

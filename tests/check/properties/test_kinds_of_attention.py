@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attention_styles import tokens_call
-from property_cases import drawn, joined, of_q_k_v, of_x, split
+from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
+from property_cases.attention_free_cases import AttentionFree, WithoutTheBiasBelow
 from property_cases.position_cases import rotary, rotated
 from property_cases.relation_cases import agents_read_tokens, agents_with_talking_heads
 from regard.check.properties.analyze import analyze
@@ -550,3 +551,9 @@ def of_slices(x: Tensor) -> Tensor:
 def test_learned_keys_whose_values_were_read_before_are_a_design() -> None:
     assert ("design", "learned-keys") in names(of_x(of_slices))
     assert not analyze(of_x(of_slices)).violations
+
+
+def test_exponentials_of_keys_beside_biases_are_a_design() -> None:
+    assert names(of_module(AttentionFree)) == [("design", "attention-free")]
+    (found,) = analyze(of_module(WithoutTheBiasBelow)).violations
+    assert (found.property, found.location.text[-6:]) == ("weights-sum-to-one", "# here")

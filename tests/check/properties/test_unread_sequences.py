@@ -123,3 +123,22 @@ def test_a_module_that_computes_with_none_of_its_parameters_is_wrong() -> None:
         WithoutItsMatrix
     )
     assert violations(WithItsMatrix) == []
+
+
+class LayerNoMemory(WithItsMatrix):
+    """What its class says that it does without may be left of another one that it is a copy of."""
+
+    def __init__(self, dim: int = 8) -> None:
+        super().__init__(dim)
+        self.memory_layer = nn.Linear(dim, 4 * dim)
+
+
+class LayerWithMemory(LayerNoMemory):
+    def __init__(self, dim: int = 8) -> None:
+        super().__init__(dim)
+        self.memory_layer = nn.Linear(dim, 4 * dim)
+
+
+def test_a_part_that_the_name_of_a_class_excludes_may_be_left_in_it() -> None:
+    assert violations(LayerNoMemory) == []
+    assert violations(LayerWithMemory)[0].startswith("memory_layer is constructed, and no line reads it")

@@ -198,6 +198,32 @@ def test_a_required_mask_is_open_in_the_form_that_the_code_reads() -> None:
     assert not invocation.arguments["mask"].any()
 
 
+class CaptionedFilm(nn.Module):
+    """Tokens of a film see the film, words see it and the words before; padding is hidden in the same product."""
+
+    def __init__(self, d_model: int, heads: int, film: int, words: int) -> None:
+        super().__init__()
+        self.heads, self.film, self.words = heads, film, words
+        self.q, self.k, self.v, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+        seen = attention_mask.new_ones(self.film + self.words, self.film + self.words).tril()
+        seen[:, : self.film] = 1
+        hidden = (1 - (seen * attention_mask[:, None])[:, None]) * -10000.0
+        q, k, v = (layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5 + hidden).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+def test_a_mask_that_is_multiplied_by_the_codes_own_is_none_that_is_added() -> None:
+    args = {"d_model": 32, "heads": 4, "film": 4, "words": 5}
+    call = first(CaptionedFilm, **args)
+    assert bool((call.arguments["attention_mask"] == 1).all())
+    analysis = analyze(call, masks=True)
+    assert not analysis.violations
+    assert any("hides exactly" in each.message for each in analysis.findings)
+
+
 def test_token_ids_are_within_the_table() -> None:
     invocation = first(Model)
     assert axes(invocation) == [("ids", 0, (1,), None)]

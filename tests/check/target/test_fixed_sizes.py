@@ -85,10 +85,54 @@ class OfManyPatches(nn.Module):
 
 
 def test_of_too_many_rows_nothing_is_said() -> None:
-    call = next(iter(invocations(OfManyPatches, args={"dim": 12}, inputs={"x": torch.randn(2, 90, 12).double()})))
+    call = next(iter(invocations(OfManyPatches, args={"dim": 12}, inputs={"x": torch.randn(2, 120, 12).double()})))
     analysis = analyze(call)
     assert analysis.violations == []
     assert any("too many" in each for each in analysis.missing)
+
+
+class OfAudio(nn.Module):
+    """Convolutions, one of which halves the frames, make as many tokens as there are positions."""
+
+    def __init__(self, n_mels: int, n_ctx: int, n_state: int) -> None:
+        super().__init__()
+        self.conv_1 = nn.Conv1d(n_mels, n_state, 3, padding=1)
+        self.conv_2 = nn.Conv1d(n_state, n_state, 3, stride=2, padding=1)
+        self.register_buffer("positions", torch.randn(n_ctx, n_state))
+        self.q, self.k, self.v = (nn.Linear(n_state, n_state) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv_2(self.conv_1(x).relu()).relu().mT
+        assert x.shape[1:] == self.positions.shape, "not of this length"
+        x = x + self.positions
+        return (self.q(x) @ self.k(x).mT / x.shape[-1] ** 0.5).softmax(-1) @ self.v(x)
+
+
+def test_there_are_as_many_frames_as_strides_make_positions_of() -> None:
+    call = first_call(OfAudio, n_mels=20, n_ctx=24, n_state=32)
+    assert call.arguments["x"].shape == (2, 20, 48)
+    assert analyze(call).complete
+
+
+class OfSeries(nn.Module):
+    """Each series is cut into patches, and its mean is taken off; with as many series as channels others are mixed."""
+
+    def __init__(self, seq_len: int, enc_in: int, d_model: int) -> None:
+        super().__init__()
+        self.patch = nn.Linear(8, d_model)
+        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
+
+    def forward(self, x_enc: Tensor) -> Tensor:
+        # x_enc: [B, seq_len, D]
+        x = (x_enc - x_enc.mean(1, keepdim=True)).mT.unfold(-1, 8, 8)
+        x = self.patch(x.flatten(0, 1))
+        return (self.q(x) @ self.k(x).mT / x.shape[-1] ** 0.5).softmax(-1) @ self.v(x)
+
+
+def test_an_axis_that_is_documented_by_the_name_of_a_constructors_argument_is_as_long_as_that_says() -> None:
+    call = first_call(OfSeries, seq_len=48, enc_in=3, d_model=48)
+    assert call.arguments["x_enc"].shape == (2, 48, 3)
+    assert not analyze(call).violations
 
 
 class OfItsFile(nn.Module):

@@ -277,3 +277,36 @@ def test_numbers_that_einops_is_told_beside_the_sides_of_a_map_are_those_of_its_
     assert (call.arguments["x"].shape[1] - 1) % (told[1] * told[2]) == 0
     assert analyze(call).violations == []
     assert [each.property for each in analyze(first(OfFramesInAnotherOrder)).violations] == ["output-of-the-token"]
+
+
+class OfPlacesInARow(nn.Module):
+    """Attends within rows of a map that it is handed as a row of places."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(dim, 3 * dim)
+
+    def forward(self, x: Tensor, x_size: tuple[int, int]) -> Tensor:
+        H, W = x_size
+        q, k, v = self.qkv(x.view(len(x), H, W, -1)).chunk(3, -1)
+        return attention(q, k, v).flatten(1, 2)
+
+
+class OfItsLayers(nn.Module):
+    """Hands height and width on to its layers."""
+
+    def __init__(self, dim: int, depth: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([OfPlacesInARow(dim) for _ in range(depth)])
+
+    def forward(self, x: Tensor, x_size: tuple[int, int]) -> Tensor:
+        for layer in self.layers:
+            x = x + layer(x, x_size)
+        return x
+
+
+def test_what_a_layer_takes_apart_into_height_and_width_is_both_for_its_stack() -> None:
+    call = first(OfItsLayers, dim=12, depth=2)
+    height, width = call.arguments["x_size"]
+    assert call.arguments["x"].shape == (2, height * width, 12)
+    assert not analyze(call).violations

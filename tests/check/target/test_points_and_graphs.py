@@ -168,7 +168,16 @@ class OfProducts(OfEdges):
         return zeros.scatter_add_(0, target[:, None, None].expand_as(messages), messages)
 
 
-@pytest.mark.parametrize("target", [OfEdges, OfProducts])
+class OfAGraph(OfEdges):
+    """The same, of nodes and edges that are handed over as one argument."""
+
+    def forward(self, data: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        nodes_in, edge_index = data
+        assert edge_index.shape[0] == 2
+        return super().forward(nodes_in, edge_index), edge_index
+
+
+@pytest.mark.parametrize("target", [OfEdges, OfProducts, OfAGraph])
 def test_messages_of_edges_are_weighted_sums(target: type[nn.Module]) -> None:
     sizes = {"in_channels": 8, "out_channels": 4}
     call = first(target, **sizes)

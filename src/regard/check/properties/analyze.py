@@ -44,6 +44,7 @@ from regard.check.properties.masks.windows import stacked_window_findings, windo
 from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
+from regard.check.properties.modules.carried_states import carried_state_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings, summed_weight_findings
 from regard.check.properties.modules.drop_paths import drop_path_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
@@ -54,12 +55,14 @@ from regard.check.properties.modules.repeated_layers import repeated_layer_findi
 from regard.check.properties.modules.residuals import ACTIVATIONS
 from regard.check.properties.modules.surroundings import surrounding_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
+from regard.check.properties.modules.unread_parameters import unread_parameter_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
 from regard.check.properties.modules.untied_weights import untied_weight_findings
 from regard.check.properties.modules.unused_parameters import unread_scale_findings
 from regard.check.properties.modules.written_inputs import written_input_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
 from regard.check.properties.outputs.documented_functions import documented_function_findings
+from regard.check.properties.outputs.fused_kernels import fused_kernel_findings
 from regard.check.properties.outputs.heads import weights_of
 from regard.check.properties.outputs.other_sizes import other_size_findings
 from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
@@ -76,6 +79,7 @@ from regard.check.properties.summaries import MIXED_TOKENS, summary_of, with_sum
 from regard.check.properties.together import judge_together
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
+from regard.check.properties.weights.attention_free import attention_free_findings
 from regard.check.properties.weights.channel_weights import channel_weight_findings
 from regard.check.properties.weights.divided_values import divided_output_findings
 from regard.check.properties.weights.feature_maximum import feature_maximum_findings
@@ -353,6 +357,8 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         for of_calls in (call_effect_findings, begun_anew_findings, sibling_findings, documented_function_findings):
             analysis.findings += of_calls(invocation)
+        analysis.findings += fused_kernel_findings(invocation)
+        analysis.findings += [] if analysis.violations else unread_parameter_findings(invocation)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
@@ -367,6 +373,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += norm_setting_findings(invocation)
         analysis.findings += repeated_layer_findings(invocation.target)
         analysis.findings += untied_weight_findings(invocation.target)
+        analysis.findings += carried_state_findings(invocation)
         analysis.findings += drop_path_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
@@ -399,6 +406,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += found
     if not analysis.findings:
         analysis.findings += running_sum_findings(invocation, run)
+    if not analysis.findings:
+        analysis.findings += attention_free_findings(invocation, run.trace)
     if not analysis.findings:
         analysis.findings += constant_output_findings(invocation, run)
     if analysis.findings and not analysis.violations:

@@ -7,8 +7,8 @@ from regard.check.properties.finding import Evidence
 __all__ = ["BLOCKED", "ZERO_WEIGHT", "is_saturated"]
 
 ZERO_WEIGHT = 1e-30
-BLOCKED = -1e4
-"""Scores from here down were put there in order to block."""
+BLOCKED = -5e3
+"""Scores from here down were put there in order to block, as where -9999 or -10000 was added to them."""
 
 
 def is_saturated(evidence: Evidence) -> bool:

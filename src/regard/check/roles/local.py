@@ -22,7 +22,7 @@ NORMS_OF_MAPS = frozenset({"native_group_norm", "native_batch_norm"})
 OUTER_ORDERS = ("samples first", "tokens first")
 """Of the rows of a projection: those in which its samples are the first or the last axis."""
 TOO_MANY_ROWS = "the rows of its projections are too many to be changed one at a time"
-MAX_RUNS = 120
+MAX_RUNS = 160
 """Changed runs for one attention."""
 
 

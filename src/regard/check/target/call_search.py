@@ -17,7 +17,7 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
 from regard.check.target.configs import is_config
 from regard.check.target.decoder_steps import LAST_TOKEN
-from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.documented_shapes import documented_letters, documented_shape
 from regard.check.target.draft import (
     FRAMED,
     MAX_TOKENS,
@@ -96,6 +96,8 @@ class CallPlan:
         counts = token_counts(target, sizes)
         has_frames = "frames" in roles
         found["tokens"] = _distinct({each: counts[each] for each in counts if each.startswith(FRAMED) == has_frames})
+        if sizes.names_length(name for each in self.arguments for name in documented_shape(self.source, each.name)):
+            found["tokens"].sort(key=lambda each: counts[each] != sizes.length)
         if "image" in roles:
             told, others = sides_of_pictures(target, sizes)
             found["image"] = list(dict.fromkeys([*map(str, told), "image", *map(str, others), "224", "32"]))

@@ -156,7 +156,8 @@ class Draft:
 
 def widths(target: Any, sizes: Sizes) -> dict[str, int]:
     """The widths that its tokens may have, the likeliest first."""
-    found = {"d_model": sizes.d_model}
+    variables = dict(sizes.given).get("variables")
+    found = {**({} if variables is None else {"variables": variables}), "d_model": sizes.d_model}
     for module in modules_in(target):
         for name in ("d_model", "embed_dim", "hidden_size", "dim", "n_embd", "d_in", "in_features"):
             for owner in (module, getattr(module, "config", None)):
@@ -266,6 +267,7 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
     found |= {f"{FRAMED} {SMALL_GRID[0]}x{SMALL_GRID[1]}{one}": of_frames + bool(one) for one in ("", ", and one")}
     found = {name: count for name, count in found.items() if count <= MAX_TOKENS}
     for module in modules_in(target):
+        found |= _before_strides(module)
         for each in module.modules():
             window = getattr(each, "window_size", None)
             for name in ("window_size", "input_resolution", "grid_size"):
@@ -284,3 +286,12 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
                 if isinstance(value, int) and 1 < value <= MAX_TOKENS:
                     found.setdefault(f"its {name}", value)
     return found
+
+
+def _before_strides(module: nn.Module) -> dict[str, int]:
+    """How many frames convolutions make as many tokens of as a table of positions has places for."""
+    stride = math.prod(each.stride[0] for each in module.modules() if isinstance(each, nn.Conv1d))
+    tables = (*module.named_buffers(), *module.named_parameters())
+    rows = {each.shape[-2] for name, each in tables if each.ndim in (2, 3) and "pos" in name.lower()}
+    counts = {f"before strides to {count}": stride * count for count in sorted(rows)} if stride > 1 else {}
+    return {name: count for name, count in counts.items() if count <= MAX_TOKENS}

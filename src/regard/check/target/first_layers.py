@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +13,7 @@ from torch import nn
 from regard.check.target.documented_shapes import documented_letters, is_of_samples
 from regard.check.target.names import call_meaning, is_of_pairs
 from regard.check.target.preparation import embeds, modules_in
-from regard.check.target.usage import applied_modules, is_given_anew
+from regard.check.target.usage import applied_modules, is_given_anew, is_two_sides
 
 __all__ = ["STEP", "are_spread", "first_layer", "ids_of_samples", "role_by_layer", "step_candidates", "width_taken"]
 
@@ -53,6 +54,8 @@ def role_by_layer(target: Any, source: str, name: str, role: str | None) -> str 
         name: of the argument.
         role: by its name.
     """
+    if role is None and _is_two_sides_inside(target, name):
+        return "grid"
     layer = first_layer(target, source, name)
     if layer is None:
         return None
@@ -65,6 +68,21 @@ def role_by_layer(target: Any, source: str, name: str, role: str | None) -> str 
         return "x" if (role is None or is_bare) and not is_given_anew(source, name) else None
     is_own = not type(layer).__module__.startswith("torch.")
     return STEP if is_own and role in (None, "size length", "start") and _TIMES.fullmatch(name) else None
+
+
+def _is_two_sides_inside(target: Any, name: str) -> bool:
+    """Whether a part that takes an argument of the same name takes it apart into height and width."""
+    kinds = {type(each) for module in modules_in(target) for each in module.modules() if each is not module}
+    for kind in kinds:
+        call = kind.forward
+        if kind.__module__.startswith("torch.") or name not in inspect.signature(call).parameters:
+            continue
+        try:
+            if is_two_sides(inspect.getsource(call), name):
+                return True
+        except (OSError, TypeError):
+            continue
+    return False
 
 
 def width_taken(target: Any, source: str, name: str) -> int | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import nn
 
 from regard.check.target.documented_shapes import documented_shape
 
-__all__ = ["are_links", "are_of_pairs", "are_vectors_of_pairs"]
+__all__ = ["are_links", "are_of_pairs", "are_vectors_of_pairs", "with_nodes"]
 
 OF_PAIRS = re.compile(r"(?:^|_)(?:spd|sp|shortest_paths?|dist(?:ances?)?|hops?|rel(?:ative)?|edges?|spatial)(?:_|$)")
 """In names of what two tokens have in common."""
@@ -54,6 +54,12 @@ def are_vectors_of_pairs(source: str, name: str, sequences: Iterable[str]) -> bo
     others = [documented_shape(source, each) for each in sequences]
     tokens = {each[1] for each in others if len(each) == len("btd") and each[::2] == shape[::3]}
     return len(shape) == len("bqkd") and {*shape[1:3]} <= tokens
+
+
+def with_nodes(roles: Sequence[str | None]) -> list[str | None]:
+    """The roles of the parts of one argument; what stands alone beside the edges of a graph are its nodes."""
+    are_nodes = len(roles) == 2 and {*roles} == {None, "edge index"}
+    return [(each or "x") if are_nodes else each for each in roles]
 
 
 def _is_an_index(target: nn.Module, source: str, name: str) -> bool:

@@ -84,11 +84,23 @@ def _reach_of_blocked(plan: _CallPlan, target: Any, sizes: Sizes, mask: str, wri
     count = opened.shape[axis_of_keys]
     shapes = [(each, invocation.arguments[each.argument].shape[each.token_axes[0]]) for each in streams]
     streams = [each for each, tokens in shapes if tokens == count] or streams[:1]
-    blocked = opened.clone()
     value = {"allowed": False, "added": -torch.inf, "blocked": True, "keep": 0.0, "keep, whole": 0}.get(form, 1)
-    blocked.select(axis_of_keys, 1).fill_(value)
-    given = {**invocation.arguments, mask: blocked}
+    given, last = (
+        {**invocation.arguments, mask: opened.index_fill(axis_of_keys, torch.tensor([key]), value)}
+        for key in (1, count - 1)
+    )
+    if _is_made_nan(invocation, last):
+        return 1.0  # what was multiplied by 0, as by a mask of later keys, is no number that is added
     return min((_share(invocation, each, given) for each in streams), default=1.0)
+
+
+def _is_made_nan(invocation: Invocation, given: Mapping[str, Any]) -> bool:
+    """Whether other arguments make NaN of what is returned where it was none."""
+    try:
+        before, after = (invocation.outputs(invocation.run(each)) for each in (invocation.arguments, given))
+    except Failed:
+        return False
+    return any(bool(two.isnan().any()) > bool(one.isnan().any()) for one, two in zip(before, after, strict=False))
 
 
 def _share(invocation: Invocation, stream: Stream, given: Mapping[str, Any]) -> float:

@@ -19,7 +19,7 @@ from regard.check.target.decoder_steps import step_roles
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
-from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs
+from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs, with_nodes
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, first_word, is_bias
 from regard.check.target.preparation import embeds
@@ -179,9 +179,9 @@ def _parts(argument: Argument, target: Any, named: list[Argument]) -> list[Argum
             found = [replace(each, role="ids") for each in found]
         return found if all(each.role if is_dict else _is_weight(each) for each in found) else [argument]
     names = parts_of(source, argument.name) if argument.required and argument.role in (None, "x") else []
-    parts = [Argument(each, call_meaning(each) or first_word(each), True, within=argument.name) for each in names]
-    roles = [each.role for each in parts]
-    is_told = any(each in ("mask", "padding") for each in roles)
+    roles = with_nodes([call_meaning(each) or first_word(each) for each in names])
+    parts = [Argument(each, role, True, within=argument.name) for each, role in zip(names, roles, strict=True)]
+    is_told = any(each in ("mask", "padding", "edge index") for each in roles)
     is_told = is_told or len({*roles} & {"x", "q", "k", "v", "context"}) == len(roles) > 1
     return parts if is_told else [argument]
 

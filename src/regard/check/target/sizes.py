@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from regard.check.target.names import constructor_meaning, side_names
 
 __all__ = ["COINCIDENT_SIZES", "DISTINCT_SIZES", "SQUARE_SIZES", "WINDOWED_SIZES", "Sizes", "both_sides"]
+
+
+_VARIABLES = re.compile(r"enc_in|n_?vars|n(?:um)?_(?:vars|variables|series)")
+"""Names of how many numbers are measured at each time of a series."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,10 @@ class Sizes:
         """The largest number of tokens."""
         return dict(self.given).get("length", 16)
 
+    def names_length(self, axes: Iterable[str]) -> bool:
+        """Whether the user says the largest number of tokens, and one of some axes is called after it."""
+        return "length" in dict(self.given) and any(constructor_meaning(each) == "length" for each in axes)
+
     @property
     def vocab(self) -> int:
         """The number of token ids."""
@@ -97,6 +105,8 @@ class Sizes:
                 value = both[0]
             if means is not None and isinstance(value, int) and not isinstance(value, bool):
                 given.setdefault(means, value)
+            if _VARIABLES.fullmatch(name) and type(value) is int:
+                given.setdefault("variables", value)
         heads = given.get("heads", self.heads if "heads" in given or "d_model" not in given else 0)
         if not heads:
             heads = next(n for n in (self.heads, 4, 2, 1) if given["d_model"] % n == 0)

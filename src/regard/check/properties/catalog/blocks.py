@@ -15,6 +15,13 @@ BLOCKS = (
         "return self.w2(F.silu(self.w1(x)) * self.w3(x))",
     ),
     Property(
+        "carried-to-the-next-layer",
+        "block",
+        "where layers take what the layer before returned, as its scores, each of them gets it",
+        "Each layer begins as the first one: what should be carried through the network is lost.",
+        "x, scores = layer(x, prev=scores)  # not x, _ = layer(x, prev=scores)",
+    ),
+    Property(
         "class-token-read",
         "block",
         "where a class token stands beside the tokens, it is what is read in the end; a distillation token as well",

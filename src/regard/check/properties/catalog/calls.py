@@ -36,6 +36,20 @@ CALLS = (
         "k, v = F.linear(key, self.in_proj_weight[embed_dim:]).chunk(2, -1)  # the rows of keys and of values",
     ),
     Property(
+        "arguments-read",
+        "q",
+        "of two methods of a class that take the same arguments, both read what one reads",
+        "What is handed over, as positions, has an effect with one setting and none with the other.",
+        "key=self.with_pos_embed(memory, pos)  # in forward_post as in forward_pre",
+    ),
+    Property(
+        "kernels-agree",
+        "output",
+        "a fused kernel, and the steps that are written out for where there is none, compute the same",
+        "The same weights give another model on another machine or version of PyTorch.",
+        "F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # all that the other branch adds and hides",
+    ),
+    Property(
         "parameters-kept",
         "q",
         "the parameters of a module are made once, by its constructor",

@@ -113,10 +113,13 @@ def _samples_alike(invocation: Invocation, base: Trace, influence: Influence) ->
     run = record_invocation(invocation, arguments)
     if run.error or not run.outputs or run.outputs[0].shape != base.outputs[0].shape:
         return
-    output = run.outputs[0].data
+    output, depends = run.outputs[0].data, influence.returned(0)
+    if output.ndim == MATRIX - 1 and count > 1 and len(output) > count and len(output) % count == 0:
+        axis = 0  # rows of all samples below each other, those of the first one first
+        output = output.reshape(count, -1, output.shape[-1])
+        depends = depends.reshape(len(depends), *output.shape)
     if count < 2 or output.ndim <= axis or output.shape[axis] != count:
         return
-    depends = influence.returned(0)
     for row in influence.sources("sample"):
         index = influence.runs[row][0].index
         if any(bool(depends[row].select(axis, other).any()) for other in range(count) if other != index):

@@ -231,7 +231,8 @@ class _Unused:
                 whole = f"{path}.{name}" if path else name
                 is_unused = self.parameters_of(whole) and not any(True for _ in self._used_within(whole))
                 is_handed_in = isinstance(getattr(owner, name), nn.Module) and name in _given_to(type(owner))
-                if is_unused and not is_handed_in and not _FOR_OTHERS.search(name) and is_unread(type(owner), name):
+                is_for_others = _FOR_OTHERS.search(name) or _is_left_out(type(owner), name)
+                if is_unused and not is_handed_in and not is_for_others and is_unread(type(owner), name):
                     yield whole
 
     def layers(self) -> Iterator[tuple[str, int]]:
@@ -258,6 +259,12 @@ class _Unused:
         for name, gradient in self.gradients.items():
             if gradient is not None and (name == path or name.startswith(f"{path}.")):
                 yield name
+
+
+def _is_left_out(kind: type, name: str) -> bool:
+    """Whether a class says by its name that it does without a part, as one without memory of its memory's layer."""
+    left_out = re.findall(r"(?:No|Without)_?([A-Z][a-z]+)", kind.__name__)
+    return any(each.lower() in name.lower().split("_") for each in left_out)
 
 
 def _given_to(kind: type) -> Collection[str]:

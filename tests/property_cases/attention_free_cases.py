@@ -1,0 +1,43 @@
+"""Attention without products of queries and keys: means of values by exponentials of keys and of biases of places."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from property_cases import WIDTH, Case, of_module
+
+PLACES = 4
+
+
+class AttentionFree(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.pos_bias = nn.Parameter(torch.zeros(PLACES, PLACES))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = torch.exp(self.k(x)[:, None] + self.pos_bias[..., None])
+        above, below = (weights * self.v(x)[:, None]).sum(2), self.below(x, weights)
+        return torch.sigmoid(self.q(x)) * (above / below)  # here
+
+    def below(self, x: Tensor, weights: Tensor) -> Tensor:
+        return weights.sum(2)
+
+
+class WithoutTheBiasBelow(AttentionFree):
+    def below(self, x: Tensor, weights: Tensor) -> Tensor:
+        return torch.exp(self.k(x)).sum(1, keepdim=True)
+
+
+class BesideAConstant(AttentionFree):
+    """A constant keeps the division from 0."""
+
+    def below(self, x: Tensor, weights: Tensor) -> Tensor:
+        return weights.sum(2) + 1e-6
+
+
+CASES = [
+    Case("weights-sum-to-one", WithoutTheBiasBelow, BesideAConstant, of_module),
+    Case("weights-sum-to-one", WithoutTheBiasBelow, AttentionFree, of_module),
+]
