@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.check.properties.caches.beams import beam_findings
 from regard.check.properties.caches.causes import cache_causes, remembering_line
 from regard.check.properties.caches.chunks import hidden_past
 from regard.check.properties.caches.comparison import recorded
@@ -75,6 +76,8 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
         yield _not_exercised(names, "the same call gives another output with another seed")
         return
     yield from _unasked(call, names)
+    if (of_beams := beam_findings(call, names)) is not None:
+        yield of_beams
     prefix = 2 if _num_tokens(call) > MIN_TOKENS else 1
     failed: list[tuple[CachedCall, _Difference]] = []
     for number, form in enumerate(cache_forms(call, names)):

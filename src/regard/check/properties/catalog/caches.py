@@ -57,6 +57,13 @@ CACHES = (
         "k, v = torch.cat((past_k, k), -2), torch.cat((past_v, v), -2)  # both are cached",
     ),
     Property(
+        "cache-beams",
+        "k",
+        "the beams that go on take the keys and the values of the beams that they come from",
+        "A beam reads what another one wrote.",
+        "keys, values = keys.index_select(0, beam_idx), values.index_select(0, beam_idx)  # both, in every layer",
+    ),
+    Property(
         "cache-unasked",
         "call",
         "a call that is not given a cache does not depend on the call before",
