@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks.by_head import pattern_of_each_head
 from regard.check.properties.masks.orders import later_key
 from regard.check.properties.masks.overlapping_windows import overlapping_windows
 from regard.check.properties.masks.query_groups import are_groups, are_windows_with_a_halo
@@ -378,7 +379,7 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("design", "mask-pattern", "mask", f"its own mask: {message}", line)
         return
     if not bool((allowed == allowed[:, :1]).all()) and not _is_a_head_open(evidence, allowed):
-        yield Finding("open", "mask-unknown", "mask", "which keys are blocked differs among heads", line)
+        yield pattern_of_each_head(allowed, built_in_pattern, line)
         return
     if not bool((allowed == allowed[:, :1]).all()):
         yield Finding(
