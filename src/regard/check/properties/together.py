@@ -113,5 +113,6 @@ def judge_together(
         analysis.findings += field_row_findings(invocation, base)
         analysis.findings += convolved_padding_findings(invocation)
         analysis.findings += recurrent_step_findings(invocation.target, base)
-    if not analysis.violations and not analysis.missing and analysis.is_first:
-        analysis.findings += later_token_findings(invocation, base, several)
+    if not analysis.violations and analysis.is_first:
+        are_all_seen = not analysis.missing
+        analysis.findings += later_token_findings(invocation, base, several, are_all_seen=are_all_seen)

@@ -37,6 +37,13 @@ _PADDED_BEHIND = re.compile(
     r"|\b(?:followed|filled up) (?:by|with) (?:zeros|pads|padding)\b",
     re.I,
 )
+_WHATEVER_PADDING = re.compile(
+    r"\b(?:(?:does|do) not (?:depend|change)|independent|invariant|unaffected)\b[^.;]*\bpadd(?:ed|ing)\b"
+    r"|\bsame\b[^.;]*\b(?:however|no matter how)\b[^.;]*\bpadded\b",
+    re.I,
+)
+"""What is said of a text's vector: padding, which the code finds by its id, does not change it."""
+_ON_CONDITION = re.compile(r"\b(?:if|unless|when|provided|given|as long as|should|must)\b", re.I)
 _NOT_MEANT = re.compile(
     r"\b(?:not|no|never|cannot|without|un\w+|must|should|caller\w*|if|unless|either|or)\b|n't", re.I
 )
@@ -112,8 +119,10 @@ def _changed_by_padding(
     invocation: Invocation, base: Trace, name: str, several: Sequence[Evidence]
 ) -> Iterator[Finding]:
     """A text whose vector is another one with padding behind it, which no attention reads."""
-    sentences = sentences_of(documentation_of(invocation.target), ".;:")
-    if not any(_PADDED_BEHIND.search(each) and not _NOT_MEANT.search(each) for each in sentences):
+    sentences = [" ".join(each.split()) for each in sentences_of(documentation_of(invocation.target), ".;:")]
+    is_said = any(_WHATEVER_PADDING.search(each) and not _ON_CONDITION.search(each) for each in sentences)
+    is_said = is_said and not invocation.masks and not invocation.lengths
+    if not is_said and not any(_PADDED_BEHIND.search(each) and not _NOT_MEANT.search(each) for each in sentences):
         return
     ids, padding = invocation.arguments[name], invocation.paddings[name]
     if bool((ids == padding).any()):
@@ -124,13 +133,15 @@ def _changed_by_padding(
         record_invocation(invocation, {**invocation.arguments, name: each}) for each in (padded, ids[:, :-PADDED])
     )
     gaps = _gaps(behind, alone)
-    if gaps is None or not all(_is_hidden(each, behind, ids.shape[1] - PADDED) for each in several):
+    if gaps is None or not (is_said or all(_is_hidden(each, behind, ids.shape[1] - PADDED) for each in several)):
         return
     if float(gaps.max()) > SAME * max(float(each.data.abs().max()) for each in alone.outputs):
         line = _taken(base, ids)
+        told = "does not change the vector of a text" if is_said else "follows a text"
+        which = "" if is_said else ", which no token before them attends to,"
         message = (
-            f"by its documentation padding follows a text; {PADDED} tokens of it ({name} is {padding}), which no token "
-            f"before them attends to, change what is returned for the text by up to {float(gaps.max()):.2g}"
+            f"by its documentation padding {told}; {PADDED} tokens of it ({name} is {padding}){which} change what is "
+            f"returned for the text by up to {float(gaps.max()):.2g}"
         )
         yield Finding("violation", "padding-behind-unread", "output", message, None if line is None else line.location)
 
