@@ -90,7 +90,8 @@ _APART = re.compile(
 """As many tokens before a query as after it: by a formula, or in words."""
 _SEES = re.compile(r"\b(?:attend(?:s|ed|ing)?|sees?|seen|visible|reads?|looks?|keys?|local|band(?:ed)?)\b|window", re.I)
 _NOT_OF_BOTH = re.compile(
-    r"\b(?:causal\w*|bias\w*|past|previous|preceding|global|shift\w*|dilat\w*|if|when|unless)\b", re.I
+    r"\b(?:(?<!not )(?<!non-)causal\w*|bias\w*|past|previous|preceding|global|shift\w*|dilat\w*|if|when|unless)\b",
+    re.I,
 )
 _AFTER, _BEFORE = r"after|ahead|later|to the right", r"before|back|earlier|to the left"
 _KEY_AT = re.compile(
