@@ -16,7 +16,7 @@ from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
 from regard.check.properties.masks.packed_texts import packed_text_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
-from regard.check.properties.masks.shifted_windows import shifted_windows_within
+from regard.check.properties.masks.shifted_windows import masks_without_a_shift, shifted_windows_within
 from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.space_time import column_findings, frame_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
@@ -106,6 +106,7 @@ def judge_together(
         analysis.findings += packed_text_findings(invocation, several)
         windows = (found for each in several for found in shifted_windows_within(invocation, each))
         analysis.findings += itertools.islice(windows, 1)
+        analysis.findings += masks_without_a_shift(invocation, several)
         analysis.findings += class_probability_findings(invocation, base)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
