@@ -14,6 +14,7 @@ from regard.check.properties.caches.beams import beam_findings
 from regard.check.properties.caches.causes import cache_causes, remembering_line
 from regard.check.properties.caches.chunks import hidden_past
 from regard.check.properties.caches.comparison import recorded
+from regard.check.properties.caches.handed_over import empty_cache_findings
 from regard.check.properties.caches.places import kept_writes, misplaced, reads_of
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
@@ -69,6 +70,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
         return  # in steps, it is judged with its cache as it is
     call = _of_one_sequence(_turned(invocation))
     if call is None:
+        yield from empty_cache_findings(invocation, names)
         if names.is_certain:
             yield _not_exercised(names, "it is called with several sequences")
         return

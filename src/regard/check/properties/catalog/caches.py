@@ -64,6 +64,13 @@ CACHES = (
         "keys, values = keys.index_select(0, beam_idx), values.index_select(0, beam_idx)  # both, in every layer",
     ),
     Property(
+        "memory-detached-alone",
+        "k",
+        "the gradient stops at the memory of the text before, and at nothing else",
+        "Keys and values of the text itself are not trained.",
+        "h = torch.cat([mem.detach(), x], 1)  # and not torch.cat([mem, x], 1).detach()",
+    ),
+    Property(
         "cache-unasked",
         "call",
         "a call that is not given a cache does not depend on the call before",

@@ -1,0 +1,127 @@
+"""What is handed over beside the tokens and changes little: an empty cache, and a memory of the text before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.properties.finding import Finding
+from regard.check.target import Invocation
+from regard.check.target.cache_forms import CacheNames, parameters_of
+from regard.check.target.errors import Failed
+
+__all__ = ["empty_cache_findings", "memory_gradient_findings"]
+
+SAME = 1e-9
+"""Of the largest number of an output."""
+STEP = 1e-5
+"""Of a slope that is measured."""
+SLOPE = 1e-4
+"""Of the largest slope: how far one by gradients may be from the one that is measured."""
+_MEMORY = re.compile(r"(?:\w+_)?mem(?:s|ory|ories)?")
+"""Arguments for the states of the text before."""
+
+
+def empty_cache_findings(invocation: Invocation, names: CacheNames) -> Iterator[Finding]:
+    """An empty cache with which one token alone gives something else than without a cache.
+
+    Of several tokens, code may hide none of them from the others where it has a cache, as it is given one at a time.
+
+    Args:
+        invocation: a call of several sequences, which hands no cache over.
+        names: of its caches.
+    """
+    asking = next((each for each in invocation.streams if each.role in ("x", "ids", "q")), None)
+    if asking is None or len(asking.token_axes) != 1:
+        return
+    tokens = invocation.arguments[asking.argument]
+    alone = {**invocation.arguments, asking.argument: tokens.narrow(asking.token_axes[0], 0, 1)}
+    for name in (each for each in names.arguments if invocation.arguments.get(each) is None):
+        try:
+            without, empty = (_first(invocation, {**alone, name: value}) for value in (None, {}))
+        except (Failed, IndexError):
+            continue
+        if without.shape != empty.shape or not bool(without.isfinite().all() and empty.isfinite().all()):
+            continue
+        gap = float((without - empty).abs().max())
+        if gap > SAME * max(1.0, float(without.abs().max())):
+            message = (
+                f"with {name}={{}}, which holds nothing yet, the output of the first token differs by up to {gap:.2g} "
+                "from that without a cache"
+            )
+            yield Finding("violation", "cache-equals-whole", "output", message)
+            return
+
+
+def memory_gradient_findings(invocation: Invocation) -> Iterator[Finding]:
+    """A memory beside which gradients no longer reach the keys and values of the tokens themselves.
+
+    Dai et al. 2019, "Transformer-XL", section 3.2: the gradient is stopped at the states of the segment before alone.
+
+    Args:
+        invocation: a call without a memory, of one sequence of vectors.
+    """
+    streams = invocation.streams
+    if len(streams) != 1 or invocation.arrays or not isinstance(invocation.target, nn.Module):
+        return
+    name, given = streams[0].argument, invocation.arguments[streams[0].argument]
+    optional = [
+        each
+        for each, parameter in parameters_of(invocation.target).items()
+        if parameter.default is None and each not in invocation.arguments and _MEMORY.fullmatch(each)
+    ]
+    if not given.is_floating_point() or len(optional) != 1:
+        return
+    try:
+        returned = invocation.run({**invocation.arguments, name: given.flip(streams[0].token_axes[0])})
+        memories = list(returned[1:]) if isinstance(returned, tuple) else []
+        for memory in memories:
+            told = {**invocation.arguments, optional[0]: memory}
+            if not _is_read(invocation, told):
+                continue
+            if _are_slopes_gradients(invocation, invocation.arguments, name) and not _are_slopes_gradients(
+                invocation, told, name
+            ):
+                message = (
+                    f"with {optional[0]} some gradients do not reach {name}, which they reach without it: only the "
+                    "memory is to be detached"
+                )
+                yield Finding("violation", "memory-detached-alone", "k", message)
+            return
+    except (Failed, IndexError, RuntimeError):
+        return
+
+
+def _first(invocation: Invocation, given: dict[str, Any]) -> Tensor:
+    return invocation.outputs(invocation.run(given))[0]
+
+
+def _is_read(invocation: Invocation, told: dict[str, Any]) -> bool:
+    """Whether a memory is taken, and changes what comes out."""
+    try:
+        without, beside = (_first(invocation, each).detach() for each in (invocation.arguments, told))
+    except (Failed, IndexError):
+        return False
+    return without.shape == beside.shape and float((without - beside).abs().max()) > SAME
+
+
+def _are_slopes_gradients(invocation: Invocation, given: dict[str, Any], name: str) -> bool:
+    """Whether the slope of the output along a direction of a sequence is what gradients say."""
+    generator = torch.Generator().manual_seed(5)
+    leaf = given[name].detach().clone().requires_grad_()
+    output = _first(invocation, {**given, name: leaf})
+    toward = torch.randn(output.shape, generator=generator, dtype=output.dtype)
+    direction = torch.randn(leaf.shape, generator=generator, dtype=leaf.dtype)
+    if not output.requires_grad:
+        return False
+    (gradient,) = torch.autograd.grad((output * toward).sum(), [leaf])
+    ends = [
+        float((_first(invocation, {**given, name: given[name] + sign * STEP * direction}).detach() * toward).sum())
+        for sign in (1.0, -1.0)
+    ]
+    slope, told = (ends[0] - ends[1]) / (2 * STEP), float((gradient * direction).sum())
+    return abs(slope - told) <= SLOPE * max(abs(slope), abs(told), 1e-3)
