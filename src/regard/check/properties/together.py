@@ -34,6 +34,7 @@ from regard.check.properties.modules.recurrent_steps import recurrent_step_findi
 from regard.check.properties.modules.two_streams import two_stream_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
+from regard.check.properties.outputs.documented_norms import head_factor_findings, head_norm_findings
 from regard.check.properties.outputs.restored_orders import restored_order_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.outputs.vectors_of_texts import text_vector_findings
@@ -107,6 +108,8 @@ def judge_together(
         windows = (found for each in several for found in shifted_windows_within(invocation, each))
         analysis.findings += itertools.islice(windows, 1)
         analysis.findings += masks_without_a_shift(invocation, several)
+        for of_heads in (head_norm_findings, head_factor_findings):
+            analysis.findings += of_heads(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += class_probability_findings(invocation, base)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)

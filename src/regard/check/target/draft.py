@@ -167,6 +167,9 @@ def widths(target: Any, sizes: Sizes) -> dict[str, int]:
                     found[f"rows of {path}.{name}"] = parameter.shape[0]
                     found[f"columns of {path}.{name}"] = parameter.shape[1]
     found["d_head"] = sizes.d_head
+    if "cat(" in source_of(target):  # a layer may take two tokens side by side
+        halves = {f"half of the {name}": n // 2 for name, n in found.items() if name.startswith("input of") and n > 2}
+        found |= {name: n for name, n in halves.items() if n not in found.values()}
     return found
 
 
@@ -275,7 +278,7 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
             for name, buffer in each.named_buffers(recurse=False):
                 if buffer.dtype == torch.long and buffer.ndim == 2 and 1 < buffer.shape[-1] <= MAX_TOKENS:
                     found.setdefault(f"columns of its {name}", buffer.shape[-1])  # as of the distances of all tokens
-            for name in ("seq_len", "num_patches", "block_size", "n_tokens", "num_tokens", "max_len"):
+            for name in ("seq_len", "num_patches", "block_size", "n_tokens", "num_tokens", "max_len", "num_nodes", "n_nodes"):
                 value = getattr(each, name, None)
                 if isinstance(value, int) and 1 < value <= MAX_TOKENS:
                     found.setdefault(f"its {name}", value)
