@@ -278,7 +278,16 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
             for name, buffer in each.named_buffers(recurse=False):
                 if buffer.dtype == torch.long and buffer.ndim == 2 and 1 < buffer.shape[-1] <= MAX_TOKENS:
                     found.setdefault(f"columns of its {name}", buffer.shape[-1])  # as of the distances of all tokens
-            for name in ("seq_len", "num_patches", "block_size", "n_tokens", "num_tokens", "max_len", "num_nodes", "n_nodes"):
+            for name in (
+                "seq_len",
+                "num_patches",
+                "block_size",
+                "n_tokens",
+                "num_tokens",
+                "max_len",
+                "num_nodes",
+                "n_nodes",
+            ):
                 value = getattr(each, name, None)
                 if isinstance(value, int) and 1 < value <= MAX_TOKENS:
                     found.setdefault(f"its {name}", value)

@@ -288,7 +288,25 @@ def parts_of(source: str, name: str) -> list[str]:
             parts = [one for to in each.targets if isinstance(to, ast.Tuple | ast.List) for one in to.elts]
             found = [one.id for one in parts if isinstance(one, ast.Name)]
             found = found if len(found) == len(parts) > 1 and name not in found else []
+    by_place = _parts_by_place(source, name)
+    if len(by_place) == reads - _asked_of_kind(source, name):
+        return by_place
     return found if reads - _asked_of_kind(source, name) == 1 else []
+
+
+def _parts_by_place(source: str, name: str) -> list[str]:
+    """The same of what is read by its places, as by nodes = data[0] and edges = data[1]; none of one place, or a gap."""
+    found = dict[int, str]()
+    for each in ast.walk(_tree(source)):
+        if not isinstance(each, ast.Assign) or len(each.targets) != 1 or not isinstance(each.targets[0], ast.Name):
+            continue
+        value = each.value
+        is_part = isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and value.value.id == name
+        if is_part and isinstance(value.slice, ast.Constant) and type(value.slice.value) is int:  # type: ignore[attr-defined]
+            found[value.slice.value] = each.targets[0].id  # type: ignore[attr-defined]
+    names = [found[each] for each in sorted(found)]
+    is_whole = len(names) > 1 and sorted(found) == list(range(len(names)))
+    return names if is_whole and name not in names and len({*names}) == len(names) else []
 
 
 def _asked_of_kind(source: str, name: str) -> int:

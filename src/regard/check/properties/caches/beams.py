@@ -49,7 +49,10 @@ def beam_findings(invocation: Invocation, names: CacheNames) -> Finding | None:
     try:
         found = second(before, after, **{argument: order})
         wanted = second(ordered(before), after)
-        others = [second(ordered(before), ordered(after)), second(before, after)]  # all in that order; that of later calls
+        others = [
+            second(ordered(before), ordered(after)),
+            second(before, after),
+        ]  # all in that order; that of later calls
     except (Failed, RuntimeError, IndexError, ValueError):
         return None
     if any(_are_alike(found, each) for each in (wanted, *others)) or found.shape != wanted.shape:
