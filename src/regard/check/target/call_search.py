@@ -16,7 +16,7 @@ from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
 from regard.check.target.configs import is_config
-from regard.check.target.decoder_steps import LAST_TOKEN
+from regard.check.target.decoder_steps import LAST_TOKEN, state_widths
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.draft import (
     FRAMED,
@@ -93,6 +93,10 @@ class CallPlan:
             found["width"] = _distinct(widths(target, sizes))
         if roles & {"k", "v", "context", "condition"}:
             found["context width"] = _distinct(_context_widths(target, sizes))[:4]
+        if LAST_TOKEN in roles:  # beside it a state of a recurrent layer, and what one has returned
+            of_states, known = state_widths(target), _context_widths(target, sizes)
+            for each in ({"width", "context width"} & {*found}) if len(of_states) == 1 else ():
+                found[each].sort(key=lambda name: known.get(name) not in of_states)
         counts = token_counts(target, sizes)
         has_frames = "frames" in roles
         found["tokens"] = _distinct({each: counts[each] for each in counts if each.startswith(FRAMED) == has_frames})

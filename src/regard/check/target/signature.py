@@ -178,11 +178,10 @@ def _parts(argument: Argument, target: Any, named: list[Argument]) -> list[Argum
         return found if all(each.role if is_dict else _is_weight(each) for each in found) else [argument]
     names = parts_of(source, argument.name) if argument.required and argument.role in (None, "x") else []
     parts = [Argument(each, call_meaning(each) or first_word(each), True, within=argument.name) for each in names]
-    if [each.role for each in parts].count(None) == 1 and any(each.role == "edge index" for each in parts):
-        parts = [replace(each, role=each.role or "x") for each in parts]  # of the nodes
     roles = [each.role for each in parts]
-    is_told = bool({*roles} & {"edge index", "mask", "padding"})
-    is_told = is_told or len({*roles} & {"x", "q", "k", "v", "context"}) == len(roles) > 1
+    if "edge index" in roles and roles.count(None) == 1:
+        parts = [replace(each, role=each.role or "x") for each in parts]  # of the nodes
+    is_told = {*roles} & {"edge index", "mask", "padding"} or len({*roles} & {*"xqkv", "context"}) == len(roles) > 1
     return parts if is_told else [argument]
 
 
