@@ -95,8 +95,8 @@ class CallPlan:
             found["context width"] = _distinct(_context_widths(target, sizes))[:4]
         if LAST_TOKEN in roles:  # beside it a state of a recurrent layer, and what one has returned
             of_states, known = state_widths(target), _context_widths(target, sizes)
-            for each in ({"width", "context width"} & {*found}) if len(of_states) == 1 else ():
-                found[each].sort(key=lambda name: known.get(name) not in of_states)
+            for choice in ({"width", "context width"} & {*found}) if len(of_states) == 1 else ():
+                found[choice].sort(key=lambda name: known.get(name) not in of_states)
         counts = token_counts(target, sizes)
         has_frames = "frames" in roles
         found["tokens"] = _distinct({each: counts[each] for each in counts if each.startswith(FRAMED) == has_frames})

@@ -257,9 +257,9 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
     of_frames = sizes.frames * SMALL_GRID[0] * SMALL_GRID[1]
     found = {"tokens": sizes.tokens}
     for module in modules_in(target):  # the likeliest: it has a number for each two tokens
-        for name, each in module.named_buffers(recurse=False):
-            if each.dtype == torch.long and each.ndim == 2 and 1 < each.shape[0] == each.shape[1] <= MAX_TOKENS:
-                found[f"columns of its {name}"] = each.shape[0]
+        for name, table in module.named_buffers(recurse=False):
+            if table.dtype == torch.long and table.ndim == 2 and 1 < table.shape[0] == table.shape[1] <= MAX_TOKENS:
+                found[f"columns of its {name}"] = table.shape[0]
     found |= {"grid": GRID[0] * GRID[1], "window": sizes.window**2, "length": sizes.length}
     found |= {f"grid {height}x{width}": height * width for height, width in grids(target, sizes)}
     found |= {f"{FRAMED} {SMALL_GRID[0]}x{SMALL_GRID[1]}{one}": of_frames + bool(one) for one in ("", ", and one")}

@@ -314,7 +314,7 @@ def parts_of(source: str, name: str) -> list[str]:
 
 
 def _parts_by_place(source: str, name: str) -> list[str]:
-    """The same of what is read by its places, as by nodes = data[0] and edges = data[1]; none of one place, or a gap."""
+    """The same of what is read by its places, as by nodes = data[0] and edges = data[1]; none of one place alone."""
     found = dict[int, str]()
     for each in ast.walk(_tree(source)):
         if not isinstance(each, ast.Assign) or len(each.targets) != 1 or not isinstance(each.targets[0], ast.Name):

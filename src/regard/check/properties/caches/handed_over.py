@@ -1,4 +1,4 @@
-"""What is handed over beside the tokens and changes little: an empty cache, and a memory of the text before."""
+"""What is handed over beside the tokens: an empty cache, a memory of the text before, the state of a recurrence."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.cache_forms import CacheNames, parameters_of
 from regard.check.target.errors import Failed
 
-__all__ = ["empty_cache_findings", "memory_gradient_findings"]
+__all__ = ["empty_cache_findings", "memory_gradient_findings", "state_findings"]
 
 SAME = 1e-9
 """Of the largest number of an output."""
@@ -24,6 +25,15 @@ SLOPE = 1e-4
 """Of the largest slope: how far one by gradients may be from the one that is measured."""
 _MEMORY = re.compile(r"(?:\w+_)?mem(?:s|ory|ories)?")
 """Arguments for the states of the text before."""
+_STATE = re.compile(r"(?:\w+_)?states?")
+"""Arguments for what a recurrence has come to."""
+_GOES_ON = re.compile(
+    r"\bstates?\b[^.;]*\b(?:continues?|continued|resumes?|resumed|goes on|carried|carries|carry)\b"
+    r"|\b(?:continues?|continued|resumes?|resumed|goes on|carried|carries|carry)\b[^.;]*\bstates?\b"
+    r"|\b(?:chunk by chunk|in chunks|streaming)\b[^.;]*\bstates?\b",
+    re.I,
+)
+"""In a documentation: a later part of a text goes on from what an earlier one returned."""
 
 
 def empty_cache_findings(invocation: Invocation, names: CacheNames) -> Iterator[Finding]:
@@ -42,7 +52,7 @@ def empty_cache_findings(invocation: Invocation, names: CacheNames) -> Iterator[
     alone = {**invocation.arguments, asking.argument: tokens.narrow(asking.token_axes[0], 0, 1)}
     for name in (each for each in names.arguments if invocation.arguments.get(each) is None):
         try:
-            without, empty = (_first(invocation, {**alone, name: value}) for value in (None, {}))
+            without, empty = _first(invocation, {**alone, name: None}), _first(invocation, {**alone, name: {}})
         except (Failed, IndexError):
             continue
         if without.shape != empty.shape or not bool(without.isfinite().all() and empty.isfinite().all()):
@@ -94,6 +104,59 @@ def memory_gradient_findings(invocation: Invocation) -> Iterator[Finding]:
             return
     except (Failed, IndexError, RuntimeError):
         return
+
+
+def state_findings(invocation: Invocation) -> Iterator[Finding]:
+    """A later part of a text that, from the state that the first part returned, gives something else than in the whole.
+
+    Where the documentation says that it goes on from there, and no token sees a later one.
+
+    Args:
+        invocation: a call without a state, of one sequence of vectors.
+    """
+    streams = invocation.streams
+    if len(streams) != 1 or len(streams[0].token_axes) != 1 or invocation.arrays:
+        return
+    (axis,), name = streams[0].token_axes, streams[0].argument
+    given = invocation.arguments[name]
+    optional = [
+        each
+        for each, parameter in parameters_of(invocation.target).items()
+        if parameter.default is None and invocation.arguments.get(each) is None and _STATE.fullmatch(each)
+    ]
+    tokens = given.shape[axis]
+    text = " ".join(documentation_of(invocation.target).split())
+    if len(optional) != 1 or not given.is_floating_point() or tokens < 4 or not _GOES_ON.search(text):
+        return
+    half = tokens // 2
+    parts = given.narrow(axis, 0, half), given.narrow(axis, half, tokens - half)
+    try:
+        whole = _first(invocation, invocation.arguments).detach()
+        returned = invocation.run({**invocation.arguments, name: parts[0]})
+        if not isinstance(returned, tuple) or len(returned) != 2 or returned[1] is None:
+            return
+        first = invocation.outputs(returned)[0].detach()
+        last = _first(invocation, {**invocation.arguments, name: parts[1], optional[0]: returned[1]}).detach()
+        alone = _first(invocation, {**invocation.arguments, name: parts[1]}).detach()
+    except (Failed, IndexError, RuntimeError):
+        return
+    if whole.ndim <= axis or (whole.shape[axis], first.shape[axis], last.shape[axis]) != (tokens, half, tokens - half):
+        return
+    least = SAME * max(1.0, float(whole.abs().max()))
+    gaps = [
+        float((one - other).abs().max())
+        for one, other in (
+            (whole.narrow(axis, 0, half), first),
+            (whole.narrow(axis, half, tokens - half), last),
+            (last, alone),
+        )
+    ]
+    if gaps[0] <= least < min(gaps[1:]):
+        message = (
+            f"of {tokens} tokens the last {tokens - half}, from the {optional[0]} that the first {half} returned, give "
+            f"an output that differs by up to {gaps[1]:.2g} from that of all at once"
+        )
+        yield Finding("violation", "state-goes-on", "output", message)
 
 
 def _first(invocation: Invocation, given: dict[str, Any]) -> Tensor:

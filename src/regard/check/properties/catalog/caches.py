@@ -71,6 +71,13 @@ CACHES = (
         "h = torch.cat([mem.detach(), x], 1)  # and not torch.cat([mem, x], 1).detach()",
     ),
     Property(
+        "state-goes-on",
+        "output",
+        "from the state that the first part of a text returned, the rest gives what it gives in the whole",
+        "A text that comes in parts is read otherwise than at once.",
+        "z = z[..., None, :] + k.cumsum(-2)  # what was summed before, and not the new keys alone",
+    ),
+    Property(
         "cache-unasked",
         "call",
         "a call that is not given a cache does not depend on the call before",

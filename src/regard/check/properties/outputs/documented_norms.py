@@ -16,7 +16,8 @@ from regard.check.trace.operation import Operation
 __all__ = ["head_factor_findings", "head_norm_findings"]
 
 _OF_EACH_HEAD = re.compile(
-    r"\bnorm\w*\s+(?:per|for each|of each|of every|in each|within each)\s+head\b|\b(?:head-?wise|per-head)\s+(?:\w+\s+)?norm",
+    r"\bnorm\w*\s+(?:per|for each|of each|of every|in each|within each)\s+head\b"
+    r"|\b(?:head-?wise|per-head)\s+(?:\w+\s+)?norm",
     re.I,
 )
 _OF_THE_START = re.compile(r"\b1\s*[-−]\s*(?:λ|lambda)_?init\b", re.I)
@@ -48,7 +49,10 @@ def head_norm_findings(invocation: Invocation, evidence: Evidence) -> Iterator[F
         over = {axis % 4 for axis in (axes if isinstance(axes, list | tuple | range) else [axes])}
         heads = ({1, 2} - {shape.index(tokens)}).pop()
         if shape.index(tokens) in (1, 2) and over == {heads, 3} and shape[heads] > 1:
-            message = f"the norm after the weighted sums runs over all {shape[heads]} heads; by its documentation each has its own"
+            message = (
+                f"the norm after the weighted sums runs over all {shape[heads]} heads; by its documentation each has "
+                "its own"
+            )
             yield Finding("violation", "norm-of-each-head", "heads", message, operation.location)
             return
 

@@ -130,7 +130,7 @@ def _beside_a_small_number(evidence: Evidence) -> float:
         return 0.0
     added = (exponentials / table.weight - sums[rows])[live]
     least, most = float(added.min()), float(added.max())
-    return most if 0 < least and most - least <= NOTICEABLE * most and most <= TOLERANCE else 0.0
+    return most if least > 0 and most - least <= NOTICEABLE * most and most <= TOLERANCE else 0.0
 
 
 def _sink(evidence: Evidence, sums: Tensor, line: CodeLocation | None) -> Finding | None:
