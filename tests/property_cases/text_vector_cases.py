@@ -68,7 +68,37 @@ class ReadAtTheEndOfTheRow(OfTexts):
         return torch.full((len(ids),), ids.shape[1] - 1)
 
 
-def of_words(kind: type[OfTexts]) -> Invocation:
+class MeanOfTheWords(nn.Module):
+    """The vector of a text does not depend on how far it is padded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pad_id = 0
+        self.embedding, self.qkv = nn.Embedding(VOCAB, WIDTH, padding_idx=0), nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        kept = (ids != self.pad_id)[..., None]
+        x = self.embedding(ids) + PLACES[: ids.shape[1]]
+        q, k, v = (split(each) for each in self.qkv(x).chunk(3, -1))
+        x = x + joined((q @ k.mT / 2).masked_fill(~kept[:, None].mT, -torch.inf).softmax(-1) @ v)
+        return self.mean(x * kept, kept)
+
+    def mean(self, x: Tensor, kept: Tensor) -> Tensor:
+        return x.sum(1) / kept.sum(1)
+
+
+class MeanOfThePlaces(MeanOfTheWords):
+    """The vector of a text does not depend on how far it is padded."""
+
+    def mean(self, x: Tensor, kept: Tensor) -> Tensor:
+        return x.mean(1)  # here
+
+
+class MeanOfThePlacesUnsaid(MeanOfThePlaces):
+    """The vector of a text."""
+
+
+def of_words(kind: type[nn.Module]) -> Invocation:
     """Of texts in which no token closes them, and no padding is."""
     module = kind()
     prepare(module, 1)
@@ -83,4 +113,6 @@ CASES = [
     Case("read-at-the-end", ReadAtTheLargestId, ReadAtTheLastId, of_words),
     Case("padding-behind-unread", ReadInTheLastPlace, ReadAtTheLastWord, of_words),
     Case("padding-behind-unread", ReadInTheLastPlace, ReadAtTheEndOfTheRow, of_words),
+    Case("padding-behind-unread", MeanOfThePlaces, MeanOfTheWords, of_words),
+    Case("padding-behind-unread", MeanOfThePlaces, MeanOfThePlacesUnsaid, of_words),
 ]

@@ -68,9 +68,10 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
     names = cache_names(invocation)
     if not names or invocation.arrays or invocation.steps_from:
         return  # in steps, it is judged with its cache as it is
+    if len(invocation.streams) > 1:
+        yield from empty_cache_findings(invocation, names)
     call = _of_one_sequence(_turned(invocation))
     if call is None:
-        yield from empty_cache_findings(invocation, names)
         if names.is_certain:
             yield _not_exercised(names, "it is called with several sequences")
         return
