@@ -41,7 +41,6 @@ from regard.check.properties.masks.unread import lost_fill_findings
 from regard.check.properties.masks.unread_arguments import documented_unread_findings
 from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import window_findings
-from regard.check.properties.modules.backward import backward_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
@@ -348,13 +347,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
     if not analysis.violations:
-        for of_calls in (
-            call_effect_findings,
-            backward_findings,
-            begun_anew_findings,
-            sibling_findings,
-            documented_function_findings,
-        ):
+        for of_calls in (call_effect_findings, begun_anew_findings, sibling_findings, documented_function_findings):
             analysis.findings += of_calls(invocation)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
