@@ -92,11 +92,12 @@ class CallPlan:
         if not {"ids", "image"} >= roles & set(STREAMS) or not roles or ("ids" in roles and not embeds(target)):
             found["width"] = _distinct(widths(target, sizes))
         if roles & {"k", "v", "context", "condition"}:
-            found["context width"] = _distinct(_context_widths(target, sizes))[:4]
-        if LAST_TOKEN in roles:  # beside it a state of a recurrent layer, and what one has returned
-            of_states, known = state_widths(target), _context_widths(target, sizes)
-            for choice in ({"width", "context width"} & {*found}) if len(of_states) == 1 else ():
+            found["context width"] = _distinct(_context_widths(target, sizes))
+        if LAST_TOKEN in roles and len(of_states := state_widths(target)) == 1:  # beside it a state, and several
+            known = _context_widths(target, sizes)
+            for choice in {"width", "context width"} & {*found}:
                 found[choice].sort(key=lambda name: known.get(name) not in of_states)
+        found |= {"context width": found["context width"][:4]} if "context width" in found else {}
         counts = token_counts(target, sizes)
         has_frames = "frames" in roles
         found["tokens"] = _distinct({each: counts[each] for each in counts if each.startswith(FRAMED) == has_frames})

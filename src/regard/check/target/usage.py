@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from functools import cache
+from functools import cache, partial
 
 from torch import Tensor
 
 from regard.check.target.documented_shapes import are_documented_marks, documented_letters
+from regard.check.target.summed_ids import is_part_of_ids
 
 __all__ = [
     "FEW_TOKENS",
@@ -180,24 +181,6 @@ def is_looked_up(source: str, name: str) -> bool:
     return re.search(rf"\bLongTensor\(\s*{named}\s*\)|{tables}", source, re.I) is not None
 
 
-def is_part_of_ids(source: str, name: str) -> bool:
-    """Whether an embedding looks up a sum with it, as x = q + n * r, of a question and whether it was answered."""
-    tree, attributes = _tree(source), set[str]()
-    sums = dict[str, set[str]]()
-    for each in ast.walk(tree):
-        if not isinstance(each, ast.Assign) or len(each.targets) != 1:
-            continue
-        to, value = ast.unparse(each.targets[0]), each.value
-        if isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] == "Embedding":
-            attributes.add(to)
-        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
-            sums[to] = {one.id for one in ast.walk(value) if isinstance(one, ast.Name)}
-    found = (each for each in ast.walk(tree) if isinstance(each, ast.Call) and len(each.args) == 1)
-    return any(
-        name in sums.get(ast.unparse(each.args[0]), ()) and ast.unparse(each.func) in attributes for each in found
-    )
-
-
 def is_written_whole(source: str, name: str) -> bool:
     """Whether the documentation says that it holds whole numbers, as in "x: LongTensor (batch, fields)"."""
     kinds = r"(?:torch\.)?(?:long|int(?:eger)?)[ _]?tensor\b"
@@ -240,6 +223,7 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
     uses = (
         ("ids", (None,), is_looked_up),
         ("ids", (None, "x", "q"), is_part_of_ids),
+        ("token types", (None,), partial(is_part_of_ids, is_times=True)),
         ("marks", (None,), are_documented_marks),
         ("diagonal", (None, "mask"), is_diagonal),
         ("ids", (None, "x"), is_written_whole),

@@ -292,12 +292,10 @@ def _replaced(evidence: Evidence) -> Finding | None:
         return None
     same = (base.masked == fresh.masked) & base.masked.isfinite() & (base.product != fresh.product)
     numbers = torch.unique(base.masked[same])
-    if (
-        len(numbers) != 1
-        or not torch.equal(same, base.masked == numbers)
-        or not torch.equal(same, fresh.masked == numbers)
-    ):
+    if len(numbers) != 1 or any(not torch.equal(same, each.masked == numbers) for each in (base, fresh)):
         return None  # as where scores are clamped
+    if all(float(each.masked.max()) == float(numbers) == 0.0 for each in (base, fresh)):
+        return None  # the largest of all scores is subtracted, and is of the same two tokens by chance
     top = torch.full((int(rows.max()) + 1,), -torch.inf, dtype=torch.float64)
     if bool((top.scatter_reduce(0, rows, base.masked, "amax") == numbers).all()):
         return None  # the maximum of each query's scores is subtracted
