@@ -103,7 +103,7 @@ def judge_together(
         analysis.findings += frame_findings(invocation, several)
         analysis.findings += column_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
-        analysis.findings += text_vector_findings(invocation, base, several)
+        analysis.findings += text_vector_findings(invocation, base, several, analysis.holding)
         analysis.findings += packed_text_findings(invocation, several)
         windows = (found for each in several for found in shifted_windows_within(invocation, each))
         analysis.findings += itertools.islice(windows, 1)

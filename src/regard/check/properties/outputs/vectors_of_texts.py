@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -57,13 +57,16 @@ SAME = 1e-6
 """Beside the largest number that is returned."""
 
 
-def text_vector_findings(invocation: Invocation, base: Trace, several: Sequence[Evidence]) -> Iterator[Finding]:
+def text_vector_findings(
+    invocation: Invocation, base: Trace, several: Sequence[Evidence], hidden: Collection[str] = ()
+) -> Iterator[Finding]:
     """A vector that is not of the token that closes its text, or that changes with the padding behind the text.
 
     Args:
         invocation: a call of ids.
         base: its run.
         several: the evidence of its attentions.
+        hidden: the properties that hold of them: whether padding is hidden by its id.
     """
     if len(invocation.streams) != 1 or not base.outputs:
         return
@@ -74,7 +77,7 @@ def text_vector_findings(invocation: Invocation, base: Trace, several: Sequence[
     if ids.shape[1] < PADDED + 2 or any(each.data.ndim != 2 or len(each.data) != len(ids) for each in base.outputs):
         return
     yield from _not_at_the_end(invocation, base, stream.argument)
-    yield from _changed_by_padding(invocation, base, stream.argument, several)
+    yield from _changed_by_padding(invocation, base, stream.argument, several, is_hidden="padding-by-ids" in hidden)
 
 
 def _not_at_the_end(invocation: Invocation, base: Trace, name: str) -> Iterator[Finding]:
@@ -116,12 +119,12 @@ def _not_at_the_end(invocation: Invocation, base: Trace, name: str) -> Iterator[
 
 
 def _changed_by_padding(
-    invocation: Invocation, base: Trace, name: str, several: Sequence[Evidence]
+    invocation: Invocation, base: Trace, name: str, several: Sequence[Evidence], *, is_hidden: bool
 ) -> Iterator[Finding]:
     """A text whose vector is another one with padding behind it, which no attention reads."""
     sentences = [" ".join(each.split()) for each in sentences_of(documentation_of(invocation.target), ".;:")]
     is_said = any(_WHATEVER_PADDING.search(each) and not _ON_CONDITION.search(each) for each in sentences)
-    is_said = is_said and not invocation.masks and not invocation.lengths
+    is_said = is_said and is_hidden and not invocation.masks and not invocation.lengths
     if not is_said and not any(_PADDED_BEHIND.search(each) and not _NOT_MEANT.search(each) for each in sentences):
         return
     ids, padding = invocation.arguments[name], invocation.paddings[name]
