@@ -72,6 +72,39 @@ class MadeAtEachCall(nn.Module):
         return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
 
 
+class MixedByShares(ReadsItsMode):
+    """Two shares, which are a softmax of parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shares = nn.Parameter(torch.tensor([0.2, 0.7]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        one, two = self.shares.softmax(0)
+        return super().forward(x) * one + x * two
+
+
+class KeepsItsShares(MixedByShares):
+    def forward(self, x: Tensor) -> Tensor:
+        self.shares = nn.Parameter(self.shares.softmax(0))  # here
+        return super().forward(x)
+
+
+class PositiveAlone(ReadsItsMode):
+    """Twice what is positive."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.twice(super().forward(x).relu())
+
+    def twice(self, y: Tensor) -> Tensor:
+        return y * 2
+
+
+class WrittenOver(PositiveAlone):
+    def twice(self, y: Tensor) -> Tensor:
+        return y.mul_(2)
+
+
 class KeepsItsAngles(nn.Module):
     """Rotary positions from an offset; tables are kept for the calls to come."""
 
@@ -211,4 +244,6 @@ CASES = [
     Case("stays-in-eval", SetsItsMode, TakesItsMode, of_module_not_in_training, has_line=False),
     Case("inputs-kept", AddsPositionsInPlace, AddsPositions, of_module),
     Case("parameters-kept", MadeAtEachCall, MadeAtTheFirstCall, of_module),
+    Case("parameters-kept", KeepsItsShares, MixedByShares, of_module),
+    Case("gradients-computed", WrittenOver, PositiveAlone, of_module, has_line=False),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, of_module
+from property_cases import WIDTH, Case, drawn, of_module, of_x
 from property_cases.output_cases import attention
 
 
@@ -59,6 +59,28 @@ class FullExperts(Experts):
         return torch.stack(first) * weights[:, :1]
 
 
+def routed(x: Tensor, axis: int) -> Tensor:
+    gates = (x @ drawn(WIDTH, 3, seed=5)).softmax(axis)
+    values = torch.einsum("btd,edf,bte->btf", x, drawn(3, WIDTH, WIDTH, seed=6), gates)
+    later = torch.ones(x.shape[1], x.shape[1]).triu(1) > 0
+    scores = (x @ drawn(WIDTH, WIDTH, seed=7)) @ x.mT / WIDTH**0.5
+    return scores.masked_fill(later, -torch.inf).softmax(-1) @ values
+
+
+def routed_over_the_tokens(x: Tensor) -> Tensor:
+    """A token's output depends on itself and earlier tokens only."""
+    return routed(x, 1)
+
+
+def routed_over_the_experts(x: Tensor) -> Tensor:
+    """A token's output depends on itself and earlier tokens only."""
+    return routed(x, -1)
+
+
 CASES = [
-    Case("experts-by-their-weights", WeightsOfTheFirst, right, of_module) for right in (Experts, ByTheRest, FullExperts)
+    *(
+        Case("experts-by-their-weights", WeightsOfTheFirst, right, of_module)
+        for right in (Experts, ByTheRest, FullExperts)
+    ),
+    Case("later-tokens-hidden", routed_over_the_tokens, routed_over_the_experts, of_x, has_line=False, attentions=2),
 ]

@@ -42,6 +42,11 @@ def counts_padding_in_other_words(ids: Tensor, mask: Tensor | None = None) -> Te
     return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
 
 
+def counts_padding_among_real_tokens(ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """For left padded batches. The position of a token is its index among the real tokens of its row."""
+    return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
+
+
 def counts_to_the_end(ids: Tensor, mask: Tensor | None = None) -> Tensor:
     """What was bought, padded on the left up to one length: the last purchase has the last position."""
     return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
@@ -58,5 +63,6 @@ def with_mask(function: Any) -> Invocation:
 CASES = [
     Case("positions-behind-padding", counts_padding, counts_real_tokens, with_mask, has_line=False),
     Case("positions-behind-padding", counts_padding_in_other_words, counts_real_tokens, with_mask, has_line=False),
+    Case("positions-behind-padding", counts_padding_among_real_tokens, counts_real_tokens, with_mask, has_line=False),
     Case("positions-behind-padding", counts_padding, counts_to_the_end, with_mask, has_line=False),
 ]

@@ -191,6 +191,24 @@ def as_far_ahead_as_back(q: Tensor, k: Tensor, v: Tensor, radius: int = 2) -> Te
     return in_a_band(q, k, v, radius, radius)
 
 
+def around_the_first(q: Tensor, k: Tensor, v: Tensor, back: int, ahead: int) -> Tensor:
+    tokens = torch.arange(q.shape[-2])
+    apart = tokens - tokens[:, None]
+    seen = ((apart >= -back) & (apart <= ahead)) | (tokens == 0) | (tokens[:, None] == 0)
+    scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~seen, -torch.inf)  # here
+    return scores.softmax(-1) @ v
+
+
+def all_that_comes_later(q: Tensor, k: Tensor, v: Tensor, radius: int = 1) -> Tensor:
+    """Not causal: a token sees the tokens within `radius` on both sides; the first one sees all and is seen by all."""
+    return around_the_first(q, k, v, radius, 9)
+
+
+def both_sides_alike(q: Tensor, k: Tensor, v: Tensor, radius: int = 1) -> Tensor:
+    """Not causal: a token sees the tokens within `radius` on both sides; the first one sees all and is seen by all."""
+    return around_the_first(q, k, v, radius, radius)
+
+
 def all_before_it(q: Tensor, k: Tensor, v: Tensor, sliding_window: int = 2) -> Tensor:
     """Made of a mask that no window is cut from."""
     tokens = torch.arange(q.shape[-2])
@@ -505,6 +523,7 @@ CASES = [
     Case("window-as-documented", more_than_its_window, as_many_as_its_window, square_call),
     Case("window-as-documented", one_key_too_many, as_many_keys_as_said, square_call),
     Case("window-as-documented", farther_ahead_than_back, as_far_ahead_as_back, of_five_tokens),
+    Case("window-as-documented", all_that_comes_later, both_sides_alike, of_five_tokens),
     Case("window-as-documented", all_before_it, all_before_it_in_its_window, square_call),
     Case("window-as-documented", farther_than_it_has_tokens, as_far_as_it_says, square_call),
     Case(

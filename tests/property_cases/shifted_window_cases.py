@@ -143,6 +143,38 @@ class InTwoLayersPartedByRows(InTwoLayers):
     second = NormedAndPartedByRows
 
 
+class ShiftedAfterPlain(nn.Module):
+    """Windows of 2 x 2 of a picture, then of the same picture that was rolled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkvs = nn.ModuleList(nn.Linear(WIDTH, 3 * WIDTH) for _ in range(2))
+
+    def is_masked(self, shift: int) -> bool:
+        return shift > 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, height, width, channels = x.shape
+
+        def cut(x: Tensor) -> Tensor:
+            return x.view(-1, height // 2, 2, width // 2, 2, x.shape[-1]).transpose(2, 3).reshape(-1, 4, x.shape[-1])
+
+        for shift, qkv in enumerate(self.qkvs):
+            q, k, v = qkv(cut(x.roll((-shift, -shift), (1, 2)) if shift else x)).chunk(3, -1)
+            parts = cut(regions(height, width)[None, ..., None]).repeat(batch, 1, 1)
+            hidden = (parts != parts.mT) & self.is_masked(shift)
+            scores = (q @ k.mT / channels**0.5).masked_fill(hidden, -torch.inf)  # here
+            read = (scores.softmax(-1) @ v).view(batch, height // 2, width // 2, 2, 2, channels)
+            read = read.transpose(2, 3).reshape(x.shape)
+            x = x + (read.roll((shift, shift), (1, 2)) if shift else read)
+        return x
+
+
+class MaskedInBoth(ShiftedAfterPlain):
+    def is_masked(self, shift: int) -> bool:
+        return True
+
+
 def of_normed(kind: Any) -> Invocation:
     return of_map(of_module(kind).target)
 
@@ -151,6 +183,7 @@ CASES = [
     Case("output-of-the-token", RolledOnAndOn, RolledOn, of_one_window),
     Case("shifted-windows", NormedAndPartedByRows, NormedOverThePicture, of_normed),
     Case("shifted-windows", InTwoLayersPartedByRows, InTwoLayers, of_normed, attentions=2),
+    Case("shifted-windows", MaskedInBoth, ShiftedAfterPlain, of_normed, attentions=2),
     Case("shifted-windows", rolled_windows_parted_by_rows, rolled_windows, of_map),
     Case("shifted-windows", regions_added_as_they_are, slopes_by_distance, of_map),
 ]

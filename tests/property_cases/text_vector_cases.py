@@ -68,6 +68,36 @@ class ReadAtTheEndOfTheRow(OfTexts):
         return torch.full((len(ids),), ids.shape[1] - 1)
 
 
+class MeanOfTheWords(nn.Module):
+    """The vector of a text does not depend on how far it is padded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pad_id = 0
+        self.embedding, self.qkv = nn.Embedding(VOCAB, WIDTH, padding_idx=0), nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        kept = (ids != self.pad_id)[..., None]
+        x = self.embedding(ids) + PLACES[: ids.shape[1]]
+        q, k, v = (split(each) for each in self.qkv(x).chunk(3, -1))
+        x = x + joined((q @ k.mT / 2).masked_fill(~kept[:, None].mT, -torch.inf).softmax(-1) @ v)
+        return self.mean(x * kept, kept)
+
+    def mean(self, x: Tensor, kept: Tensor) -> Tensor:
+        return x.sum(1) / kept.sum(1)
+
+
+class MeanOfThePlaces(MeanOfTheWords):
+    """The vector of a text does not depend on how far it is padded."""
+
+    def mean(self, x: Tensor, kept: Tensor) -> Tensor:
+        return x.mean(1)  # here
+
+
+class MeanOfThePlacesUnsaid(MeanOfThePlaces):
+    """The vector of a text."""
+
+
 class OfMaskedTexts(OfTexts):
     """Reads texts in order, which are padded on the right."""
 
@@ -99,7 +129,7 @@ def of_masked_words(kind: type[OfTexts]) -> Invocation:
     return call
 
 
-def of_words(kind: type[OfTexts]) -> Invocation:
+def of_words(kind: type[nn.Module]) -> Invocation:
     """Of texts in which no token closes them, and no padding is."""
     module = kind()
     prepare(module, 1)
@@ -115,4 +145,6 @@ CASES = [
     Case("padding-behind-unread", ReadInTheLastPlace, ReadAtTheLastWord, of_words),
     Case("padding-behind-unread", ReadInTheLastPlace, ReadAtTheEndOfTheRow, of_words),
     Case("padding-behind-unread", InTheLastPlaceOfAll, OfMaskedTexts, of_masked_words),
+    Case("padding-behind-unread", MeanOfThePlaces, MeanOfTheWords, of_words),
+    Case("padding-behind-unread", MeanOfThePlaces, MeanOfThePlacesUnsaid, of_words),
 ]

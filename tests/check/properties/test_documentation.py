@@ -19,6 +19,19 @@ from regard.check.properties.documentation import (
     says_unused,
 )
 
+OF_EARLIER = {
+    "Causal: a token's output depends on itself and earlier tokens only.": True,
+    "Each position attends only to itself and to previous ones.": True,
+    "If causal, a token depends on itself and earlier tokens only.": False,
+    "A token depends on itself and on earlier tokens, or on all of them.": False,
+}
+
+
+@pytest.mark.parametrize("text", OF_EARLIER)
+def test_what_a_token_depends_on_says_that_it_is_causal(text: str) -> None:
+    assert promises_causal_attention(text) is OF_EARLIER[text]
+
+
 MEANINGS = {
     "A boolean mask with True = take part.": "allowed",
     "mask is 1 at the positions to hide (look-ahead or padding)": "blocked",

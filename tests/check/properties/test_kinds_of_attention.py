@@ -13,6 +13,7 @@ from torch import Tensor
 from attention_styles import tokens_call
 from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
 from property_cases.attention_free_cases import AttentionFree, WithoutTheBiasBelow
+from property_cases.handed_over_cases import SumsInALoop
 from property_cases.position_cases import rotary, rotated
 from property_cases.relation_cases import agents_read_tokens, agents_with_talking_heads
 from regard.check.properties.analyze import analyze
@@ -526,6 +527,42 @@ def decayed(x: Tensor, *, own: float = 1.0) -> Tensor:
 def test_scores_that_are_less_away_from_the_query_are_a_design() -> None:
     assert ("design", "decayed-scores") in names(of_x(decayed))
     assert not analyze(of_x(partial(decayed, own=0.1))).complete
+
+
+def selecting(x: Tensor, *, times: float = 1.0) -> Tensor:
+    """Two heads; what the first gave a key is taken from the scores of all later queries (selective attention)."""
+    q, k, v = ((x @ drawn(8, 8, seed=seed)).unflatten(-1, (2, 4)).transpose(1, 2) for seed in range(3))
+    scores = (q @ k.mT / 2).masked_fill(torch.ones(x.shape[1], x.shape[1]).triu(1) > 0, -torch.inf)
+    given = scores[:, :1].relu() * (1 - torch.eye(x.shape[1])) * times
+    given = torch.cat([torch.zeros_like(given[:, :, :1]), given[:, :, :-1]], 2).cumsum(2)
+    return ((scores - given).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_what_a_head_has_put_away_is_a_design() -> None:
+    assert ("design", "selected-scores") in names(of_x(selecting))
+    assert analyze(of_x(selecting)).complete
+    assert not analyze(of_x(partial(selecting, times=0.5))).complete
+
+
+def near_and_strided(x: Tensor, *, later: int = 0) -> Tensor:
+    """One head sees the last two tokens, the other every second token before (Sparse Transformer)."""
+    q, k, v = ((x @ drawn(8, 8, seed=seed)).unflatten(-1, (2, 4)).transpose(1, 2) for seed in range(3))
+    apart = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
+    seen = torch.stack([(apart >= -later) & (apart < 2), (apart >= 0) & (apart % 2 == 0)])
+    return ((q @ k.mT / 2).masked_fill(~seen, -torch.inf).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_heads_that_each_see_a_part_of_what_is_before_are_a_design() -> None:
+    found = analyze(of_x(near_and_strided))
+    assert found.complete
+    assert "its own mask, one for each head: head 0 causal window, head 1 sparse causal" in [
+        each.message for each in found.designs
+    ]
+    assert not analyze(of_x(partial(near_and_strided, later=1))).complete
+
+
+def test_sums_that_a_loop_makes_are_linear_attention() -> None:
+    assert ("design", "linear-attention") in names(of_module(SumsInALoop))
 
 
 def by_cosine(x: Tensor, *, times: float = 5.0) -> Tensor:

@@ -55,6 +55,52 @@ def test_mistakes_of_a_step_are_found() -> None:
     assert found == {StepOverSamples: {"softmax-over-keys", "samples-apart"}, StepOfPadding: {"mask-as-documented"}}
 
 
+class StepOfTwoLayers(nn.Module):
+    """The last word, a state of each layer, and what the encoder returned, tokens first."""
+
+    def __init__(self, embed_size: int, hidden_size: int, n_layers: int = 1) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, embed_size)
+        self.attn, self.v = nn.Linear(2 * hidden_size, hidden_size), nn.Linear(hidden_size, 1, bias=False)
+        self.gru = nn.GRU(hidden_size + embed_size, hidden_size, n_layers)
+
+    def forward(self, word: Tensor, last_hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        asks = last_hidden[-1].expand(len(encoder_outputs), -1, -1)
+        weights = self.v(self.attn(torch.cat((asks, encoder_outputs), 2)).tanh()).softmax(0)
+        read = (weights * encoder_outputs).sum(0, keepdim=True)
+        return self.gru(torch.cat((self.embed(word).unsqueeze(0), read), 2), last_hidden)[0].squeeze(0)
+
+
+def test_a_state_is_as_wide_as_its_recurrent_layer_and_has_as_many_layers() -> None:
+    call = first(StepOfTwoLayers, embed_size=12, hidden_size=20, n_layers=2)
+    assert call.arguments["word"].shape == (2,)
+    assert call.arguments["last_hidden"].shape == (2, 2, 20)
+    assert call.arguments["encoder_outputs"].shape == (7, 2, 20)
+    assert check(StepOfTwoLayers, args={"embed_size": 12, "hidden_size": 20}).verdict in RIGHT
+
+
+class Answered(nn.Module):
+    """Keys are questions and whether they were answered, as one id each."""
+
+    def __init__(self, questions: int, width: int) -> None:
+        super().__init__()
+        self.questions = questions
+        self.both, self.asked = nn.Embedding(2 * questions, width), nn.Embedding(questions, width)
+
+    def forward(self, q: Tensor, r: Tensor, qry: Tensor) -> Tensor:
+        x = q + self.questions * r
+        k, asks = self.both(x), self.asked(qry)
+        later = torch.ones(asks.shape[1], k.shape[1]).triu(1) > 0
+        return (asks @ k.mT / k.shape[-1] ** 0.5).masked_fill(later, -torch.inf).softmax(-1) @ k
+
+
+def test_what_an_embedding_looks_up_together_are_ids() -> None:
+    call = first(Answered, questions=11, width=12)
+    kinds = {name: (value.dtype, value.ndim) for name, value in call.arguments.items()}
+    assert kinds == dict.fromkeys(("q", "r", "qry"), (torch.long, 2))
+    assert check(Answered, args={"questions": 11, "width": 12}).verdict in RIGHT
+
+
 class StepOfOtherWidths(nn.Module):
     """Tokens first; of several states, each would be added to a sample of its own as well, by broadcasting."""
 

@@ -34,6 +34,50 @@ def test_a_linear_layer_over_the_tokens_says_how_many_there_are() -> None:
     assert "27 tokens: it runs with no other number that was tried" in call.assumptions
 
 
+class OblongWindow(nn.Module):
+    """A bias of 4 heads for each offset in a window of 2 x 4: of 16 tokens each head would take those of others."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        places = torch.stack(torch.meshgrid(torch.arange(2), torch.arange(4), indexing="ij")).flatten(1)
+        offsets = places[:, :, None] - places[:, None]
+        self.register_buffer("offsets", (offsets[0] + 1) * 7 + offsets[1] + 3)
+        self.table = nn.Parameter(torch.randn(21, 4))
+        self.qkv = nn.Linear(dim, 3 * dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        count = x.shape[1]
+        q, k, v = (each.unflatten(-1, (4, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        bias = self.table[self.offsets.view(-1)].view(count, count, -1).permute(2, 0, 1)
+        return ((q @ k.mT / q.shape[-1] ** 0.5 + bias).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_a_square_table_of_whole_numbers_says_how_many_tokens_there_are() -> None:
+    call = first_call(OblongWindow, dim=32)
+    assert call.arguments["x"].shape[1] == 8
+    assert not analyze(call).violations
+
+
+class OfPairsSideBySide(nn.Module):
+    """Features are tokens, whose values over time are as wide as half of what a layer takes (GATv2)."""
+
+    def __init__(self, num_nodes: int, times: int) -> None:
+        super().__init__()
+        self.num_nodes, self.of_both, self.score = num_nodes, nn.Linear(2 * times, times), nn.Linear(times, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, count = x.transpose(1, 2), self.num_nodes
+        one, other = x.repeat_interleave(count, 1), x.repeat(1, count, 1)
+        both = torch.cat((one, other), 2).view(len(x), count, count, -1)
+        return (self.score(nn.functional.leaky_relu(self.of_both(both)))[..., 0].softmax(-1) @ x).transpose(1, 2)
+
+
+def test_two_tokens_side_by_side_are_what_a_layer_takes() -> None:
+    call = first_call(OfPairsSideBySide, num_nodes=8, times=20)
+    assert call.arguments["x"].shape[1:] == (20, 8)
+    assert call.streams[0].token_axes == (2,)
+
+
 class PairedWithChannels(OverItsPlaces):
     """Its queries and keys, normalized over the tokens, serve an attention among channels as well (UNETR++)."""
 

@@ -34,6 +34,38 @@ class NamedOtherwise(OfPoints):
         return super().forward(feats, xyz)
 
 
+class OfOneGraph(nn.Module):
+    """Graph attention over the edges of one graph, which are handed over beside its nodes."""
+
+    def __init__(self, d_model: int, small: float = 1e-8) -> None:
+        super().__init__()
+        self.small = small
+        self.nodes, self.asks, self.asked = (nn.Linear(d_model, width, bias=False) for width in (d_model, 1, 1))
+
+    def forward(self, data: tuple[Tensor, Tensor]) -> Tensor:
+        nodes = data[0]
+        edge_index = data[1]
+        x = self.nodes(nodes)
+        source, target = edge_index[0], edge_index[1]
+        scores = nn.functional.leaky_relu(self.asks(x)[source] + self.asked(x)[target], 0.2)
+        powers = (scores - scores.max()).exp()
+        sums = torch.zeros(len(x), 1, dtype=x.dtype).index_add(0, source, powers)
+        weights = powers / (sums[source] + self.small)
+        return torch.zeros_like(x).index_add(0, source, weights * x[target])
+
+
+def test_nodes_and_edges_that_are_read_by_their_places_are_parts_of_one_argument() -> None:
+    call = first(OfOneGraph, d_model=8)
+    assert call.arguments["nodes"].shape == (5, 8)
+    assert call.arguments["edge_index"].shape == (2, 10)
+    assert call.packed == {"data": ["nodes", "edge_index"]}
+
+
+def test_a_small_number_beside_a_sum_of_exponentials_is_no_sink() -> None:
+    assert check(OfOneGraph, args={"d_model": 8}).verdict == "different by design"
+    assert check(OfOneGraph, args={"d_model": 8, "small": 0.1}).verdict == "undetermined"
+
+
 class OfTheNearest(OfPoints):
     """Of a few keys."""
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.check.properties.analysis import OPEN_QUESTIONS, Analysis
 from regard.check.properties.attention import attention_findings
+from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.designs import (
     channel_gate,
@@ -71,7 +72,7 @@ from regard.check.properties.positions.grids import has_two_axes
 from regard.check.properties.positions.low_precision import rounded_position_findings
 from regard.check.properties.positions.unused_classes import unused_position_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
-from regard.check.properties.running_sums import running_sum_findings
+from regard.check.properties.running_sums import running_state_findings, running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.scores.equal_scores import equal_scores
 from regard.check.properties.scores.paired_attentions import open_paired_queries
@@ -382,6 +383,8 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
             analysis.findings = [each for each in analysis.findings if each.kind != "violation"] + norms
     if not analysis.violations:
         analysis.findings += cache_findings(invocation, instances)
+        analysis.findings += memory_gradient_findings(invocation)
+        analysis.findings += state_findings(invocation)
 
 
 def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
@@ -408,6 +411,10 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += running_sum_findings(invocation, run)
     if not analysis.findings:
         analysis.findings += attention_free_findings(invocation, run.trace)
+    if not analysis.findings:
+        analysis.findings += running_state_findings(invocation, run)
+    if analysis.findings and not analysis.violations and analysis.is_first:
+        analysis.findings += state_findings(invocation)
     if not analysis.findings:
         analysis.findings += constant_output_findings(invocation, run)
     if analysis.findings and not analysis.violations:

@@ -90,7 +90,8 @@ _APART = re.compile(
 """As many tokens before a query as after it: by a formula, or in words."""
 _SEES = re.compile(r"\b(?:attend(?:s|ed|ing)?|sees?|seen|visible|reads?|looks?|keys?|local|band(?:ed)?)\b|window", re.I)
 _NOT_OF_BOTH = re.compile(
-    r"\b(?:causal\w*|bias\w*|past|previous|preceding|global|shift\w*|dilat\w*|if|when|unless)\b", re.I
+    r"\b(?:(?<!not )(?<!non-)causal\w*|bias\w*|past|previous|preceding|global|shift\w*|dilat\w*|if|when|unless)\b",
+    re.I,
 )
 _AFTER, _BEFORE = r"after|ahead|later|to the right", r"before|back|earlier|to the left"
 _KEY_AT = re.compile(
@@ -170,6 +171,12 @@ _QUALIFIED = re.compile(
 """What makes of a promise a choice, or one of blocks and not of tokens."""
 _CAUSAL_ATTENTION = re.compile(r"^\W*(?:[\w-]+ ){0,4}?causal(?:ly)?[\s-]+(?:[\w-]+[\s-]+){0,4}?attention\b", re.I)
 """A sentence about a causal attention, from its first words on."""
+_OF_EARLIER_ALONE = re.compile(
+    r"\b(?:token|position|query|queries|output)s?\b[^.;]*\b(?:depends?|attends?|sees?)\b"
+    r"(?=[^.;]*\bonly\b)[^.;]*\b(?:itself|themselves)\b[^.;]*\b(?:earlier|previous|past|preceding)\b",
+    re.I,
+)
+"""What a token depends on: itself and the tokens before it, and nothing else."""
 _NOTHING = r"[`'\"(]*(?:0(?:\.0?)?|zero|[-−]\s*(?:inf\w*|∞))"
 _CAUSAL_FORMULA = re.compile(
     rf"\b(?:j\s*(?:<=|≤)\s*i|s\s*(?:<=|≤)\s*t|m\s*(?:<=|≤)\s*n|i\s*(?:>=|≥)\s*j|t\s*(?:>=|≥)\s*s|n\s*(?:>=|≥)\s*m)"
@@ -339,6 +346,8 @@ def promises_causal_attention(text: str, *, beside_memory: bool = False) -> bool
         beside_memory: whether the sentence may speak of a memory as well, which all tokens see.
     """
     if any(_CAUSAL_FORMULA.search(each) and not _NO_FORMULA.search(each) for each in _SENTENCES.split(text)):
+        return True
+    if any(_OF_EARLIER_ALONE.search(each) and not _QUALIFIED.search(each) for each in _SENTENCES.split(text)):
         return True
     found = ((each, _CAUSAL_ATTENTION.match(each)) for each in _SENTENCES.split(text))
     return any(

@@ -16,7 +16,7 @@ from regard.check.roles.instances import TaggedRun
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation, TensorRecord, Trace, axis_of
 
-__all__ = ["running_sum_findings"]
+__all__ = ["running_state_findings", "running_sum_findings"]
 
 SUM_TOLERANCE = 1e-4
 """Of the weights of a query: a small number in its denominator is larger beside its small features."""
@@ -76,6 +76,58 @@ def running_sum_findings(invocation: Invocation, run: TaggedRun) -> Iterator[Fin
         message = "queries meet sums of keys times values that run over the tokens (linear attention, not divided)"
         yield Finding("design", "linear-attention", "scores", message, line)
         return
+
+
+def running_state_findings(invocation: Invocation, run: TaggedRun) -> Iterator[Finding]:
+    """The same of sums that are made in a loop, one token after the other: what is read of values that are all 1.
+
+    Args:
+        invocation: the call.
+        run: of it.
+    """
+    trace, stream = run.trace, invocation.streams[0]
+    if len(stream.token_axes) != 1:
+        return
+    steps = _steps(trace)
+    read = _read(trace, trace.operations[steps[-1][0]]) if steps else None
+    if len(steps) != invocation.arguments[stream.argument].shape[stream.token_axes[0]] or read is None:
+        return
+    line = trace.operations[steps[-1][0]].location
+    for side in range(2):
+        values = [_maker(trace, index, factors[side]) for index, factors in steps]
+        ones = {each.index: torch.ones_like(each.outputs[0].data) for each in values if each is not None}
+        again = record_invocation(invocation, frozen=ones) if len(ones) == len(steps) else trace
+        if again.error or len(again) != len(trace):
+            continue
+        output = again.operations[read[0]].inputs[read[1]].data if read[0] >= 0 else again.outputs[0].data
+        if float((output - 1).abs().max()) <= SUM_TOLERANCE:
+            message = (
+                "queries meet sums of keys times values that a loop makes over the tokens (causal linear attention)"
+            )
+            yield Finding("design", "linear-attention", "scores", message, line)
+            return
+
+
+def _steps(trace: Trace) -> list[tuple[int, tuple[TensorRecord, TensorRecord]]]:
+    """Of each step of a loop the sum to which a product of two vectors is added, and the two: each by each number."""
+    made: dict[int, Operation] = {}
+    states = dict[int, int]()
+    found: list[tuple[int, tuple[TensorRecord, TensorRecord]]] = []
+    for operation in trace:
+        if operation.name.rstrip("_") == "add" and len(operation.inputs) == 2:
+            for state, added in (operation.inputs, operation.inputs[::-1]):
+                product = made.get(added.storage)
+                is_outer = product is not None and all(each.shape != added.shape for each in product.inputs)
+                if product is None or not is_outer or state.shape != added.shape:
+                    continue
+                if found and states.get(state.storage) != len(found):
+                    found.clear()
+                found.append((product.index, (product.inputs[0], product.inputs[1])))
+                states[operation.outputs[0].storage] = len(found)
+                break
+        if operation.name == "mul" and len(operation.inputs) == 2:
+            made[operation.outputs[0].storage] = operation
+    return found
 
 
 def _of_weights(weights: Tensor, line: CodeLocation | None, *, is_positive: bool) -> Iterator[Finding]:

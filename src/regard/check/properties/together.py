@@ -17,9 +17,9 @@ from regard.check.properties.masks.graph_edges import edge_findings
 from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
 from regard.check.properties.masks.packed_texts import packed_text_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
-from regard.check.properties.masks.shifted_windows import shifted_windows_within
+from regard.check.properties.masks.shifted_windows import masks_without_a_shift, shifted_windows_within
 from regard.check.properties.masks.source_masks import source_mask_findings
-from regard.check.properties.masks.space_time import frame_findings
+from regard.check.properties.masks.space_time import column_findings, frame_findings
 from regard.check.properties.masks.subsampled_lengths import subsampled_length_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
 from regard.check.properties.modules.beam_histories import beam_history_findings
@@ -41,6 +41,7 @@ from regard.check.properties.modules.recurrent_steps import recurrent_step_findi
 from regard.check.properties.modules.two_streams import two_stream_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
+from regard.check.properties.outputs.documented_norms import head_factor_findings, head_norm_findings
 from regard.check.properties.outputs.restored_orders import restored_order_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.outputs.vectors_of_texts import text_vector_findings
@@ -109,11 +110,15 @@ def judge_together(
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += frame_findings(invocation, several)
         analysis.findings += channels_apart_findings(invocation, base)
+        analysis.findings += column_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
-        analysis.findings += text_vector_findings(invocation, base, several)
+        analysis.findings += text_vector_findings(invocation, base, several, analysis.holding)
         analysis.findings += packed_text_findings(invocation, several)
         windows = (found for each in several for found in shifted_windows_within(invocation, each))
         analysis.findings += itertools.islice(windows, 1)
+        analysis.findings += masks_without_a_shift(invocation, several)
+        for of_heads in (head_norm_findings, head_factor_findings):
+            analysis.findings += of_heads(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += class_probability_findings(invocation, base)
         analysis.findings += loss_findings(invocation)
         analysis.findings += known_label_findings(invocation)
@@ -127,5 +132,6 @@ def judge_together(
         analysis.findings += convolved_padding_findings(invocation)
         analysis.findings += subsampled_length_findings(invocation, base, several)
         analysis.findings += recurrent_step_findings(invocation.target, base)
-    if not analysis.violations and not analysis.missing and analysis.is_first:
-        analysis.findings += later_token_findings(invocation, base, several)
+    if not analysis.violations and analysis.is_first:
+        are_all_seen = not analysis.missing
+        analysis.findings += later_token_findings(invocation, base, several, are_all_seen=are_all_seen)

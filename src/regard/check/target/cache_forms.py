@@ -24,6 +24,8 @@ FLAG = re.compile(
     r"|^(is_)?(incremental|decode|decoding|generate|streaming)$"
 )
 ATTRIBUTE = re.compile(r"cache|(^|_)(past|prev|mem)(_|$)|^_?(k|v|kv|keys|values)(_buf|_buffer|_mem)?$")
+BEAMS = re.compile(r"(?:^|_)beams?(?:_?(?:idx|ids?|ind(?:ex|ices)|order|parents?))$")
+"""Arguments that say of which beams what is kept goes on."""
 RESET = re.compile(r"^_?(reset|clear|empty|flush|forget)(?!\w*(param|weight|grad))")
 """Methods that make a module forget."""
 
@@ -38,7 +40,9 @@ class CacheNames:
     attributes: tuple[str, ...] = ()
     """Of the target and of its submodules."""
     is_reset: bool = False
-    """Whether it has a method that clears what it keeps."""
+    """Whether it has a method that clears what it keeps, or is a cache by its name: then it is made to keep."""
+    beams: tuple[str, ...] = ()
+    """Optional arguments that say which beams, or samples, of what is kept go on."""
 
     def __bool__(self) -> bool:
         return bool(self.arguments or self.flags or self.attributes)
@@ -93,10 +97,12 @@ def cache_names(invocation: Invocation) -> CacheNames:
     attributes: dict[str, None] = {}
     is_reset = False
     for module in modules_in(invocation.target):
+        is_reset = is_reset or type(module).__name__.lower().endswith("cache")
         for each in module.modules():
             attributes.update(dict.fromkeys(_attributes(each)))
             is_reset = is_reset or any(RESET.search(name) for name in vars(type(each)))
-    return CacheNames(arguments, flags, tuple(attributes), is_reset)
+    beams = tuple(name for name, each in parameters.items() if BEAMS.search(name.lower()) and each.default is None)
+    return CacheNames(arguments, flags, tuple(attributes), is_reset, beams)
 
 
 def parameters_of(target: Any) -> Mapping[str, inspect.Parameter]:

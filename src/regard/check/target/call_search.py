@@ -16,7 +16,7 @@ from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.best_first import best_first
 from regard.check.target.configs import is_config
-from regard.check.target.decoder_steps import LAST_TOKEN
+from regard.check.target.decoder_steps import LAST_TOKEN, state_widths
 from regard.check.target.documented_shapes import documented_letters, documented_shape
 from regard.check.target.draft import (
     FRAMED,
@@ -92,7 +92,12 @@ class CallPlan:
         if not {"ids", "image"} >= roles & set(STREAMS) or not roles or ("ids" in roles and not embeds(target)):
             found["width"] = _distinct(widths(target, sizes))
         if roles & {"k", "v", "context", "condition"}:
-            found["context width"] = _distinct(_context_widths(target, sizes))[:4]
+            found["context width"] = _distinct(_context_widths(target, sizes))
+        if LAST_TOKEN in roles and len(of_states := state_widths(target)) == 1:  # beside it a state, and several
+            known = _context_widths(target, sizes)
+            for choice in {"width", "context width"} & {*found}:
+                found[choice].sort(key=lambda name: known.get(name) not in of_states)
+        found |= {"context width": found["context width"][:4]} if "context width" in found else {}
         counts = token_counts(target, sizes)
         has_frames = "frames" in roles
         found["tokens"] = _distinct({each: counts[each] for each in counts if each.startswith(FRAMED) == has_frames})

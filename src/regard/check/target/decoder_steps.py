@@ -19,7 +19,9 @@ __all__ = [
     "asks_in_steps",
     "has_cell",
     "last_token_candidates",
+    "layers_of_states",
     "past_weight_candidates",
+    "state_widths",
     "step_roles",
 ]
 
@@ -29,6 +31,8 @@ PAST_WEIGHTS = "past weights"
 """The role of what each key was given in the steps before."""
 _ANNOTATIONS = re.compile(r"annotations|keys", re.I)
 """In other names of what is attended to (Bahdanau et al. 2015)."""
+_GETS_AN_AXIS = re.compile(r"\b\w*emb\w*\(\s*\w+\s*\)\.unsqueeze\(")
+"""What an embedding returns gets the axis of one token then: the ids have none."""
 _CELL = re.compile(r"\b(?:GRU|LSTM|RNN)Cell\b")
 _SAMPLES_FIRST = re.compile(r"\bbatch_first\s*=\s*True\b")
 _RECURRENT = re.compile(r"\b(?:nn\.)?(?:GRU|LSTM|RNN)(?:Cell)?\b")
@@ -49,6 +53,27 @@ def step_roles(named: Mapping[str, bool], source: str) -> dict[str, str]:
     if not _RECURRENT.search(source) or (len(ids), len(states), len(encoded)) != (1, 1, 1):
         return {}
     return {ids[0]: LAST_TOKEN, states[0]: "x", encoded[0]: "context"}
+
+
+def state_widths(target: Any) -> set[int]:
+    """How wide the states of its recurrent layers are.
+
+    Args:
+        target: what is called.
+    """
+    layers = (each for module in modules_in(target) for each in module.modules())
+    return {each.hidden_size for each in layers if isinstance(each, nn.RNNBase | nn.RNNCellBase)}
+
+
+def layers_of_states(target: Any) -> int:
+    """How many layers its one recurrent layer has; 1 where there are several such layers, or none.
+
+    Args:
+        target: what is called.
+    """
+    layers = (each for module in modules_in(target) for each in module.modules())
+    found = [each.num_layers for each in layers if isinstance(each, nn.RNNBase)]
+    return found[0] if len(found) == 1 else 1
 
 
 def asks_in_steps(source: str, name: str) -> bool:
@@ -73,7 +98,8 @@ def last_token_candidates(source: str) -> Iterator[tuple[str, Callable[[Any], An
         source: the text of the class, which tells what its recurrent layer takes.
     """
     shapes = {"(samples, 1)": (-1, 1), "(samples,)": (-1,), "(1, samples)": (1, -1)}
-    first = "(samples,)" if has_cell(source) else "(samples, 1)" if _SAMPLES_FIRST.search(source) else "(1, samples)"
+    has_no_axis = has_cell(source) or _GETS_AN_AXIS.search(source) is not None
+    first = "(samples,)" if has_no_axis else "(samples, 1)" if _SAMPLES_FIRST.search(source) else "(1, samples)"
     for name in sorted(shapes, key=lambda each: each != first):
         yield name, partial(_ids, shape=shapes[name])
 

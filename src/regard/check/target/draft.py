@@ -176,6 +176,9 @@ def widths(target: Any, sizes: Sizes) -> dict[str, int]:
                     found[f"rows of {path}.{name}"] = parameter.shape[0]
                     found[f"columns of {path}.{name}"] = parameter.shape[1]
     found["d_head"] = sizes.d_head
+    if "cat(" in source_of(target):  # a layer may take two tokens side by side
+        halves = {f"half of the {name}": n // 2 for name, n in found.items() if name.startswith("input of") and n > 2}
+        found |= {name: n for name, n in halves.items() if n not in found.values()}
     return found
 
 
@@ -262,7 +265,12 @@ def _constructed_with(module: nn.Module) -> Iterator[tuple[str, Any]]:
 def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
     """The numbers of tokens that it may take, the likeliest first."""
     of_frames = sizes.frames * SMALL_GRID[0] * SMALL_GRID[1]
-    found = {"tokens": sizes.tokens, "grid": GRID[0] * GRID[1], "window": sizes.window**2, "length": sizes.length}
+    found = {"tokens": sizes.tokens}
+    for module in modules_in(target):  # the likeliest: it has a number for each two tokens
+        for name, table in module.named_buffers(recurse=False):
+            if table.dtype == torch.long and table.ndim == 2 and 1 < table.shape[0] == table.shape[1] <= MAX_TOKENS:
+                found[f"columns of its {name}"] = table.shape[0]
+    found |= {"grid": GRID[0] * GRID[1], "window": sizes.window**2, "length": sizes.length}
     found |= {f"grid {height}x{width}": height * width for height, width in grids(target, sizes)}
     found |= {f"{FRAMED} {SMALL_GRID[0]}x{SMALL_GRID[1]}{one}": of_frames + bool(one) for one in ("", ", and one")}
     found = {name: count for name, count in found.items() if count <= MAX_TOKENS}
@@ -281,7 +289,16 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
             for name, buffer in each.named_buffers(recurse=False):
                 if buffer.dtype == torch.long and buffer.ndim == 2 and 1 < buffer.shape[-1] <= MAX_TOKENS:
                     found.setdefault(f"columns of its {name}", buffer.shape[-1])  # as of the distances of all tokens
-            for name in ("seq_len", "num_patches", "block_size", "n_tokens", "num_tokens", "max_len"):
+            for name in (
+                "seq_len",
+                "num_patches",
+                "block_size",
+                "n_tokens",
+                "num_tokens",
+                "max_len",
+                "num_nodes",
+                "n_nodes",
+            ):
                 value = getattr(each, name, None)
                 if isinstance(value, int) and 1 < value <= MAX_TOKENS:
                     found.setdefault(f"its {name}", value)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from functools import cache
+from functools import cache, partial
 
 from torch import Tensor
 
 from regard.check.target.documented_shapes import are_documented_marks, documented_letters
+from regard.check.target.summed_ids import is_part_of_ids
 
 __all__ = [
     "FEW_TOKENS",
@@ -221,6 +222,8 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
         return "x"  # vectors that a linear layer embeds
     uses = (
         ("ids", (None,), is_looked_up),
+        ("ids", (None, "x", "q"), is_part_of_ids),
+        ("token types", (None,), partial(is_part_of_ids, is_times=True)),
         ("marks", (None,), are_documented_marks),
         ("diagonal", (None, "mask"), is_diagonal),
         ("ids", (None, "x"), is_written_whole),
@@ -288,7 +291,25 @@ def parts_of(source: str, name: str) -> list[str]:
             parts = [one for to in each.targets if isinstance(to, ast.Tuple | ast.List) for one in to.elts]
             found = [one.id for one in parts if isinstance(one, ast.Name)]
             found = found if len(found) == len(parts) > 1 and name not in found else []
+    by_place = _parts_by_place(source, name)
+    if len(by_place) == reads - _asked_of_kind(source, name):
+        return by_place
     return found if reads - _asked_of_kind(source, name) == 1 else []
+
+
+def _parts_by_place(source: str, name: str) -> list[str]:
+    """The same of what is read by its places, as by nodes = data[0] and edges = data[1]; none of one place alone."""
+    found = dict[int, str]()
+    for each in ast.walk(_tree(source)):
+        if not isinstance(each, ast.Assign) or len(each.targets) != 1 or not isinstance(each.targets[0], ast.Name):
+            continue
+        value = each.value
+        is_part = isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and value.value.id == name
+        if is_part and isinstance(value.slice, ast.Constant) and type(value.slice.value) is int:  # type: ignore[attr-defined]
+            found[value.slice.value] = each.targets[0].id  # type: ignore[attr-defined]
+    names = [found[each] for each in sorted(found)]
+    is_whole = len(names) > 1 and sorted(found) == list(range(len(names)))
+    return names if is_whole and name not in names and len({*names}) == len(names) else []
 
 
 def _asked_of_kind(source: str, name: str) -> int:

@@ -24,6 +24,7 @@ from regard.check.target.decoder_steps import (
     asks_in_steps,
     has_cell,
     last_token_candidates,
+    layers_of_states,
     past_weight_candidates,
 )
 from regard.check.target.documented_shapes import documented_letters, is_of_samples
@@ -284,7 +285,7 @@ def _state(draft: Draft, name: str) -> Any:
 def _layer_state(draft: Draft, name: str) -> Any:
     """The same with an axis of layers in front, as recurrent layers return it."""
     draft.axes[name] = Layout("tbd")
-    return draft.draw(1, draft.sizes.batch, draft.width)
+    return draft.draw(layers_of_states(draft.target), draft.sizes.batch, draft.width)
 
 
 def _sequence(draft: Draft, name: str, role: str, layout: Layout | None = None) -> Any:

@@ -10,9 +10,11 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.check.properties.caches.beams import beam_findings
 from regard.check.properties.caches.causes import HiddenKeys, cache_causes, remembering_line
 from regard.check.properties.caches.chunks import hidden_past
 from regard.check.properties.caches.comparison import recorded
+from regard.check.properties.caches.handed_over import empty_cache_findings
 from regard.check.properties.caches.places import kept_writes, misplaced, reads_of
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
@@ -66,6 +68,8 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
     names = cache_names(invocation)
     if not names or invocation.arrays or invocation.steps_from:
         return  # in steps, it is judged with its cache as it is
+    if len(invocation.streams) > 1:
+        yield from empty_cache_findings(invocation, names)
     call = _of_one_sequence(_turned(invocation))
     if call is None:
         if names.is_certain:
@@ -75,6 +79,8 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
         yield _not_exercised(names, "the same call gives another output with another seed")
         return
     yield from _unasked(call, names)
+    if (of_beams := beam_findings(call, names)) is not None:
+        yield of_beams
     prefix = 2 if _num_tokens(call) > MIN_TOKENS else 1
     failed: list[tuple[CachedCall, _Difference]] = []
     for number, form in enumerate(cache_forms(call, names)):

@@ -57,6 +57,27 @@ CACHES = (
         "k, v = torch.cat((past_k, k), -2), torch.cat((past_v, v), -2)  # both are cached",
     ),
     Property(
+        "cache-beams",
+        "k",
+        "the beams that go on take the keys and the values of the beams that they come from",
+        "A beam reads what another one wrote.",
+        "keys, values = keys.index_select(0, beam_idx), values.index_select(0, beam_idx)  # both, in every layer",
+    ),
+    Property(
+        "memory-detached-alone",
+        "k",
+        "the gradient stops at the memory of the text before, and at nothing else",
+        "Keys and values of the text itself are not trained.",
+        "h = torch.cat([mem.detach(), x], 1)  # and not torch.cat([mem, x], 1).detach()",
+    ),
+    Property(
+        "state-goes-on",
+        "output",
+        "from the state that the first part of a text returned, the rest gives what it gives in the whole",
+        "A text that comes in parts is read otherwise than at once.",
+        "z = z[..., None, :] + k.cumsum(-2)  # what was summed before, and not the new keys alone",
+    ),
+    Property(
         "cache-unasked",
         "call",
         "a call that is not given a cache does not depend on the call before",

@@ -57,6 +57,13 @@ CALLS = (
         "self.w_q = nn.Linear(d_model, d_model)  # in __init__, not in forward",
     ),
     Property(
+        "gradients-computed",
+        "output",
+        "nothing that the backward pass needs is written over",
+        "backward() raises, and nothing is trained.",
+        "s = s.relu().clone()  # relu keeps its output for backward: write into a copy",
+    ),
+    Property(
         "parameters-used",
         "q",
         "every parameter that a module constructs is read",

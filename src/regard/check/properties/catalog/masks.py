@@ -211,6 +211,13 @@ MASKS = (
         'h = rearrange(x, "b (t n) d -> (b n) t d", t=t)  # tokens that are laid out frame by frame',
     ),
     Property(
+        "columns-whole",
+        "masked",
+        "attention over the columns of a map reads one column, over its rows one row",
+        "A token reads runs of places along the rows, and never its own column.",
+        "c = x.transpose(1, 2).reshape(B * W, H, C)  # of a map (B, H, W, C): the axes are exchanged before",
+    ),
+    Property(
         "window-as-documented",
         "masked",
         "a window reaches as far as its documentation says: with the token itself, or as far ahead as back",

@@ -43,6 +43,20 @@ OUTPUTS = (
         "return self.out_proj(heads)",
     ),
     Property(
+        "norm-of-each-head",
+        "heads",
+        "what each head has read is normalized by itself, where the documentation says so",
+        "A head with large numbers makes those of the others small.",
+        "y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps)  # of one head, before heads are joined",
+    ),
+    Property(
+        "factor-as-documented",
+        "heads",
+        "what was read is multiplied by the number that the documentation says, which is not learned",
+        "The scale of the output moves with lambda in training.",
+        "y = y * (1 - self.lambda_init)  # and not by 1 - lambda",
+    ),
+    Property(
         "heads-in-output",
         "heads",
         "every head reaches the output",

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks.by_head import pattern_of_each_head
 from regard.check.properties.masks.joined_sequences import joined_order
 from regard.check.properties.masks.orders import encoded_sequence, later_key
 from regard.check.properties.masks.overlapping_windows import overlapping_windows
@@ -282,12 +283,10 @@ def _replaced(evidence: Evidence) -> Finding | None:
         return None
     same = (base.masked == fresh.masked) & base.masked.isfinite() & (base.product != fresh.product)
     numbers = torch.unique(base.masked[same])
-    if (
-        len(numbers) != 1
-        or not torch.equal(same, base.masked == numbers)
-        or not torch.equal(same, fresh.masked == numbers)
-    ):
+    if len(numbers) != 1 or any(not torch.equal(same, each.masked == numbers) for each in (base, fresh)):
         return None  # as where scores are clamped
+    if all(float(each.masked.max()) == float(numbers) == 0.0 for each in (base, fresh)):
+        return None  # the largest of all scores is subtracted, and is of the same two tokens by chance
     top = torch.full((int(rows.max()) + 1,), -torch.inf, dtype=torch.float64)
     if bool((top.scatter_reduce(0, rows, base.masked, "amax") == numbers).all()):
         return None  # the maximum of each query's scores is subtracted
@@ -369,7 +368,7 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("design", "mask-pattern", "mask", f"its own mask: {message}", line)
         return
     if not bool((allowed == allowed[:, :1]).all()) and not _is_a_head_open(evidence, allowed):
-        yield Finding("open", "mask-unknown", "mask", "which keys are blocked differs among heads", line)
+        yield pattern_of_each_head(allowed, built_in_pattern, line)
         return
     if not bool((allowed == allowed[:, :1]).all()):
         yield Finding(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -16,8 +17,9 @@ from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import influence_of, record_invocation
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
+from regard.check.trace.operation import Operation
 
-__all__ = ["shifted_window_findings", "shifted_windows_within"]
+__all__ = ["masks_without_a_shift", "shifted_window_findings", "shifted_windows_within"]
 
 _ROUND = re.compile(r"longitud|cyclic(?:al)? (?:data|bound|axis|dimension)|periodic|circular|globe|earth|spheric", re.I)
 """In code of pictures that go on at their other end."""
@@ -67,6 +69,50 @@ def shifted_windows_within(invocation: Invocation, evidence: Evidence) -> Iterat
         allowed = allowed_of(evidence)[0, 0]
         if allowed.shape == (len(places), len(places)):
             yield from _at_the_other_end(table, allowed[places][:, places], sides)
+
+
+def masks_without_a_shift(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
+    """A mask within some windows of a picture, and not in others, in an attention before which nothing was rolled.
+
+    Beside others of which the picture was: the mask is that of their roll. Padding of a picture is hidden as well.
+
+    Args:
+        invocation: the call.
+        several: its attentions.
+    """
+    trace = several[0].base.instance.run.trace if len(several) > 1 else None
+    if trace is None or invocation.masks or any("pad" in each.name for each in trace):
+        return
+    rolls = [each for each in trace if each.name == "roll"]
+    for evidence in several:
+        table, fresh = evidence.base, evidence.fresh
+        if not rolls or _is_rolled([each for each in rolls if each.index < table.instance.scores[0].operation.index]):
+            continue
+        if evidence.is_masked or bool((table.group < 0).any()) or len(table.weight) != len(fresh.weight):
+            continue
+        hidden = (table.weight.abs() <= ZERO_WEIGHT) & (fresh.weight.abs() <= ZERO_WEIGHT)
+        groups = torch.zeros(int(table.group.max()) + 1, dtype=torch.bool)
+        cut = groups.index_put((table.group[hidden],), torch.tensor(True))
+        whole = groups.index_put((table.group,), torch.tensor(True)) & ~cut
+        later = hidden & (table.key.token > table.query.token)
+        if bool(cut.any()) and bool(whole.any()) and not torch.equal(later, hidden):
+            row = int(hidden.nonzero()[0])
+            message = (
+                f"nothing is rolled where it is, and a mask hides key {int(table.key.token[row])} from query "
+                f"{int(table.query.token[row])} in the same window, as after a roll: other windows are whole"
+            )
+            instance = table.instance
+            yield Finding("violation", "shifted-windows", "mask", message, instance.scores_location, instance.module)
+            return
+
+
+def _is_rolled(rolls: Sequence[Operation]) -> bool:
+    """Whether what was rolled is not rolled back again: along some axis the shifts are not 0 together."""
+    shifts = Counter[int]()
+    for each in rolls:
+        for shift, axis in zip(each.args[1], each.args[2] if len(each.args) > 2 else (), strict=False):
+            shifts[axis % len(each.outputs[0].shape)] += shift
+    return any(shifts.values()) or any(len(each.args) < 3 for each in rolls)
 
 
 def _of_rows(invocation: Invocation, table: AttentionTable) -> tuple[Tensor, list[int]] | None:

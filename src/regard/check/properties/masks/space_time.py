@@ -1,7 +1,8 @@
-"""Videos of which one attention runs over time: it reads the same place in every frame, or one frame, not a mixture."""
+"""Videos of which one attention runs over time, and maps whose rows and columns attend: groups are no mixtures."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -13,10 +14,12 @@ from regard.check.roles.influence import record_invocation
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 
-__all__ = ["frame_findings"]
+__all__ = ["column_findings", "frame_findings"]
 
 AXES = 3
 """Of the tokens of a video: frames, rows and columns."""
+_BY_COLUMNS = re.compile(r"\baxial|axial\b|\bcolumns?\b|\bvertical", re.I)
+"""In code of attention within a row of a map, or a column of it."""
 
 
 def frame_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
@@ -51,6 +54,40 @@ def frame_findings(invocation: Invocation, several: Sequence[Evidence]) -> Itera
         instance = table.instance
         yield Finding("violation", "frames-whole", "mask", message, instance.scores_location, instance.module)
         return
+
+
+def column_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
+    """Groups of a map's places, as many as a row or a column has, that are neither of one row nor of one column.
+
+    As where (rows, columns) is viewed as (columns, rows). Windows are as many rows of as many columns. Judged where the
+    code speaks of columns, and a map has another number of these than of rows.
+
+    Args:
+        invocation: the call.
+        several: of each attention in it.
+    """
+    if len(invocation.streams) != 1 or len(invocation.streams[0].token_axes) != 2:
+        return
+    (stream,) = invocation.streams
+    sides = [invocation.arguments[stream.argument].shape[axis] for axis in stream.token_axes]
+    for evidence in several:
+        table = evidence.base
+        if sides[0] == sides[1] or table.streams != tuple(evidence.roles) or not _BY_COLUMNS.search(evidence.code):
+            continue
+        groups = _groups(table)
+        if groups is None or groups.shape[1] not in sides or groups.numel() != sides[0] * sides[1]:
+            continue
+        for group in groups.tolist():
+            rows, columns = ({*map(part, group)} for part in (lambda at: at // sides[1], lambda at: at % sides[1]))
+            if len(rows) * len(columns) != len(group):
+                message = (
+                    f"attention runs over groups of {len(group)} places of a map of {sides[0]} rows and {sides[1]} "
+                    f"columns, of which one lies in rows {', '.join(map(str, sorted(rows)))} and columns "
+                    f"{', '.join(map(str, sorted(columns)))}: neither a row nor a column"
+                )
+                instance = table.instance
+                yield Finding("violation", "columns-whole", "mask", message, instance.scores_location, instance.module)
+                return
 
 
 def _frames(invocation: Invocation, table: AttentionTable) -> Tensor | None:

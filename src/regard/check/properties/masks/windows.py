@@ -125,6 +125,7 @@ def _of_two_sides(invocation: Invocation, evidence: Evidence, allowed: Tensor) -
         allowed: (queries, keys): what its own mask leaves.
     """
     number = max((each for _, each in _told(invocation)), default=0)
+    allowed = _of_the_window(allowed)
     if built_in_pattern(allowed)[0] in ("full", "causal") and number > 0:
         longer = _with_more_tokens(invocation, number)
         allowed = allowed if longer is None else longer
@@ -141,6 +142,13 @@ def _of_two_sides(invocation: Invocation, evidence: Evidence, allowed: Tensor) -
     else:
         return
     yield Finding("violation", "window-as-documented", "mask", message, evidence.base.instance.scores_location)
+
+
+def _of_the_window(allowed: Tensor) -> Tensor:
+    """(queries, keys) without the first tokens that see all tokens, and that all see, as global ones."""
+    while len(allowed) > 1 and not bool(allowed.all()) and bool(allowed[0].all() and allowed[:, 0].all()):
+        allowed = allowed[1:, 1:]
+    return allowed
 
 
 def _told(invocation: Invocation) -> Iterator[tuple[str, int]]:

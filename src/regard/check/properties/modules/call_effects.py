@@ -43,6 +43,13 @@ def call_effect_findings(invocation: Invocation) -> Iterator[Finding]:
             what = f"{switched[0]} trains" if switched[0] else "it trains"
             message = f"after a call in eval() {what} again: the call sets training to True, and dropout is on"
             yield Finding("violation", "stays-in-eval", "call", message)
+        for name, line in _replaced(invocation, live).items():  # by each call, also the second
+            message = (
+                f"each call puts a new parameter in the place of {name}: an optimizer holds the old one, and trains "
+                "nothing"
+            )
+            yield Finding("violation", "parameters-kept", "q", message, line)
+            return
         if not made:
             return
         one, made = _run(invocation, live, 1)  # what a first call makes may be kept
@@ -53,6 +60,24 @@ def call_effect_findings(invocation: Invocation) -> Iterator[Finding]:
     if made and any(differ):
         message = f"each call makes {', '.join(made)} anew, with other random numbers: nothing that it learns is kept"
         yield Finding("violation", "parameters-kept", "q", message, next(iter(made.values())))
+
+
+def _replaced(invocation: Invocation, live: nn.Module) -> dict[str, CodeLocation | None]:
+    """The parameters of a module in whose place a call of it puts another that it makes, and the lines."""
+    held = {id(each) for each in live.parameters()}
+    found: dict[str, CodeLocation | None] = {}
+
+    def note(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        before = module._parameters.get(name)
+        if parameter is not None and before is not None and before.requires_grad and id(parameter) not in held:
+            found.setdefault(name if module is live else f"{type(module).__name__}.{name}", _line_in(live))
+
+    hook = register_module_parameter_registration_hook(note)
+    try:
+        invocation.run(target=live)
+    finally:
+        hook.remove()
+    return found
 
 
 def _by_default(invocation: Invocation) -> Invocation:

@@ -30,13 +30,16 @@ MOVED = 1e-6
 """Of the largest number of the output: what is computed in float32 inside changes by less."""
 
 
-def later_token_findings(invocation: Invocation, base: Trace, several: Sequence[Evidence]) -> Iterator[Finding]:
+def later_token_findings(
+    invocation: Invocation, base: Trace, several: Sequence[Evidence], *, are_all_seen: bool = True
+) -> Iterator[Finding]:
     """What is causal in each of its attentions is so as a whole: no norm, mean or convolution leads around the masks.
 
     Args:
         invocation: the call.
         base: its run.
         several: all of its attentions.
+        are_all_seen: whether each of these was judged; else its documentation has to say that it is causal.
     """
     number = 0 if len(invocation.streams) == 1 else asking_text(invocation, several)
     if number is None or not base.outputs:
@@ -54,7 +57,7 @@ def later_token_findings(invocation: Invocation, base: Trace, several: Sequence[
         several = [each for each in several if bool((each.base.key.stream == number).all())]
     if not several or any(each.is_masked or each.num_tokens not in (0, count) for each in several):
         return
-    says = _says_causal(several)
+    says = _says_causal(several, are_all_seen=are_all_seen)
     if not says:
         return
     influence = influence_of(
@@ -74,12 +77,12 @@ def later_token_findings(invocation: Invocation, base: Trace, several: Sequence[
         yield from _by_later_tokens(invocation, base, several, stream)
 
 
-def _says_causal(several: Sequence[Evidence]) -> str:
+def _says_causal(several: Sequence[Evidence], *, are_all_seen: bool) -> str:
     """What shows that no output is of a later token: the masks, or words where keys are of several tokens; else empty.
 
     Masks of such keys are none that is known.
     """
-    if all(each.base.whole for each in several):
+    if are_all_seen and all(each.base.whole for each in several):
         patterns = {built_in_pattern(allowed_of(each)[0, 0])[0] for each in several}
         return THEY_ARE if patterns <= CAUSAL else ""
     is_promised = all(each.is_documented_causal for each in several)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.check.names import role
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.argument_matrices import argument_matrix_findings
+from regard.check.properties.modules.backward import overwritten
 from regard.check.properties.modules.begun_as_zeros import begun_as_zeros_findings
 from regard.check.properties.modules.handed_out import handed_out_by
 from regard.check.properties.modules.slopes import slope_findings
@@ -113,7 +114,8 @@ def _judged(
         found = torch.autograd.grad(total, [*learned.values()], allow_unused=True)
     except Exception as error:  # a backward pass of the code's own may raise anything
         message = f"its backward pass raises {error_line(error)}: no gradient was exercised"
-        yield Finding("open", "gradient", "output", message)
+        wrong = None if are_written(kept) else overwritten(error)
+        yield wrong or Finding("open", "gradient", "output", message)
         return
     gradients.update(zip(learned, found, strict=True))
     if len(parameters) > MAX_PARAMETERS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -37,6 +37,13 @@ _PADDED_BEHIND = re.compile(
     r"|\b(?:followed|filled up) (?:by|with) (?:zeros|pads|padding)\b",
     re.I,
 )
+_WHATEVER_PADDING = re.compile(
+    r"\b(?:(?:does|do) not (?:depend|change)|independent|invariant|unaffected)\b[^.;]*\bpadd(?:ed|ing)\b"
+    r"|\bsame\b[^.;]*\b(?:however|no matter how)\b[^.;]*\bpadded\b",
+    re.I,
+)
+"""What is said of a text's vector: padding, which the code finds by its id, does not change it."""
+_ON_CONDITION = re.compile(r"\b(?:if|unless|when|provided|given|as long as|should|must)\b", re.I)
 _NOT_MEANT = re.compile(
     r"\b(?:not|no|never|cannot|without|un\w+|must|should|caller\w*|if|unless|either|or)\b|n't", re.I
 )
@@ -50,13 +57,16 @@ SAME = 1e-6
 """Beside the largest number that is returned."""
 
 
-def text_vector_findings(invocation: Invocation, base: Trace, several: Sequence[Evidence]) -> Iterator[Finding]:
+def text_vector_findings(
+    invocation: Invocation, base: Trace, several: Sequence[Evidence], hidden: Collection[str] = ()
+) -> Iterator[Finding]:
     """A vector that is not of the token that closes its text, or that changes with the padding behind the text.
 
     Args:
         invocation: a call of ids.
         base: its run.
         several: the evidence of its attentions.
+        hidden: the properties that hold of them: whether padding is hidden by its id.
     """
     if len(invocation.streams) != 1 or not base.outputs:
         return
@@ -67,7 +77,7 @@ def text_vector_findings(invocation: Invocation, base: Trace, several: Sequence[
     if ids.shape[1] < PADDED + 2 or any(each.data.ndim != 2 or len(each.data) != len(ids) for each in base.outputs):
         return
     yield from _not_at_the_end(invocation, base, stream.argument)
-    yield from _changed_by_padding(invocation, base, stream.argument, several)
+    yield from _changed_by_padding(invocation, base, stream.argument, several, is_hidden="padding-by-ids" in hidden)
 
 
 def _not_at_the_end(invocation: Invocation, base: Trace, name: str) -> Iterator[Finding]:
@@ -109,12 +119,14 @@ def _not_at_the_end(invocation: Invocation, base: Trace, name: str) -> Iterator[
 
 
 def _changed_by_padding(
-    invocation: Invocation, base: Trace, name: str, several: Sequence[Evidence]
+    invocation: Invocation, base: Trace, name: str, several: Sequence[Evidence], *, is_hidden: bool
 ) -> Iterator[Finding]:
     """A text whose vector is another one with padding behind it, which no attention reads."""
     told = f"{documentation_of_file(invocation.target)}\n\n{documentation_of(invocation.target)}"
-    sentences = sentences_of(told, ".;:")
-    if not any(_PADDED_BEHIND.search(each) and not _NOT_MEANT.search(each) for each in sentences):
+    sentences = [" ".join(each.split()) for each in sentences_of(told, ".;:")]
+    is_said = any(_WHATEVER_PADDING.search(each) and not _ON_CONDITION.search(each) for each in sentences)
+    is_said = is_said and is_hidden and not invocation.masks and not invocation.lengths
+    if not is_said and not any(_PADDED_BEHIND.search(each) and not _NOT_MEANT.search(each) for each in sentences):
         return
     ids, padding = invocation.arguments[name], invocation.paddings[name]
     if bool((ids == padding).any()):
@@ -132,13 +144,15 @@ def _changed_by_padding(
         for each in ({name: padded, **hidden}, {name: ids[:, :-PADDED], **cut})
     )
     gaps = _gaps(behind, alone)
-    if gaps is None or not all(_is_hidden(each, behind, ids.shape[1] - PADDED) for each in several):
+    if gaps is None or not (is_said or all(_is_hidden(each, behind, ids.shape[1] - PADDED) for each in several)):
         return
     if float(gaps.max()) > SAME * max(float(each.data.abs().max()) for each in alone.outputs):
         line = _taken(base, ids)
+        told = "does not change the vector of a text" if is_said else "follows a text"
+        which = "" if is_said else ", which no token before them attends to,"
         message = (
-            f"by its documentation padding follows a text; {PADDED} tokens of it ({name} is {padding}), which no token "
-            f"before them attends to, change what is returned for the text by up to {float(gaps.max()):.2g}"
+            f"by its documentation padding {told}; {PADDED} tokens of it ({name} is {padding}){which} change what is "
+            f"returned for the text by up to {float(gaps.max()):.2g}"
         )
         yield Finding("violation", "padding-behind-unread", "output", message, None if line is None else line.location)
 

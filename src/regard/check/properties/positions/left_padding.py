@@ -30,6 +30,8 @@ LEFT_PADDED = re.compile(
 OF_REAL_TOKENS = re.compile(
     r"\bpositions?\b[^.;]*\b(?:counts?|counted|numbers?|numbered|starts?)\b[^.;]*"
     r"\b(?:real|non-?pad\w*|valid|actual|unpadded|unmasked)\b"
+    r"|\bpositions?\b[^.;]*\b(?:index|place|rank)\b[^.;]*\b(?:among|of)\b[^.;]*"
+    r"\b(?:real|non-?pad\w*|unpadded|unmasked)\b"
     r"|\b(?:not depend on|independent of|invariant to|unaffected by)\b[^.;]*\bpadding\b"
     r"|\b(?:same|identical|equal)\b[^.;]*\bwhether\b(?:\s+or\s+not)?[^.;]*\bpadd(?:ed|ing)\b"
     r"|\b(?:same|identical|equal)\b[^.;]*\b(?:with (?:and|or) without|without) (?:any )?padding\b",

@@ -19,6 +19,7 @@ from regard.check.properties.scores.cosines import cosine_scores
 from regard.check.properties.scores.distances import decayed_scores, distance_scores
 from regard.check.properties.scores.learned_queries import learned_query_factor
 from regard.check.properties.scores.merged_parts import merged_parts
+from regard.check.properties.scores.selection import selected_scores
 from regard.check.properties.scores.softmax_maximum import subtracted_maximum
 from regard.check.properties.sums import query_numbers
 from regard.check.roles.table import AttentionTable
@@ -216,6 +217,7 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
             or merged_parts(evidence)
             or distance_scores(evidence)
             or decayed_scores(evidence)
+            or selected_scores(evidence)
             or cosine_scores(evidence)
             or Finding(
                 "open",

@@ -11,6 +11,7 @@ from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.scores.formula import fit_scores
 from regard.check.properties.sums import other_sums, query_numbers, sums_by
+from regard.check.roles.table import AttentionTable
 
 __all__ = ["by_hand_findings"]
 
@@ -35,6 +36,13 @@ def by_hand_findings(evidence: Evidence, line: CodeLocation | None) -> Iterator[
         yield Finding("holds", "weights-sum-to-one", "weights", message, line)
         return
     is_read = not evidence.base.instance.sums
+    if not is_read and (small := _beside_a_small_number(evidence)):
+        message = (
+            f"over the keys of a query: none negative, sum 1 but for {small:.0e} that is added to the sum of their "
+            "exponentials; written by hand"
+        )
+        yield Finding("holds", "weights-sum-to-one", "weights", message, line)
+        return
     if not is_read and _are_numerators(evidence):
         message = "its softmax is written by hand, and divided after the weighted sum: seen in its output alone"
         yield Finding("open", "weights-divided-later", "weights", message, line)
@@ -78,16 +86,8 @@ def _of_some_queries(evidence: Evidence, sums: Tensor) -> float:
 
 def _by_sums_of_other_queries(evidence: Evidence, line: CodeLocation | None) -> Finding | None:
     """Weights of key j that are divided by the sum of query j, as where the sums lost their axis of keys."""
-    table, run = evidence.base, evidence.base.instance.run
-    row_of = table.rows_of_tags()
-    exponentials, divided_at = torch.full_like(table.weight, torch.nan), line
-    for operation in run.trace:
-        rows = row_of[run.tags.outputs[operation.index][0]] if run.tags.outputs[operation.index] else row_of[:0]
-        known = rows >= 0
-        if operation.name.rstrip("_") in ("exp", "exp2") and bool(known.any()):
-            exponentials[rows[known]] = operation.outputs[0].data[known].double()
-        elif operation.name.rstrip("_") == "div" and bool(known.any()):
-            divided_at = operation.location
+    table = evidence.base
+    exponentials, divided_at = _exponentials(table, line)
     numbers, weights = (table.dense(each) for each in (exponentials, table.weight))
     if numbers.shape[-1] != numbers.shape[-2] or bool(numbers.isnan().any()):
         return None
@@ -99,6 +99,38 @@ def _by_sums_of_other_queries(evidence: Evidence, line: CodeLocation | None) -> 
         f"query sum to {float(sums.min()):.4g} to {float(sums.max()):.4g}"
     )
     return Finding("violation", "weights-sum-to-one", "weights", message, divided_at)
+
+
+def _exponentials(table: AttentionTable, line: CodeLocation | None) -> tuple[Tensor, CodeLocation | None]:
+    """(scores): the exponential of each, NaN where there is none; and the line that divides them."""
+    run, row_of = table.instance.run, table.rows_of_tags()
+    exponentials, divided_at = torch.full_like(table.weight, torch.nan), line
+    for operation in run.trace:
+        rows = row_of[run.tags.outputs[operation.index][0]] if run.tags.outputs[operation.index] else row_of[:0]
+        known = rows >= 0
+        if operation.name.rstrip("_") in ("exp", "exp2") and bool(known.any()):
+            exponentials[rows[known]] = operation.outputs[0].data[known].double()
+        elif operation.name.rstrip("_") == "div" and bool(known.any()):
+            divided_at = operation.location
+    return exponentials, divided_at
+
+
+def _beside_a_small_number(evidence: Evidence) -> float:
+    """What is added to every query's sum of exponentials, where it is small; 0 where weights are made otherwise.
+
+    Where the largest score of all is taken out of the exponents, the sums of some queries are small as well.
+    """
+    table, rows = evidence.base, query_numbers(evidence)
+    exponentials, _ = _exponentials(table, None)
+    if bool(exponentials.isnan().any()):
+        return 0.0
+    sums = sums_by(rows, exponentials)
+    live = exponentials > 0
+    if not bool(live.any()):
+        return 0.0
+    added = (exponentials / table.weight - sums[rows])[live]
+    least, most = float(added.min()), float(added.max())
+    return most if least > 0 and most - least <= NOTICEABLE * most and most <= TOLERANCE else 0.0
 
 
 def _sink(evidence: Evidence, sums: Tensor, line: CodeLocation | None) -> Finding | None:
