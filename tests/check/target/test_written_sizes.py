@@ -9,8 +9,8 @@ import torch
 from target_calls import attention, axes, first
 from torch import Tensor, nn
 
+from regard.check.target.argument import source_of
 from regard.check.target.documented_shapes import documented_letters, is_of_samples
-from regard.check.target.signature import source_of
 
 
 class Labels(nn.Module):

@@ -22,7 +22,7 @@ from regard.check.behaviour.calls import (
 from regard.check.behaviour.dropout import seeded, without_dropout
 from regard.check.behaviour.examination import Examination
 from regard.check.search.calls import Failed
-from regard.check.target.signature import source_of
+from regard.check.target.argument import source_of
 
 __all__ = ["state_kept"]
 

@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.preparation import modules_in
-from regard.check.target.signature import source_of
 
 __all__ = ["code_of", "documentation_of_file", "documentation_of_functions", "numbers_in", "sentences_of"]
 

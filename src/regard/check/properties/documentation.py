@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from regard.check.target.signature import source_of
+from regard.check.target.argument import source_of
 
 __all__ = [
     "boolean_meaning",

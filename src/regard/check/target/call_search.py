@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.argument import MATRICES, STREAMS, Argument
 from regard.check.target.best_first import best_first
 from regard.check.target.configs import is_config
 from regard.check.target.decoder_steps import LAST_TOKEN, state_widths
@@ -39,7 +40,6 @@ from regard.check.target.open_masks import with_open_masks
 from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, check_rotated, rope_widths
 from regard.check.target.preparation import embeds
 from regard.check.target.running import Invocation, Stream
-from regard.check.target.signature import MATRICES, STREAMS, Argument
 from regard.check.target.sizes import Sizes
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import ABSENT, LAYER_STATE, ONE_HEAD, STATE, TEXT, VECTOR, candidates

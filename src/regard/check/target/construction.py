@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.argument import source_of
 from regard.check.target.best_first import best_first
 from regard.check.target.classes import are_alike, classes_beside, handed_on, parameters_of, takes
 from regard.check.target.config_objects import config_object
@@ -42,7 +43,6 @@ from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import AlwaysFails, Failed, error_line, failed, named_in
 from regard.check.target.layouts import GRID
 from regard.check.target.names import constructor_meaning, last_words, side_names
-from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes
 from regard.check.target.usage import (
     FEW_TOKENS,

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.target.argument import source_of
 from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.errors import Failed
 from regard.check.target.first_layers import width_taken
 from regard.check.target.layouts import GRID, Layout
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
-from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes, both_sides
 from regard.check.target.usage import PARTS, squared
 

@@ -6,11 +6,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from regard.check.target.argument import PLAIN, STREAMS, Argument, source_of
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.errors import Failed
 from regard.check.target.layouts import layouts
 from regard.check.target.parse import LETTERS
-from regard.check.target.signature import PLAIN, STREAMS, Argument, readings, source_of
+from regard.check.target.signature import readings
 
 __all__ = ["EXAMPLE", "refusal"]
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.argument import STREAMS, source_of
 from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
@@ -23,7 +24,7 @@ from regard.check.target.parse import InputFactory
 from regard.check.target.position_values import ROPE_FORMS
 from regard.check.target.preparation import keeps_a_table
 from regard.check.target.running import Invocation, Stream
-from regard.check.target.signature import STREAMS, readings, source_of
+from regard.check.target.signature import readings
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, WINDOWED_SIZES, Sizes
 from regard.check.target.steps import asks_for_one_token, may_take_steps, told_how_many
 from regard.check.target.targets import MAX_CONSTRUCTIONS, Target, of_one_sample, square_sizes, targets_of

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
+from regard.check.target.argument import MATRICES, STREAMS, Argument, source_of
 from regard.check.target.documented_shapes import documented_letters, first_documented_shape, letters_of
 from regard.check.target.preparation import modules_in
-from regard.check.target.signature import MATRICES, STREAMS, Argument, source_of
 from regard.check.target.usage import squared
 from regard.check.target.written_axes import written_map
 

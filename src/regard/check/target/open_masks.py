@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 
+from regard.check.target.argument import Argument
 from regard.check.target.errors import Failed
 from regard.check.target.influence import depends
 from regard.check.target.mask_values import MASK_FORMS
 from regard.check.target.running import Invocation, Stream
-from regard.check.target.signature import Argument
 from regard.check.target.sizes import Sizes
 
 __all__ = ["with_open_masks"]

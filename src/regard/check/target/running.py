@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.argument import source_of
 from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import Failed, failed
 from regard.check.target.numpy_by_torch import as_array, as_tensor, numpy_by_torch, with_its_arrays
 from regard.check.target.preparation import copied
-from regard.check.target.signature import source_of
 from regard.check.target.sizes import Sizes
 from regard.check.target.steps import in_steps
 from regard.check.target.token_ids import ids_left_out, other_ids, padding_id, without

@@ -5,81 +5,42 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
 from regard.check.names import is_plain
-from regard.check.names import role as weight_role
+from regard.check.target.argument import ADDED, PLAIN, STREAMS, WEIGHTS, Argument, role_of_bias, source_of, text_of
+from regard.check.target.argument_parts import parts_of_argument
 from regard.check.target.classes import parameters_of
 from regard.check.target.conditions import is_applied, is_condition, is_sequence
 from regard.check.target.decoder_steps import step_roles
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
-from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs, with_nodes
+from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
-from regard.check.target.names import call_meaning, constructor_meaning, first_word, is_bias
+from regard.check.target.names import call_meaning, constructor_meaning, is_bias
 from regard.check.target.preparation import embeds
 from regard.check.target.usage import (
     added_to,
-    fields_of,
-    has_fields,
     is_bound,
     is_demanded,
     is_looked_up,
     is_measured,
     is_two_sides,
-    parts_of,
     role_by_use,
 )
 
-__all__ = ["ADDED", "MATRICES", "PLAIN", "STREAMS", "Argument", "readings", "source_of"]
+__all__ = ["readings"]
 
-STREAMS = ("x", "q", "k", "v", "context", "ids", "image", "qkv")
-"""The roles of arguments that hold sequences."""
-WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
-MATRICES = frozenset({*WEIGHTS, "w_qkv"})
-"""The roles of matrices that tokens are multiplied by."""
-ADDED = "added to "
-"""How the role of vectors begins that are added to those of a sequence; then comes its name."""
-PLAIN = ("int", "bool", "float", "str")
-"""Annotations of what is no sequence."""
 _OF_AN_ENCODER = re.compile(r"enc|mem|src|source|context|ctx|cond")
 _OF_QUERIES = re.compile(r"(?:tgt|trg|target|dec|decoder|query|q)_")
 _CACHED = re.compile(r"(?:k|v|key|value)s?_(?:cache|past)|(?:past|cached?)_(?:k|v|key|value)s?")
 """What is cached of keys, or of values."""
 _CAUSAL = re.compile("causal|auto_?regressive|look_?ahead|hide_?future")
 """In the name of a flag that hides later keys."""
-_VECTOR = re.compile(
-    r"b_?([qkvo])|([qkvo])_bias|bias_([qkvo])|b_out|(?:out|output|[qkvo]|c)_?(?:proj)?_b(?:ias)?"
-    r"|(?P<packed>(?:in|qkv|in_?proj|qkv_proj|c_attn)_b(?:ias)?|b_?(?:qkv|attn)|bias_qkv)"
-)
-
-
-@dataclass(frozen=True)
-class Argument:
-    """Of a call."""
-
-    name: str
-    role: str | None
-    """By its name or its place: one of `STREAMS`, "mask", "rope", "size heads", ...; None where nothing tells."""
-    required: bool
-    positional: bool = False
-    """Whether it can be given by its place alone."""
-    annotation: str = ""
-    default: Any = None
-    guessed: bool = False
-    """Whether the role is a guess by what the code does with it."""
-    within: str = ""
-    """The argument that it is a part of, where the call takes several as one tuple."""
-
-    @property
-    def may_be_none(self) -> bool:
-        """Whether it is a sequence or a mask that is None by default: some code reads it all the same."""
-        return not self.required and self.default is None and self.role in ("mask", "padding", *STREAMS)
 
 
 def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None) -> list[list[Argument]]:
@@ -91,7 +52,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     """
     named = _arguments(target)
     if named is not None and not inputs:
-        named = [part for each in named for part in _parts(each, target, named)]
+        named = [part for each in named for part in parts_of_argument(each, target, named)]
     elif named is not None and inputs:
         named = _with_inputs([_by_use(each, source_of(target)) for each in named], inputs)
     elif inputs:
@@ -163,41 +124,6 @@ def _added(argument: Argument, named: list[Argument], source: str) -> Argument:
     other = added_to(source, argument.name)
     is_sequence = any(each.name == other and each.role in STREAMS for each in named)
     return replace(argument, role=f"{ADDED}{other}") if is_sequence else argument
-
-
-def _parts(argument: Argument, target: Any, named: list[Argument]) -> list[Argument]:
-    """The argument, or what it is made of where the code takes it apart into a sequence and its mask, or by names."""
-    source = source_of(target)
-    fields = fields_of(source, argument.name) if argument.required else []
-    if fields:
-        is_beside = any(each.role in STREAMS for each in named if each is not argument)
-        found = [
-            Argument(f"{argument.name}.{each}", _of_field(each, is_beside=is_beside), True, within=argument.name)
-            for each in fields
-        ]
-        if (is_dict := has_fields(source, argument.name)) and embeds(target) and not any(each.role for each in found):
-            found = [replace(each, role="ids") for each in found]
-        return found if all(each.role if is_dict else _is_weight(each) for each in found) else [argument]
-    names = parts_of(source, argument.name) if argument.required and argument.role in (None, "x") else []
-    roles = with_nodes([call_meaning(each) or first_word(each) for each in names])
-    parts = [Argument(each, role, True, within=argument.name) for each, role in zip(names, roles, strict=True)]
-    is_told = any(each in ("mask", "padding", "edge index") for each in roles)
-    is_told = is_told or len({*roles} & {"x", "q", "k", "v", "context"}) == len(roles) > 1
-    return parts if is_told else [argument]
-
-
-def _of_field(name: str, *, is_beside: bool) -> str | None:
-    """The role of a part of a dict; beside a sequence it is a matrix."""
-    matrix = {"q": "w_q", "k": "w_k", "v": "w_v", "out": "w_o", "qkv": "w_qkv"}.get(weight_role(name) or "")
-    vector = _VECTOR.fullmatch(name.lower())
-    if vector is not None:
-        return "packed vector" if vector["packed"] else "vector"
-    return (matrix if is_beside else None) or call_meaning(name) or matrix
-
-
-def _is_weight(part: Argument) -> bool:
-    """Whether a part of an object is a matrix or a vector; an object of anything else is made of its class."""
-    return part.role in MATRICES or part.role in ("vector", "packed vector")
 
 
 def _with_ids_of_padding(target: Any, named: list[Argument]) -> list[Argument]:
@@ -417,7 +343,7 @@ def _handed_up(kind: type[nn.Module], parameters: Mapping[str, inspect.Parameter
     above = next((vars(each)["forward"] for each in kind.__mro__[1:] if "forward" in vars(each)), None)
     if len(rest) != 2 or not inspect.isfunction(above) or above is nn.Module.forward:
         return parameters
-    if not re.search(r"super\([^()]*\)\.forward\(\*\w+, (?:\w+\s*=\s*\w+, )*\*\*\w+\)", _text(kind.forward)):
+    if not re.search(r"super\([^()]*\)\.forward\(\*\w+, (?:\w+\s*=\s*\w+, )*\*\*\w+\)", text_of(kind.forward)):
         return parameters
     own = {name: each for name, each in parameters.items() if each not in rest}
     taken = dict(list(inspect.signature(above).parameters.items())[1:])  # without self
@@ -426,26 +352,9 @@ def _handed_up(kind: type[nn.Module], parameters: Mapping[str, inspect.Parameter
 
 def _role(parameter: inspect.Parameter) -> str | None:
     name, role = parameter.name.lower(), call_meaning(parameter.name)
-    if (vector := _VECTOR.fullmatch(name)) is not None:
-        return "packed vector" if vector["packed"] else "vector"
+    if (vector := role_of_bias(name)) is not None:
+        return vector
     if role in ("mask", "padding") and is_plain(parameter):  # as pad, the id of padding; or the name of a mask
         return None
     is_flag = isinstance(parameter.default, bool) or parameter.annotation in (bool, "bool")
     return "causal" if role in ("mask", None) and is_flag and _CAUSAL.search(name) else role
-
-
-def source_of(target: Any) -> str:
-    """The text of a function, or of the class of a module or an object; empty where there is none."""
-    for each in (target, getattr(target, "func", None), getattr(target, "__func__", None), type(target)):
-        if inspect.isfunction(each) or inspect.isclass(each):
-            written: Any = each
-            return _text(written)
-    return ""
-
-
-@cache
-def _text(each: Any) -> str:  # of a function or a class
-    try:
-        return inspect.getsource(each)
-    except (OSError, TypeError):
-        return ""

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.check.target.argument import Argument
 from regard.check.target.names import call_meaning
-from regard.check.target.signature import Argument
 
 __all__ = ["asks_for_one_token", "in_steps", "may_take_steps", "told_how_many"]
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.argument import ADDED, MATRICES, STREAMS, Argument
 from regard.check.target.cache_buffers import buffer_candidates
-from regard.check.target.classes import are_alike, classes_beside, takes
-from regard.check.target.config_objects import config_object
 from regard.check.target.configs import call_configs
-from regard.check.target.construction import Construction
 from regard.check.target.decoder_steps import (
     LAST_TOKEN,
     PAST_WEIGHTS,
@@ -29,17 +24,16 @@ from regard.check.target.decoder_steps import (
 )
 from regard.check.target.documented_shapes import documented_letters, is_of_samples
 from regard.check.target.draft import Draft
-from regard.check.target.errors import Failed, error_line
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
 from regard.check.target.first_layers import STEP, are_spread, ids_of_samples, step_candidates
 from regard.check.target.graph_values import OF_GRAPHS, are_of_each_token, graph_candidates, neighbours
 from regard.check.target.layouts import Layout, are_of_sentences
+from regard.check.target.made_objects import called, made_config
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, of_asking, open_mask
 from regard.check.target.masks_of_sequences import OF_ASKING_TOKENS
 from regard.check.target.names import is_of_pairs
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
-from regard.check.target.preparation import embeds, modules_in, prepare
-from regard.check.target.signature import ADDED, MATRICES, STREAMS, Argument
+from regard.check.target.preparation import embeds, modules_in
 from regard.check.target.size_values import size_value
 from regard.check.target.token_ids import drawn_ids, ids_left_out, is_candidate, padding_id, without
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
@@ -81,10 +75,10 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
     """What may be given for an argument, by a name for each, the likeliest first."""
     role = argument.role
     found = _of_role(argument, target, source)
-    configs = {each.__name__: partial(_config, kind=each) for each in call_configs(target, argument.name)}
+    configs = {each.__name__: partial(made_config, kind=each) for each in call_configs(target, argument.name)}
     if argument.required:
-        called = is_called(source, argument.name) if role in (None, "rope") else None
-        objects = {} if called is None else _called(argument.name, target, called)
+        count = is_called(source, argument.name) if role in (None, "rope") else None
+        objects = {} if count is None else called(argument.name, target, count)
         return objects or found or {**configs, **_unknown(argument)}
     if configs and role is None:
         return {"absent": _absent, **configs}
@@ -376,49 +370,6 @@ def _matrix(draft: Draft, role: str) -> Any:
     elif (role == "w_o") != draft.weights.endswith("out-in"):
         shape = (outer, inner)
     return draft.draw(*shape) * inner**-0.5
-
-
-def _config(draft: Draft, *, kind: type) -> Any:
-    """An object of a class of configs, with as many heads as the sequences that it is given beside have.
-
-    Raises:
-        Failed: it cannot be made.
-    """
-    sizes = draft.sizes if draft.grouped else replace(draft.sizes, kv_heads=draft.sizes.heads)
-    try:
-        return config_object(Construction(kind, {}, UserSettings()), sizes, {})
-    except Exception as error:
-        raise Failed(f"{kind.__name__} cannot be made: {error_line(error)}") from error
-
-
-def _called(name: str, target: Any, count: int) -> dict[str, Candidate]:
-    """For an argument that is called: a linear layer, or a module of a class of the same file, first of its name."""
-
-    def layer(draft: Draft, *, is_score: bool) -> nn.Module:
-        made = nn.Linear(draft.width, 1 if is_score else draft.width)
-        prepare(made, seed=3)
-        return made
-
-    def of_class(draft: Draft, *, kind: type, of_a_head: bool) -> nn.Module:
-        width = draft.d_head if of_a_head else draft.width
-        given = tuple({**dict(draft.sizes.given), "d_model": width}.items())
-        made: nn.Module = Construction(kind, {}, UserSettings()).build(replace(draft.sizes, given=given))[0]
-        prepare(made, seed=3)
-        return made
-
-    found: dict[str, Candidate] = {}
-    beside = classes_beside(target if inspect.isroutine(target) else type(target))
-    kinds = [each for each in beside if issubclass(each, nn.Module) and takes(each.forward, count + 1)]
-    alike = [each for each in kinds if are_alike(name, each.__name__)]
-    linear = {"a number of each token": True, "a vector of each token": False} if count == 1 else {}
-    for several in (alike, None, kinds):
-        if several is None:
-            found |= {label: partial(layer, is_score=is_score) for label, is_score in linear.items()}
-            continue
-        for kind in several:
-            found.setdefault(f"{kind.__name__} of a head", partial(of_class, kind=kind, of_a_head=True))
-            found.setdefault(kind.__name__, partial(of_class, kind=kind, of_a_head=False))
-    return found
 
 
 def _unknown(argument: Argument) -> dict[str, Candidate]:

@@ -49,9 +49,9 @@ from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, write_mask
 from regard.check.target.names import call_meaning
-from regard.check.target.signature import source_of
 
 __all__ = ["are_layers", "flag_findings", "mask_argument_findings", "shared_mask_findings"]
 

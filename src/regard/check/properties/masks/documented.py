@@ -9,8 +9,8 @@ from regard.check.properties.documentation import boolean_meaning, comments_of, 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.outcome import MaskOutcome
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.documented_shapes import documented_letters, documented_shape
-from regard.check.target.signature import source_of
 
 __all__ = ["documented_forms", "documented_mask_findings", "documented_shape_findings", "takes_causal_masks_alone"]
 

@@ -20,9 +20,9 @@ from regard.check.properties.masks.settings import NOT_OF_KEYS
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.mask_values import MASK_FORMS, write_mask
-from regard.check.target.signature import source_of
 from regard.check.trace.operation import Trace
 
 __all__ = ["hidden_key_findings"]

@@ -14,8 +14,8 @@ from torch import nn
 from regard.check.properties.documentation import documentation_of, says_unused
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.names import call_meaning
-from regard.check.target.signature import source_of
 
 __all__ = [
     "NOT_OF_KEYS",

@@ -14,9 +14,9 @@ from regard.check.properties.documentation import says_causal
 from regard.check.properties.evidence import HIDING, SET_CAUSAL
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.classes import own_classes
 from regard.check.target.preparation import copied
-from regard.check.target.signature import source_of
 
 __all__ = ["switched_setting_findings"]
 

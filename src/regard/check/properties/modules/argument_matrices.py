@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Failed, Invocation
-from regard.check.target.signature import MATRICES, readings
+from regard.check.target.argument import MATRICES
+from regard.check.target.signature import readings
 
 __all__ = ["argument_matrix_findings"]
 

@@ -17,10 +17,10 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.modules.unread_sequences import READ, is_meant
 from regard.check.roles.influence import differs
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.errors import Failed
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import copied
-from regard.check.target.signature import source_of
 
 __all__ = ["inner_sequence_findings"]
 

@@ -27,9 +27,10 @@ from regard.check.properties.modules.unused_parameters import (
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.local import projections_of
 from regard.check.target import Invocation
+from regard.check.target.argument import STREAMS
 from regard.check.target.errors import Failed, error_line
 from regard.check.target.preparation import are_written, copied, is_norm, kept_tensors
-from regard.check.target.signature import STREAMS, readings
+from regard.check.target.signature import readings
 from regard.check.target.token_ids import special_ids
 from regard.check.trace.operation import Operation, TensorRecord
 

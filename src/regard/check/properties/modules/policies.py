@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import differs, record_invocation
 from regard.check.target import Invocation
-from regard.check.target.signature import source_of
+from regard.check.target.argument import source_of
 from regard.check.trace.operation import Trace
 
 __all__ = ["known_action_findings"]

@@ -11,9 +11,9 @@ from torch import nn
 
 from regard.check.properties.code import documentation_of_file
 from regard.check.properties.finding import Finding
+from regard.check.target.argument import source_of
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
-from regard.check.target.signature import source_of
 
 __all__ = ["repeated_layer_findings"]
 

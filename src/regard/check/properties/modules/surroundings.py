@@ -18,8 +18,8 @@ from regard.check.properties.outputs.unfolded_grids import unfolded_grid_finding
 from regard.check.roles.influence import Influence, differs, influence_of, record_invocation
 from regard.check.roles.instances import TaggedRun
 from regard.check.target import Failed, Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.documented_shapes import documented_letters
-from regard.check.target.signature import source_of
 from regard.check.trace.operation import Trace
 
 __all__ = ["is_random", "surrounding_findings"]

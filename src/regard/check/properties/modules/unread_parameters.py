@@ -18,8 +18,8 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.masks.settings import NOT_OF_KEYS
 from regard.check.properties.modules.unread_sequences import is_said_to_be_meant
 from regard.check.target import Invocation
+from regard.check.target.argument import PLAIN
 from regard.check.target.names import call_meaning
-from regard.check.target.signature import PLAIN
 
 __all__ = ["unread_parameter_findings"]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from regard.check.properties.finding import Finding
+from regard.check.target.argument import source_of
 from regard.check.target.preparation import modules_in
-from regard.check.target.signature import source_of
 
 __all__ = ["untied_weight_findings"]
 

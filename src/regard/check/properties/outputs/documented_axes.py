@@ -11,8 +11,8 @@ from torch import nn
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation, Stream
+from regard.check.target.argument import source_of
 from regard.check.target.documented_shapes import documented_letters
-from regard.check.target.signature import source_of
 
 __all__ = ["documented_axes_findings", "named_axes_differ", "names_the_batch", "written_shapes"]
 

@@ -15,7 +15,7 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.outputs.documented_layers import documented_layer_findings
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
-from regard.check.target.signature import source_of
+from regard.check.target.argument import source_of
 
 __all__ = ["documented_function_findings"]
 

@@ -21,9 +21,9 @@ from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.roles.recurrences import recurrent_outputs
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in, numbers_of
-from regard.check.target.signature import source_of
 from regard.check.trace.operation import Operation, TensorRecord
 
 __all__ = ["scale_design"]

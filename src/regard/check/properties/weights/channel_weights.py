@@ -13,8 +13,8 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.scores.norm_axes import crossed_norm_finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.classes import own_classes
-from regard.check.target.signature import source_of
 
 __all__ = ["channel_weight_findings"]
 

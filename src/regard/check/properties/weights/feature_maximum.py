@@ -16,7 +16,7 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.weights.normalizers import values_places
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
-from regard.check.target.signature import source_of
+from regard.check.target.argument import source_of
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
 __all__ = ["feature_maximum_findings"]

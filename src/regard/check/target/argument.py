@@ -1,0 +1,75 @@
+"""An argument of a call, the roles that it may have, and the text of what is called."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+__all__ = ["ADDED", "MATRICES", "PLAIN", "STREAMS", "WEIGHTS", "Argument", "role_of_bias", "source_of", "text_of"]
+
+STREAMS = ("x", "q", "k", "v", "context", "ids", "image", "qkv")
+"""The roles of arguments that hold sequences."""
+WEIGHTS = ("w_q", "w_k", "w_v", "w_o")
+MATRICES = frozenset({*WEIGHTS, "w_qkv"})
+"""The roles of matrices that tokens are multiplied by."""
+ADDED = "added to "
+"""How the role of vectors begins that are added to those of a sequence; then comes its name."""
+PLAIN = ("int", "bool", "float", "str")
+"""Annotations of what is no sequence."""
+_VECTOR = re.compile(
+    r"b_?([qkvo])|([qkvo])_bias|bias_([qkvo])|b_out|(?:out|output|[qkvo]|c)_?(?:proj)?_b(?:ias)?"
+    r"|(?P<packed>(?:in|qkv|in_?proj|qkv_proj|c_attn)_b(?:ias)?|b_?(?:qkv|attn)|bias_qkv)"
+)
+"""Names of biases of projections."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Of a call."""
+
+    name: str
+    role: str | None
+    """By its name or its place: one of `STREAMS`, "mask", "rope", "size heads", ...; None where nothing tells."""
+    required: bool
+    positional: bool = False
+    """Whether it can be given by its place alone."""
+    annotation: str = ""
+    default: Any = None
+    guessed: bool = False
+    """Whether the role is a guess by what the code does with it."""
+    within: str = ""
+    """The argument that it is a part of, where the call takes several as one tuple."""
+
+    @property
+    def may_be_none(self) -> bool:
+        """Whether it is a sequence or a mask that is None by default: some code reads it all the same."""
+        return not self.required and self.default is None and self.role in ("mask", "padding", *STREAMS)
+
+
+def role_of_bias(name: str) -> str | None:
+    """The role of the bias of a projection, or of several in one, by its name; None of anything else."""
+    vector = _VECTOR.fullmatch(name.lower())
+    if vector is None:
+        return None
+    return "packed vector" if vector["packed"] else "vector"
+
+
+def source_of(target: Any) -> str:
+    """The text of a function, or of the class of a module or an object; empty where there is none."""
+    for each in (target, getattr(target, "func", None), getattr(target, "__func__", None), type(target)):
+        if inspect.isfunction(each) or inspect.isclass(each):
+            written: Any = each
+            return text_of(written)
+    return ""
+
+
+@cache
+def text_of(each: Any) -> str:
+    """The text of a function or a class; empty where there is none."""
+    try:
+        return inspect.getsource(each)
+    except (OSError, TypeError):
+        return ""

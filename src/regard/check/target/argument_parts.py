@@ -1,0 +1,49 @@
+"""Arguments that are several in one: tuples, dicts and objects that the code takes apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from regard.check.names import role as weight_role
+from regard.check.target.argument import MATRICES, STREAMS, Argument, role_of_bias, source_of
+from regard.check.target.graphs import with_nodes
+from regard.check.target.names import call_meaning, first_word
+from regard.check.target.preparation import embeds
+from regard.check.target.usage import fields_of, has_fields, parts_of
+
+__all__ = ["parts_of_argument"]
+
+
+def parts_of_argument(argument: Argument, target: Any, named: list[Argument]) -> list[Argument]:
+    """The argument, or what it is made of where the code takes it apart into a sequence and its mask, or by names."""
+    source = source_of(target)
+    fields = fields_of(source, argument.name) if argument.required else []
+    if fields:
+        is_beside = any(each.role in STREAMS for each in named if each is not argument)
+        found = [
+            Argument(f"{argument.name}.{each}", _of_field(each, is_beside=is_beside), True, within=argument.name)
+            for each in fields
+        ]
+        if (is_dict := has_fields(source, argument.name)) and embeds(target) and not any(each.role for each in found):
+            found = [replace(each, role="ids") for each in found]
+        return found if all(each.role if is_dict else _is_weight(each) for each in found) else [argument]
+    names = parts_of(source, argument.name) if argument.required and argument.role in (None, "x") else []
+    roles = with_nodes([call_meaning(each) or first_word(each) for each in names])
+    parts = [Argument(each, role, True, within=argument.name) for each, role in zip(names, roles, strict=True)]
+    is_told = any(each in ("mask", "padding", "edge index") for each in roles)
+    is_told = is_told or len({*roles} & {"x", "q", "k", "v", "context"}) == len(roles) > 1
+    return parts if is_told else [argument]
+
+
+def _of_field(name: str, *, is_beside: bool) -> str | None:
+    """The role of a part of a dict; beside a sequence it is a matrix."""
+    matrix = {"q": "w_q", "k": "w_k", "v": "w_v", "out": "w_o", "qkv": "w_qkv"}.get(weight_role(name) or "")
+    if (vector := role_of_bias(name)) is not None:
+        return vector
+    return (matrix if is_beside else None) or call_meaning(name) or matrix
+
+
+def _is_weight(part: Argument) -> bool:
+    """Whether a part of an object is a matrix or a vector; an object of anything else is made of its class."""
+    return part.role in MATRICES or part.role in ("vector", "packed vector")
