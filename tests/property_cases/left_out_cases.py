@@ -45,7 +45,7 @@ def of_ids(kind: Any) -> Invocation:
     return Invocation(module, {"ids": ids}, ["ids"], [Stream("ids", "ids", 0, (1,))], sizes={"vocab": 12})
 
 
-class PredictsNoState(nn.Module):
+class PredictsActions(nn.Module):
     """It has a head that is not called."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class PredictsNoState(nn.Module):
         return self.of_action(joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v))
 
 
-class PredictsNoStateOnPurpose(PredictsNoState):
+class PredictsActionsOnPurpose(PredictsActions):
     def forward(self, x: Tensor) -> Tensor:
         # we do not predict the states here, only actions
         return super().forward(x)
@@ -66,5 +66,5 @@ class PredictsNoStateOnPurpose(PredictsNoState):
 
 CASES = [
     Case("positions-without-effect", OfWords, OfWordsInNoOrder, of_ids, has_line=False),
-    Case("parameters-used", PredictsNoState, PredictsNoStateOnPurpose, of_module, has_line=False),
+    Case("parameters-used", PredictsActions, PredictsActionsOnPurpose, of_module, has_line=False),
 ]

@@ -30,7 +30,8 @@ def attention_free_findings(invocation: Invocation, trace: Trace) -> Iterator[Fi
         trace: its run, in which no attention was found.
     """
     tokens = {stream_sizes(invocation, each)[1] for each in invocation.streams}
-    read = trace.made_of({trace.arguments[each.argument].storage for each in invocation.streams})
+    given = {each.argument for each in invocation.streams} & trace.arguments.keys()  # arrays are none
+    read = trace.made_of({trace.arguments[each].storage for each in given})
     for division, makers in _divisions(trace):
         weights = _weights(division, makers, tokens)
         if weights is None or not any(each.storage in read for each in weights[0].inputs):
