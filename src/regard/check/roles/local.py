@@ -213,9 +213,16 @@ def with_norm(projection: Operation, instance: AttentionInstance) -> Operation:
     first = run.first_tag[projection.index]
     made = torch.arange(first, first + projection.outputs[0].data.numel())
     for each in run.trace.operations[projection.index + 1 : min(each.operation.index for each in instance.scores)]:
-        if each.name in NORMS_OF_MAPS and torch.equal(run.tags.inputs[each.index][0].flatten(), made):
+        if _is_of_a_map(each) and torch.equal(run.tags.inputs[each.index][0].flatten(), made):
             found = each
     return found
+
+
+def _is_of_a_map(operation: Operation) -> bool:
+    """Whether it is a norm of maps: of groups of channels or instances, or of all channels at all places."""
+    if operation.name != "native_layer_norm":
+        return operation.name in NORMS_OF_MAPS
+    return any(each.learned and len(each.shape) > 1 for each in operation.inputs[1:])
 
 
 def _of_tokens(projection: Operation, instance: AttentionInstance) -> Operation:
