@@ -191,7 +191,7 @@ class AsPyTorchCallsIt(nn.Module):
         self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
 
     def forward(self, tgt, memory=None, tgt_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None):
-        """Made to be a layer of nn.TransformerDecoder: memory and all parameters after tgt_mask are there but are unused.
+        """Made to be a layer of nn.TransformerDecoder: memory and all parameters after tgt_mask are unused.
 
         Args:
             tgt: the tokens.

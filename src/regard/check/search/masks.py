@@ -23,7 +23,7 @@ from regard.check.search.observed import Observed
 from regard.check.search.recipe_search import Level, Match, RecipeSearch
 from regard.check.search.stage import Diagnosis, Stage
 from regard.check.search.subject import Subject
-from regard.check.target.argument import text_of
+from regard.check.target.argument import source_of
 from regard.check.target.usage import is_where_infinite
 
 __all__ = ["drops", "masks_of"]
@@ -245,7 +245,7 @@ def _finite(diagnosis: Diagnosis, plain: Stage, stage: Stage, name: str, budget:
     assert call is not None
     assert diagnosis.setting is not None
     if call.form.name.startswith("added"):
-        if is_where_infinite(text_of(diagnosis.subject.kind or diagnosis.subject.function), name):
+        if is_where_infinite(source_of(diagnosis.subject.kind or diagnosis.subject.function), name):
             return
         yield _biased(diagnosis, plain, name, budget)
     elif call.form.name == "may" and stage.found is not None and not stage.found.causes:
