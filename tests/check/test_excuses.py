@@ -148,3 +148,71 @@ class WithTheNameOfAMask(WithBiasOfT5):
 def test_a_mask_that_is_annotated_as_a_text_is_no_tensor():
     report = concluded(WithTheNameOfAMask)
     assert report.ok, str(report)
+
+
+def with_small_number(q, k, v):
+    return (q @ k.mT / (q.size(-1) ** 0.5 + 1e-6)).softmax(-1) @ v
+
+
+def with_large_number(q, k, v):
+    return (q @ k.mT / (q.size(-1) ** 0.5 + 0.5)).softmax(-1) @ v
+
+
+def with_infinity_hidden(q, k, v, mask=None):
+    scores = q @ k.mT / q.size(-1) ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(mask == float("-inf"), -1e9)
+    return scores.softmax(-1) @ v
+
+
+def with_finite_numbers_lost(q, k, v, mask=None):
+    scores = q @ k.mT / q.size(-1) ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(mask < -1e30, -1e9)
+    return scores.softmax(-1) @ v
+
+
+def test_a_scale_that_is_the_definitions_to_float32_is_no_other_ones():
+    report = concluded(with_small_number)
+    assert report.ok, str(report)
+    assert any("the scale is the definition's to 1e-6" in each for each in report.notes)
+    assert concluded(with_large_number).verdict == "wrong"
+
+
+def test_a_mask_that_is_compared_with_infinity_is_no_bias():
+    assert concluded(with_infinity_hidden).ok
+    assert [each.id for each in concluded(with_finite_numbers_lost).causes] == ["bias-ignored"]
+
+
+class AsPyTorchCallsIt(nn.Module):
+    def __init__(self, dim=32, heads=4):
+        super().__init__()
+        self.heads, self.norm = heads, nn.LayerNorm(dim)
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, tgt, memory=None, tgt_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None):
+        """Made to be a layer of nn.TransformerDecoder: memory and all parameters after tgt_mask are unused.
+
+        Args:
+            tgt: the tokens.
+            tgt_mask: 1 where a key is hidden.
+        """
+        q, k, v = (
+            each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in self.qkv(self.norm(tgt)).chunk(3, -1)
+        )
+        scores = q @ k.mT / q.size(-1) ** 0.5
+        if tgt_mask is not None:
+            scores = scores + tgt_mask * -1e9
+        return tgt + self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class AsPyTorchCallsItUnsaid(AsPyTorchCallsIt):
+    def forward(self, tgt, memory=None, tgt_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None):
+        """A layer of a decoder: memory and all parameters after tgt_mask are optional."""
+        return super().forward(tgt, tgt_mask=tgt_mask)
+
+
+def test_arguments_after_one_may_be_said_to_be_unused():
+    report = concluded(AsPyTorchCallsIt)
+    assert report.ok, str(report)
+    assert {each.id for each in concluded(AsPyTorchCallsItUnsaid).causes} & {"context-ignored", "mask-argument"}

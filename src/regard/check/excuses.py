@@ -9,7 +9,9 @@ from dataclasses import replace
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.properties.analysis import Analysis, said_by
 from regard.check.properties.masks.settings import is_of_another_setting
+from regard.check.properties.unused_arguments import is_said_unused
 from regard.check.report.findings import Findings
+from regard.check.target import Invocation
 from regard.check.target.cache_forms import parameters_of
 from regard.check.target.names import call_meaning
 
@@ -75,9 +77,17 @@ def without_excused(searched: Findings, analyses: Sequence[Analysis], *, is_give
         excused |= MIXED
     if is_seen and (_is_refuted(searched, analyses) or any(each.is_relaid for each in analyses)):
         excused |= {each.id for each in searched.mistakes}
+    if analyses and not violated and _is_context_unused(analyses[0].invocation):
+        excused |= CONTEXT
     if said_by(analyses) == "right":
         excused |= _excused_where_right(searched, analyses)
     return _without(searched, excused)
+
+
+def _is_context_unused(call: Invocation) -> bool:
+    """Whether the documentation says of each context that a call may be given that it is not used."""
+    names = [name for name in parameters_of(call.target) if call_meaning(name) == "context"]
+    return bool(names) and all(is_said_unused(call.target, name) for name in names)
 
 
 def may_read_context(searched: Findings, analyses: Sequence[Analysis]) -> bool:

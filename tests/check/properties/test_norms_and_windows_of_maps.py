@@ -90,3 +90,97 @@ def test_windows_may_overlap() -> None:
     assert found.violations == []
     assert any("windows of 4 tokens that overlap" in each.message for each in found.designs)
     assert analyzed(CutOverTheQueries(1)).violations
+
+
+class ChannelsOfAMap(nn.Module):
+    """Channels attend to each other, after a convolution of neighbours whose ReLU makes some numbers 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False), nn.BatchNorm2d(CHANNELS)
+        self.out = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = torch.relu(self.norm(self.conv(x))).flatten(2)
+        weights = (made @ made.mT).softmax(-1)
+        return self.out((weights @ made).unflatten(2, x.shape[2:]) + x)
+
+
+class PlacesAndChannels(nn.Module):
+    """Beside places that attend to each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.channels = nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1), ChannelsOfAMap()
+        self.qkv = nn.Conv2d(CHANNELS, 3 * CHANNELS, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(torch.relu(self.conv(x))).flatten(2).mT.chunk(3, -1)
+        read = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+        return read.mT.unflatten(2, x.shape[2:]) + self.channels(x)
+
+
+def test_channels_that_a_relu_made_zero_are_of_their_places() -> None:
+    module = PlacesAndChannels().double().eval()
+    prepare(module, 3)
+    x = torch.randn(2, CHANNELS, 4, 6, dtype=torch.float64)
+    analysis = analyze(Invocation(module, {"x": x}, ["x"], [Stream("x", "x", 0, (2, 3), None)]))
+    assert analysis.violations == []
+    assert "linear-attention" in {each.property for each in analysis.findings}
+
+
+class PoolsDates(nn.Module):
+    """A learned query for each head asks keys; values are the channels of what a convolution made, as they are."""
+
+    def __init__(self, heads: int = HEADS) -> None:
+        super().__init__()
+        self.query, self.keys = nn.Parameter(torch.randn(heads, 1, 4)), nn.Linear(CHANNELS, 4 * heads)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = (each.unflatten(-1, (HEADS, -1)).transpose(1, 2) for each in (self.keys(v), self.values(v)))
+        return ((self.query @ keys.mT / 2).softmax(-1) @ values)[:, :, 0].flatten(1)
+
+    def values(self, v: Tensor) -> Tensor:
+        return v
+
+
+class PoolsSums(PoolsDates):
+    def values(self, v: Tensor) -> Tensor:
+        return v + v.mean(1, keepdim=True)
+
+
+class OfDates(nn.Module):
+    """A norm of all channels and dates stands between the convolution and the attention."""
+
+    def __init__(self, pools: nn.Module, dates: int) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv1d(CHANNELS, CHANNELS, 1), nn.LayerNorm((CHANNELS, dates))
+        self.pools, self.out = pools, nn.Linear(CHANNELS, CHANNELS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x.mT)).mT
+        return self.out(self.pools(x, x, x))
+
+
+class OfOtherDates(OfDates):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x.mT)).mT
+        return self.out(self.pools(x, x.clone(), x))
+
+
+def of_dates(kind: type[OfDates], pools: type[PoolsDates]) -> set[str]:
+    module = kind(pools(), 5).double().eval()
+    prepare(module, 3)
+    x = torch.randn(2, 5, CHANNELS, dtype=torch.float64)
+    analysis = analyze(Invocation(module, {"x": x}, ["x"], [Stream("x", "x", 0, (1,), None)]))
+    return {each.property for each in analysis.violations}
+
+
+def test_what_a_layer_norm_of_a_map_norms_is_of_its_places() -> None:
+    assert of_dates(OfDates, PoolsDates) == set()
+    assert of_dates(OfDates, PoolsSums) == {"value-of-one-token"}
+
+
+def test_learned_queries_may_be_handed_one_tensor_three_times() -> None:
+    assert of_dates(OfDates, PoolsDates) == set()
+    assert of_dates(OfOtherDates, PoolsDates) == {"queries-from-their-input"}

@@ -114,3 +114,66 @@ def test_what_nothing_tells_of_is_no_vector_for_each_two_tokens() -> None:
     call = first(OfMedia)
     assert call.arguments["media"].shape == (2, 4, 6, 12)
     assert axes(call) == [("x", 0, (1,), None), ("x", 0, (1, 2), None)]
+
+
+class WithMaskOfKeys(nn.Module):
+    """Adds two axes to a mask of (batch, keys); one that has them already would be broadcast over the scores."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.qkv, self.out = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+        batch, tokens, dim = x.shape
+        q, k, v = (each.view(batch, tokens, self.heads, -1).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
+        hidden = attention_mask.unsqueeze(1).unsqueeze(2) == 0
+        read = scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1) @ v
+        return self.out(read.transpose(1, 2).contiguous().view(batch, tokens, dim))
+
+
+class ModelWithMaskOfKeys(nn.Module):
+    def __init__(self, vocab_size: int, dim: int, heads: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab_size, dim)
+        self.layers = nn.ModuleList(WithMaskOfKeys(dim, heads) for _ in range(2))
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        x = self.embedding(input_ids)
+        for layer in self.layers:
+            x = x + layer(x, attention_mask)
+        return x
+
+
+def test_a_mask_has_the_axes_that_a_module_inside_leaves_to_it() -> None:
+    call = first(ModelWithMaskOfKeys, vocab_size=30, dim=16, heads=4)
+    assert call.arguments["attention_mask"].shape == call.arguments["input_ids"].shape
+    analysis = analyze(call, masks=True)
+    assert analysis.violations == []
+    assert any(each.property == "mask-form" and each.kind == "holds" for each in analysis.findings)
+
+
+class WeightsOfSources(nn.Module):
+    """A state (batch, width) asks states (tokens, batch, width); several states would meet one key each."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.of_state, self.of_keys = nn.Linear(width, width), nn.Linear(width, width)
+        self.energy = nn.Linear(width, 1)
+
+    def forward(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        both = torch.tanh(self.of_state(hidden).unsqueeze(0) + self.of_keys(encoder_outputs))
+        return torch.softmax(self.energy(both).squeeze(2), dim=0).transpose(0, 1)
+
+
+class WeightsOfNothing(WeightsOfSources):
+    def forward(self, hidden: Tensor, encoder_outputs: Tensor) -> Tensor:
+        both = torch.tanh(self.of_state(hidden).unsqueeze(0) + self.of_keys(encoder_outputs))
+        return torch.softmax(self.energy(both), dim=-1).squeeze(-1).transpose(0, 1)
+
+
+def test_weights_that_are_all_one_by_broadcasting_are_of_no_call() -> None:
+    call = first(WeightsOfSources, width=16)
+    assert axes(call) == [("x", 0, (), None), ("context", 1, (0,), None)]
+    assert analyze(call).violations == []
+    assert analyze(first(WeightsOfNothing, width=16)).violations

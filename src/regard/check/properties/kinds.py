@@ -17,7 +17,7 @@ from regard.check.properties.outputs.rows import row_findings
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import Influence, influence_of
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
-from regard.check.roles.local import local_influence
+from regard.check.roles.local import local_influence, with_norm
 from regard.check.roles.owners import NONE, SEVERAL, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
@@ -155,16 +155,17 @@ def _are_later_read(influence: Influence, invocation: Invocation) -> bool:
 def _tokens(instance: AttentionInstance, place: tuple[int, int], influence: Influence, streams: list[str]) -> Tensor:
     """The token of each number of a factor.
 
-    One that was divided by a norm over the tokens, or is a softmax over them, is of the token of its projection; of a
-    convolution of neighbours, of the place at which it stands.
+    One that was divided by a norm over the tokens, or is a softmax over them, is of the token of its projection, and so
+    is one that a ReLU made 0; of a convolution of neighbours, of the place at which it stands.
     """
     run = instance.run
     found = owners(influence.of(*place).flatten(1), influence, streams).token
     tags = run.tags.inputs[place[0]][place[1]].flatten()
     for index in run.owner_of(tags):
         first = run.first_tag[index]
-        of_source = owners(influence.of(index, 0, output=True).flatten(1), influence, streams).token
         operation = run.trace.operations[index]
+        made_by = with_norm(operation, instance).index
+        of_source = owners(influence.of(made_by, 0, output=True).flatten(1), influence, streams).token
         if operation.name == "convolution":
             made = operation.outputs[0].data
             places = torch.arange(made[0, 0].numel()).expand(*made.shape[:2], -1).flatten()

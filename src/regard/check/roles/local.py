@@ -13,7 +13,7 @@ from regard.check.roles.owners import NONE, SEVERAL, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["are_rows_alike", "are_tokens_mixed", "are_tokens_summed", "local_influence", "projections_of"]
+__all__ = ["are_rows_alike", "are_tokens_mixed", "are_tokens_summed", "local_influence", "projections_of", "with_norm"]
 
 SAME = 1e-9
 """Of the largest number of a tensor; a smaller difference is rounding."""
@@ -110,11 +110,11 @@ def local_influence(
     if not projections:
         return None
     # What a projection makes of another one's rows is of its own: keys that a convolution makes of projected tokens.
-    normed = [_normed(each, instance) for each in projections]
+    normed = [with_norm(each, instance) for each in projections]
     held = {**frozen, **{each.index: each.outputs[0].data for each in (*projections, *normed)}}
     again = _computed_again(projections, instance)
     projections = [each for each in projections if each.index not in again]
-    normed = [_normed(each, instance) for each in projections]
+    normed = [with_norm(each, instance) for each in projections]
     several = [_rows(each, influence, samples) for each in projections]
     known = {order for orders in several if len(orders) == 1 for order in orders}
     if not all(several):
@@ -183,7 +183,7 @@ def _computed_again(projections: Sequence[Operation], instance: AttentionInstanc
     for each in projections:
         of_parts = parts.get(each.index, frozenset())
         same = next((one for one, others in first if others == of_parts and _are_same(one, each)), None)
-        if same is None or _normed(same, instance) is not same or _normed(each, instance) is not each:
+        if same is None or with_norm(same, instance) is not same or with_norm(each, instance) is not each:
             first.append((each, of_parts))
         else:
             found[each.index] = same.index
@@ -202,7 +202,7 @@ def _are_same(one: Operation, other: Operation) -> bool:
     )
 
 
-def _normed(projection: Operation, instance: AttentionInstance) -> Operation:
+def with_norm(projection: Operation, instance: AttentionInstance) -> Operation:
     """The last norm of all places of a map that takes what a convolution made, number by number; or the convolution.
 
     Its rows are of several places each, and of one in all else: what it divides by is held.
@@ -213,9 +213,16 @@ def _normed(projection: Operation, instance: AttentionInstance) -> Operation:
     first = run.first_tag[projection.index]
     made = torch.arange(first, first + projection.outputs[0].data.numel())
     for each in run.trace.operations[projection.index + 1 : min(each.operation.index for each in instance.scores)]:
-        if each.name in NORMS_OF_MAPS and torch.equal(run.tags.inputs[each.index][0].flatten(), made):
+        if _is_of_a_map(each) and torch.equal(run.tags.inputs[each.index][0].flatten(), made):
             found = each
     return found
+
+
+def _is_of_a_map(operation: Operation) -> bool:
+    """Whether it is a norm of maps: of groups of channels or instances, or of all channels at all places."""
+    if operation.name != "native_layer_norm":
+        return operation.name in NORMS_OF_MAPS
+    return any(each.learned and len(each.shape) > 1 for each in operation.inputs[1:])
 
 
 def _of_tokens(projection: Operation, instance: AttentionInstance) -> Operation:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.mistakes.mistake import MaskSource
 from regard.check.names import INPUTS, meaning
-from regard.check.properties.documentation import documentation_of, says_unused
+from regard.check.properties.unused_arguments import is_said_unused
 from regard.check.recipes.case import Case, causal
 from regard.check.search.budget import SearchBudget
 from regard.check.search.calls import Failed, ProbeCall, calls_with
@@ -23,6 +23,8 @@ from regard.check.search.observed import Observed
 from regard.check.search.recipe_search import Level, Match, RecipeSearch
 from regard.check.search.stage import Diagnosis, Stage
 from regard.check.search.subject import Subject
+from regard.check.target.argument import source_of
+from regard.check.target.usage import is_where_infinite
 
 __all__ = ["drops", "masks_of"]
 
@@ -40,9 +42,9 @@ def _each(diagnosis: Diagnosis, plain: Stage, budget: SearchBudget) -> Iterator[
     subject = diagnosis.subject
     assert diagnosis.setting is not None
     crossed = any(case.context is not None or case.q is not None for _, case, _ in diagnosis.setting.pairs)
-    documentation = documentation_of(subject.function or diagnosis.setting.pairs[0][0].module)
+    target = subject.function or diagnosis.setting.pairs[0][0].module
     for name, means in subject.roles().items():
-        if says_unused(documentation, name):
+        if is_said_unused(target, name):
             continue
         if re.search("enc|memory|context|cross", name) and not crossed:
             continue  # of a sequence that there is none of
@@ -243,6 +245,8 @@ def _finite(diagnosis: Diagnosis, plain: Stage, stage: Stage, name: str, budget:
     assert call is not None
     assert diagnosis.setting is not None
     if call.form.name.startswith("added"):
+        if is_where_infinite(source_of(diagnosis.subject.kind or diagnosis.subject.function), name):
+            return
         yield _biased(diagnosis, plain, name, budget)
     elif call.form.name == "may" and stage.found is not None and not stage.found.causes:
         added = next(form for form in FORMS if form.name == "added")

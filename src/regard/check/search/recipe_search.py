@@ -31,6 +31,10 @@ FREE_NUMBERS: tuple[tuple[str, Mistake, Callable[[float], Any]], ...] = (
     ("fill", MISTAKES["mask-weak-fill"], lambda number: ("add", number)),
 )
 """Numbers that may be anything: the slot, the mistake, and how the slot takes a number."""
+NEAR = 1e-6
+"""Two scales differ by less, relative to them, where one is the other to float32's precision."""
+NEAR_SCALE = Convention("precision", "the scale is the definition's to 1e-6, as beside a small number for safety", {})
+"""As 1e-6 that is added to sqrt(d_k) against a division by 0."""
 Level = Literal["one", "one otherwise", "number", "two", "one and number"]
 """What is tried: one mistake; one, and a convention or design; one whose number is not known; two; or one, and one
 whose number is not known."""
@@ -165,6 +169,9 @@ class RecipeSearch:
             if len(numbers) != len(observed):
                 continue
             if slot == "scale":
+                if _is_of_the_definition(observed, merged, numbers):
+                    choices = {**merged, slot: numbers[0]}
+                    return Match(choices, causes, (*base.otherwise, *otherwise, NEAR_SCALE))
                 named = self._formula(observed, merged, numbers)
                 if named is not None:
                     return Match({**merged, slot: numbers[0]}, (*causes, named), (*base.otherwise, *otherwise))
@@ -205,11 +212,20 @@ class RecipeSearch:
                     continue
                 states = [each.state({**merged, **choices}) for each in observed]
                 if all(
-                    state is not None and abs(state.scaling - number) < 1e-6 * abs(number)
+                    state is not None and abs(state.scaling - number) < NEAR * abs(number)
                     for state, number in zip(states, numbers, strict=True)
                 ):
                     return known, {**choices, "scale": numbers[0]}
         return None
+
+
+def _is_of_the_definition(observed: Sequence[Observed], merged: Choices, numbers: Sequence[float]) -> bool:
+    """Whether the scale that was measured in each call is the definition's: the formula of another is the same then."""
+    states = [each.state(merged) for each in observed]
+    return all(
+        state is not None and abs(state.scaling - number) < NEAR * abs(number)
+        for state, number in zip(states, numbers, strict=True)
+    )
 
 
 def _merged(*several: Choices) -> dict[str, Any] | None:

@@ -179,21 +179,19 @@ class CallPlan:
         )
 
     def _is_spread_out(
-        self, shape: tuple[int, ...], options: Mapping[str, Sequence[str]], target: Any, sizes: Sizes
+        self, outputs: Sequence[Tensor], options: Mapping[str, Sequence[str]], target: Any, sizes: Sizes
     ) -> bool:
         """Whether vectors as wide as a sequence are returned with an axis more, where one asking vector may be meant.
 
-        A state with an axis in front, beside which a sequence of states is broadcast, meets every key by accident.
+        A state with an axis in front, beside which a sequence of states is broadcast, meets every key by accident; or
+        each query meets one key alone, and all weights are 1.
         """
-        draft = self._draft(target, sizes)
+        draft, shape = self._draft(target, sizes), outputs[0].shape
         may_be_a_state = any(STATE in names for names in options.values())
         is_longer = len(shape) == len(self.layout.letters) + 1
-        return (
-            may_be_a_state
-            and is_longer
-            and shape[-1] in (draft.width, draft.context_width)
-            and shape[-1] != draft.d_head
-        )
+        is_wide = shape[-1] in (draft.width, draft.context_width) and shape[-1] != draft.d_head
+        are_equal = all(bool((each == each.flatten()[:1]).all()) for each in outputs)
+        return may_be_a_state and is_longer and (is_wide or are_equal)
 
     def invocation(self, target: Any, sizes: Sizes) -> Invocation:
         """The call, which may not run.
@@ -331,7 +329,7 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
             broken.append(tried)
             raise Failed("it returned a tensor with the axes of the mask")
         letters, shape = plan.layout.letters, outputs[0].shape
-        if tried._is_spread_out(shape, options, target, sizes):
+        if tried._is_spread_out(outputs, options, target, sizes):
             broken.append(tried)
             raise Failed("it returned an axis more than its sequences have, before the width: it runs by broadcasting")
         is_one = choices["lengths"] == ONE_QUERY and len(shape) == len(letters) and 1 not in shape

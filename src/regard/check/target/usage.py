@@ -34,6 +34,7 @@ __all__ = [
     "is_step",
     "is_tested",
     "is_two_sides",
+    "is_where_infinite",
     "parts_of",
     "role_by_use",
     "squared",
@@ -146,6 +147,16 @@ def _is_set(source: str, name: str) -> bool:
     compared = [side for each in tree if isinstance(each, ast.Compare) for side in (each.left, *each.comparators)]
     stored = [each for each in tree if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
     return any(isinstance(each, ast.Name) and each.id == name for each in (*compared, *stored))
+
+
+def is_where_infinite(source: str, name: str) -> bool:
+    """Whether it is compared with -inf, as by mask == float("-inf"), or mask.isinf(): no finite number is meant."""
+    named = re.escape(name)
+    infinite = r"-?\s*(?:(?:torch|math|np|numpy)\.inf\b|float\(\s*['\"]-?inf(?:inity)?['\"]\s*\))"
+    return (
+        re.search(rf"\b{named}\s*==\s*{infinite}|\bis(?:neg)?inf\(\s*{named}\b|\b{named}\.is(?:neg)?inf\(", source)
+        is not None
+    )
 
 
 def is_two_sides(source: str, name: str) -> bool:

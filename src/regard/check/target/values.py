@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.check.target.argument import ADDED, MATRICES, STREAMS, Argument
+from regard.check.target.argument import ADDED, MATRICES, STREAMS, Argument, text_of
 from regard.check.target.cache_buffers import buffer_candidates
+from regard.check.target.classes import own_classes
 from regard.check.target.configs import call_configs
 from regard.check.target.decoder_steps import (
     LAST_TOKEN,
@@ -102,7 +103,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role in STREAMS:
         return _streams(argument, target, source)
     if role in ("mask", "padding"):
-        added = _axes_added(name, source)  # a mask with more axes than scores runs by accident, and mixes what it reads
+        # A mask with more axes than scores runs by accident, and mixes what it reads.
+        added = _axes_added(name, target, source)
         shapes = sorted(
             SCORE_SHAPES if role == "mask" else PADDING_SHAPES,
             key=lambda each: (not _is_as_documented(each, name, source), len(each) + added > len("bhqk")),
@@ -209,10 +211,19 @@ def _is_as_documented(shape: str, name: str, source: str) -> bool:
     return len(told) == len(shape) and shape.endswith(last)
 
 
-def _axes_added(name: str, source: str) -> int:
-    """How many axes the code adds to an argument, as two in mask[:, None, None] or mask.unsqueeze(1).unsqueeze(2)."""
-    chains = re.findall(rf"\b{re.escape(name)}((?:\.\w+\([^()]*\)|\[[^\]]*\])+)", source)
-    return max((chain.count("None") + chain.count(".unsqueeze(") for chain in chains), default=0)
+def _axes_added(name: str, target: Any, source: str) -> int:
+    """How many axes the code adds to an argument, as two in mask[:, None, None] or mask.unsqueeze(1).unsqueeze(2).
+
+    Or modules inside, whose call has an argument of the same name, where the code hands it on as it was given.
+    """
+    texts = [source]
+    if re.search(rf"\b{re.escape(name)}\s*=(?!=|\s*(?:{re.escape(name)}|None)\b)", source) is None:
+        kinds = {kind for owner in modules_in(target) for each in owner.modules() for kind in own_classes(type(each))}
+        taken = re.compile(rf"def forward\([^()]*\b{re.escape(name)}\b")
+        texts += [text for text in map(text_of, kinds) if taken.search(text) is not None]
+    chain = re.compile(rf"\b{re.escape(name)}((?:\.\w+\([^()]*\)|\[[^\]]*\])+)")
+    chains = [each for text in texts for each in chain.findall(text)]
+    return max((each.count("None") + each.count(".unsqueeze(") for each in chains), default=0)
 
 
 def _written_layout(told: str) -> str:

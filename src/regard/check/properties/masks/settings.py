@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from regard.check.properties.documentation import documentation_of, says_unused
 from regard.check.properties.finding import Finding
+from regard.check.properties.unused_arguments import is_said_unused
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
 from regard.check.target.names import call_meaning
@@ -143,7 +143,7 @@ def _has_another_value(test: ast.expr, target: Any) -> bool:
 
 def documented_unused(invocation: Invocation, name: str) -> Finding | None:
     """That a mask without effect is one that the documentation says is not used; None of others."""
-    if not says_unused(documentation_of(invocation.target), name):
+    if not is_said_unused(invocation.target, name):
         return None
     return Finding("note", "mask-open", "mask", f"{name} is not used, as its documentation says")
 

@@ -53,6 +53,8 @@ def inner_sequence_findings(invocation: Invocation, several: Sequence[Evidence])
             if type(module) in asked or names is None or len(asked) == MOST:
                 continue
             asked.add(type(module))
+            if evidence.base.of_no_token and _are_one_tensor(invocation, path, [*names.values()]):
+                continue  # learned queries that pool one sequence, handed over as all three
             for role, name in names.items():
                 if _is_unread(invocation, path, name) and not _is_chosen(module, name):
                     read, line = READ[role], evidence.base.instance.scores_location
@@ -85,6 +87,27 @@ def _is_unread(invocation: Invocation, path: str, name: str) -> bool:
         return False
     pairs = list(zip(before, after, strict=True))
     return all(one.shape == two.shape and not bool(differs(one, two).any()) for one, two in pairs)
+
+
+def _are_one_tensor(invocation: Invocation, path: str, names: Sequence[str]) -> bool:
+    """Whether each call of a module is handed one tensor for some of its arguments."""
+    target = copied(invocation.target)
+    module = target.get_submodule(path)
+    signature = inspect.signature(module.forward)
+    same: list[bool] = []
+
+    def note(called: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = signature.bind(*args, **kwargs).arguments
+        same.append(len({id(given.get(name)) for name in names}) == 1)
+
+    hook = module.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        invocation.run(target=target)
+    except Failed:
+        return False
+    finally:
+        hook.remove()
+    return bool(same) and all(same)
 
 
 def _returned(invocation: Invocation, path: str, name: str | None) -> list[Tensor]:
