@@ -87,6 +87,7 @@ from regard.check.properties.weights.feature_maximum import feature_maximum_find
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.pooling import pooling_findings
+from regard.check.properties.weights.token_shares import token_share_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections, stream_sizes
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
@@ -395,6 +396,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         _judge_with_values(analysis, run)
     if not analysis.findings:
         analysis.findings += summed_weight_findings(run)
+    if not analysis.findings:
+        analysis.findings += token_share_findings(invocation, run)
     if not analysis.findings:
         of_tokens = influence_of(invocation, run.trace, keep=lambda source: source.kind == "token")
         known = learned_memory(run) or channel_gate(run, of_tokens, invocation)
