@@ -100,7 +100,7 @@ class Draft:
         """Of a sequence; as wide as the layer takes that is called with it."""
         keys = role in KEY_ROLES
         image = self.tokens if role == "image" else 0
-        taken = self._width_of(name) if layout.letters in ("btd", "td") and name else None
+        taken = self.width_of(name) if layout.letters in ("btd", "td") and name else None
         width = taken or (self.context_width if keys else self.width)
         heads = "h" in layout.letters and "t" in layout.letters
         size = {
@@ -119,7 +119,7 @@ class Draft:
         size |= dict(layout.sizes)
         return tuple(size[letter] for letter in layout.letters)
 
-    def _width_of(self, name: str) -> int | None:
+    def width_of(self, name: str) -> int | None:
         """How wide the layer takes a sequence that is called with it, or how wide the documentation writes it."""
         written = documented_shape(self.source, name)
         told = dict(self.sizes.named).get(written[-1]) if written else None

@@ -84,8 +84,9 @@ def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argum
     if are_links(source, argument.name, argument.role):
         return replace(argument, role="edges")
     is_open = argument.required and argument.role in (None, "added", "rope")
-    sequences = [each.name for each in named if each.role in STREAMS]
-    if argument.required and argument.role is None and are_vectors_of_pairs(source, argument.name, sequences):
+    others = [each.name for each in named if each is not argument and each.role in (None, *STREAMS)]
+    may_be_vectors = argument.required and argument.role in (None, "x")
+    if may_be_vectors and are_vectors_of_pairs(source, argument.name, others):
         return replace(argument, role="pair vectors")
     return replace(argument, role="pairs") if is_open and are_of_pairs(target, source, argument.name) else argument
 

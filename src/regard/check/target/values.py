@@ -148,7 +148,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "edges":
         return {f"all {each}": _mask("allowed", each) for each in ("qk", "bqk")} | dict(graph_candidates(role))
     if role in OF_GRAPHS:
-        return dict(graph_candidates(role, documented_letters(source, name)))
+        return dict(graph_candidates(role, documented_letters(source, name), name))
     if role == LAST_TOKEN:
         return dict(last_token_candidates(source))
     if role == PAST_WEIGHTS:
