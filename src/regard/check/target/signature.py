@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.check.names import is_plain
 from regard.check.target.argument import ADDED, PLAIN, STREAMS, WEIGHTS, Argument, role_of_bias, source_of, text_of
-from regard.check.target.argument_parts import parts_of_argument
+from regard.check.target.argument_parts import parts_by_place, parts_of_argument
 from regard.check.target.classes import parameters_of
 from regard.check.target.conditions import is_applied, is_condition, is_sequence
 from regard.check.target.decoder_steps import step_roles
@@ -74,7 +74,8 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     if [each.role for each in named if each.required and each.role in STREAMS] == ["x"]:
         others = [each for each in named if _may_be_a_sequence(each) and is_applied(source, each.name)]
         named = [replace(each, role="context", guessed=True) if [each] == others else each for each in named]
-    last = (_settled(each) for each in (*_of_a_context(named), *_of_an_image(target, named)))
+    in_a_list = [] if inputs else parts_by_place(named, source)
+    last = (_settled(each) for each in (*_of_a_context(named), *_of_an_image(target, named), *in_a_list))
     return [*_of_a_condition(target, named), *_read(named), *last]
 
 
