@@ -22,6 +22,7 @@ from regard.check.target.first_layers import role_by_layer
 from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
+from regard.check.target.position_values import DISTANCES, QUERY_BIAS
 from regard.check.target.preparation import embeds
 from regard.check.target.usage import (
     added_to,
@@ -61,6 +62,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
     source = source_of(target)
     named = [_by_use(_by_layer(target, each, named), source) for each in named]
+    named = _with_distances(named)
     named = [_of_a_graph(target, each, named) for each in named]
     named = [_added(each, named, source) for each in named]
     roles = feed_forward_roles({each.name: each.role for each in named})
@@ -90,6 +92,17 @@ def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argum
     if may_be_vectors and are_vectors_of_pairs(source, argument.name, others):
         return replace(argument, role="pair vectors")
     return replace(argument, role="pairs") if is_open and are_of_pairs(target, source, argument.name) else argument
+
+
+def _with_distances(named: list[Argument]) -> list[Argument]:
+    """The arguments; one that two biases of queries are named after, as r_w_bias and r_r_bias, is of distances."""
+    given = [each for each in named if each.required and each.role is None]
+    for each in given:
+        biases = [one for one in given if is_bias(one.name) and one.name.startswith(f"{each.name}_")]
+        if len(biases) == 2:
+            roles = {each.name: DISTANCES} | dict.fromkeys((one.name for one in biases), QUERY_BIAS)
+            return [replace(one, role=roles.get(one.name, one.role)) for one in named]
+    return named
 
 
 def _by_layer(target: Any, argument: Argument, named: list[Argument]) -> Argument:
