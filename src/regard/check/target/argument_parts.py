@@ -42,13 +42,13 @@ def parts_by_place(named: list[Argument], source: str) -> list[list[Argument]]:
     Two are a sequence and what asks it, a vector of each sample or another sequence; three are queries, keys and values.
     """
     given = [each for each in named if each.required]
-    if len(given) != 1 or given[0].role not in (None, "x") or given[0].within:
+    is_tensor = any("Tensor" in each.annotation and "[" not in each.annotation for each in given)
+    if len(given) != 1 or given[0].role not in (None, "x") or given[0].within or is_tensor:
         return []
     name, roles = given[0].name, {2: (("x", "condition"), ("x", "context")), 3: (("q", "k", "v"),)}
     return [
-        [
-            Argument(f"{name}[{place}]", role, True, within=name) for place, role in enumerate(several)
-        ] + [each for each in named if not each.required]
+        [Argument(f"{name}[{place}]", role, True, within=name) for place, role in enumerate(several)]
+        + [each for each in named if not each.required]
         for several in roles.get(places_of(source, name), ())
     ]
 

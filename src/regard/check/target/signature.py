@@ -61,8 +61,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     if named is None:
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
     source = source_of(target)
-    named = [_by_use(_by_layer(target, each, named), source) for each in named]
-    named = _with_distances(named)
+    named = [_by_use(_by_layer(target, each, named), source) for each in _with_distances(named)]
     named = [_of_a_graph(target, each, named) for each in named]
     named = [_added(each, named, source) for each in named]
     roles = feed_forward_roles({each.name: each.role for each in named})
@@ -77,8 +76,8 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         others = [each for each in named if _may_be_a_sequence(each) and is_applied(source, each.name)]
         named = [replace(each, role="context", guessed=True) if [each] == others else each for each in named]
     in_a_list = [] if inputs else parts_by_place(named, source)
-    last = (_settled(each) for each in (*_of_a_context(named), *_of_an_image(target, named), *in_a_list))
-    return [*_of_a_condition(target, named), *_read(named), *last]
+    last = (_settled(each) for each in (*_of_a_context(named), *_of_an_image(target, named)))
+    return [*map(_settled, in_a_list), *_of_a_condition(target, named), *_read(named), *last]
 
 
 def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argument:
