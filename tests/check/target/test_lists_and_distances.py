@@ -39,8 +39,8 @@ def test_what_is_read_by_places_alone_is_a_list() -> None:
         "inputs[0]": (2, 5, 12),
         "inputs[1]": (2, 12),
     }
-    assert check(OfAList, args=dict(hidden_size=12)).verdict in RIGHT
-    assert check(OverTheText, args=dict(hidden_size=12)).verdict not in RIGHT
+    assert check(OfAList, args={"hidden_size": 12}).verdict in RIGHT
+    assert check(OverTheText, args={"hidden_size": 12}).verdict not in RIGHT
 
 
 def of_rows(x: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def test_vectors_of_pairs_stand_beside_what_has_their_tokens() -> None:
     call = first(WithPairs, c_s=12, c_z=6, num_heads=3)
     assert (call.arguments["s"].shape, call.arguments["z"].shape) == ((2, 5, 12), (2, 5, 5, 6))
     assert axes(call) == [("x", 0, (1,), None)]
-    assert check(WithPairs, args=dict(c_s=12, c_z=6, num_heads=3)).verdict in RIGHT
+    assert check(WithPairs, args={"c_s": 12, "c_z": 6, "num_heads": 3}).verdict in RIGHT
 
 
 class OfDistances(nn.Module):
@@ -104,8 +104,8 @@ def test_two_biases_are_named_after_vectors_of_distances() -> None:
     call = first(OfDistances, n_head=2, d_model=12)
     assert (call.arguments["r"].shape, call.arguments["r_w_bias"].shape) == ((5, 1, 12), (2, 6))
     assert (axes(call), call.guessed) == ([("x", 1, (0,), None)], [])
-    assert check(OfDistances, args=dict(n_head=2, d_model=12)).verdict in RIGHT
-    assert {each.id for each in check(OneRowOff, args=dict(n_head=2, d_model=12)).causes} == {"logits-of-the-query"}
+    assert check(OfDistances, args={"n_head": 2, "d_model": 12}).verdict in RIGHT
+    assert {each.id for each in check(OneRowOff, args={"n_head": 2, "d_model": 12}).causes} == {"logits-of-the-query"}
 
 
 class WithoutATranspose(nn.Module):
@@ -119,7 +119,7 @@ class WithoutATranspose(nn.Module):
 
 def test_keys_without_a_transpose_are_as_many_as_channels() -> None:
     assert first(WithoutATranspose, hidden_dim=12).arguments["k"].shape == (2, 12, 12)
-    assert check(WithoutATranspose, args=dict(hidden_dim=12)).verdict == "wrong"
+    assert check(WithoutATranspose, args={"hidden_dim": 12}).verdict == "wrong"
 
 
 class OfAVideo(nn.Module):

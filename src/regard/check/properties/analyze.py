@@ -42,6 +42,7 @@ from regard.check.properties.masks.unread import lost_fill_findings
 from regard.check.properties.masks.unread_arguments import documented_unread_findings
 from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import stacked_window_findings, window_findings
+from regard.check.properties.modules.backward import backward_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
@@ -425,6 +426,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         has_values = all(each.property != "weights-alone" for each in analysis.findings)
         analysis.findings += [each for each in unread if has_values or not is_of_values(each)]
         analysis.findings += [] if analysis.violations else lost_fill_findings(run.trace)
+        analysis.findings += [] if analysis.violations else backward_findings(invocation)
     if analysis.findings:
         analysis.num_attentions = 1
     else:

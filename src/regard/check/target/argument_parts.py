@@ -39,7 +39,7 @@ def parts_of_argument(argument: Argument, target: Any, named: list[Argument]) ->
 def parts_by_place(named: list[Argument], source: str) -> list[list[Argument]]:
     """The readings by which all that has to be given is a list, of which the code reads inputs[0] and so on.
 
-    Two are a sequence and what asks it, a vector of each sample or another sequence; three are queries, keys and values.
+    Two are a sequence and what asks it, a vector of each sample or a sequence; three are queries, keys and values.
     """
     given = [each for each in named if each.required]
     is_tensor = any("Tensor" in each.annotation and "[" not in each.annotation for each in given)

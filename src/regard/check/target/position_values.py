@@ -15,10 +15,10 @@ from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed
 
 __all__ = [
-    "ROPE_FORMS",
-    "ROPE_SHAPES",
     "DISTANCES",
     "QUERY_BIAS",
+    "ROPE_FORMS",
+    "ROPE_SHAPES",
     "check_rotated",
     "distance_candidates",
     "position_candidates",

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Finding
-from regard.check.properties.modules.backward import backward_finding
 from regard.check.properties.weights.weights_alone import returned_weights
 from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.target import Invocation
@@ -34,7 +33,7 @@ def token_share_findings(invocation: Invocation, run: TaggedRun) -> Iterator[Fin
     if number is None or invocation.completion is not None:
         return
     shares = run.trace.outputs[number].data
-    softmax = next((each for each in run.trace if each.name in SOFTMAXES and _are_alike(each.outputs[0].data, shares)))
+    softmax = next(each for each in run.trace if each.name in SOFTMAXES and _are_alike(each.outputs[0].data, shares))
     parts = shares.exp() if softmax.name == "_log_softmax" else shares
     streams = [each for each in invocation.streams if len(each.token_axes) == 1]
     for size in {invocation.arguments[each.argument].shape[each.token_axes[0]] for each in streams}:
@@ -49,8 +48,6 @@ def token_share_findings(invocation: Invocation, run: TaggedRun) -> Iterator[Fin
                 message = "weights alone: a softmax of a score for each token is returned, and no values are summed"
                 yield Finding("design", "weights-alone", "weighted sum", message, softmax.location)
                 yield Finding("holds", "softmax-over-keys", "weights", "over the tokens, sum 1", softmax.location)
-                wrong = backward_finding(invocation)
-                yield from () if wrong is None else (wrong,)
                 return
 
 
