@@ -54,6 +54,7 @@ from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
+from regard.check.properties.modules.repeated_samples import repeated_sample_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS
 from regard.check.properties.modules.surroundings import surrounding_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
@@ -378,6 +379,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += untied_weight_findings(invocation.target)
         analysis.findings += carried_state_findings(invocation)
         analysis.findings += drop_path_findings(invocation)
+        analysis.findings += repeated_sample_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
         norms = [*norm_findings(invocation)]
