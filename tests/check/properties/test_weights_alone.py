@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from property_cases import drawn, of_x, split
+from property_cases import drawn, of_module, of_x, split
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 
@@ -100,3 +102,36 @@ def test_a_query_that_is_added_without_a_function_around_it_has_no_effect() -> N
             lambda x, context, around=around: added(x, context, around=around), arguments, [*arguments], streams
         )
         assert {each.property for each in analyze(call).violations} == wanted
+
+
+class Shares(nn.Module):
+    """A share of each token for each of some heads, by a score that is made of the token and of the mean of all."""
+
+    def __init__(self, axis: int = -1, *, log: bool = False, in_place: bool = False, sums: bool = False) -> None:
+        super().__init__()
+        self.axis, self.log, self.in_place, self.sums = axis, log, in_place, sums
+        self.p, self.q = (nn.Parameter(drawn(WIDTH, 3, seed=seed)) for seed in (53, 54))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = ((x.cumsum(1) if self.sums else x.mean(1, keepdim=True)) @ self.p * (x @ self.q)).tanh().mT
+        if self.in_place:
+            scores /= scores.norm(dim=1, keepdim=True)
+        return scores.log_softmax(self.axis) if self.log else scores.softmax(self.axis)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_shares_of_tokens_that_are_returned_alone_are_a_design(log: bool) -> None:
+    analysis = analyze(of_module(partial(Shares, log=log)))
+    assert (analysis.complete, analysis.violations) == (True, [])
+    assert [each.property for each in analysis.designs] == ["weights-alone"]
+
+
+def test_shares_whose_gradients_cannot_be_computed_are_wrong() -> None:
+    assert {each.property for each in analyze(of_module(partial(Shares, in_place=True))).violations} == {
+        "gradients-computed"
+    }
+
+
+@pytest.mark.parametrize("kind", [partial(Shares, 1), partial(Shares, sums=True)])
+def test_shares_over_heads_or_of_an_order_are_not_known(kind: partial[Shares]) -> None:
+    assert "weights-alone" not in {each.property for each in analyze(of_module(kind)).designs}

@@ -42,6 +42,7 @@ from regard.check.properties.masks.unread import lost_fill_findings
 from regard.check.properties.masks.unread_arguments import documented_unread_findings
 from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import stacked_window_findings, window_findings
+from regard.check.properties.modules.backward import backward_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
@@ -53,6 +54,7 @@ from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
+from regard.check.properties.modules.repeated_samples import repeated_sample_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS
 from regard.check.properties.modules.surroundings import surrounding_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
@@ -87,6 +89,7 @@ from regard.check.properties.weights.feature_maximum import feature_maximum_find
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.pooling import pooling_findings
+from regard.check.properties.weights.token_shares import token_share_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections, stream_sizes
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
@@ -376,6 +379,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += untied_weight_findings(invocation.target)
         analysis.findings += carried_state_findings(invocation)
         analysis.findings += drop_path_findings(invocation)
+        analysis.findings += repeated_sample_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
         norms = [*norm_findings(invocation)]
@@ -395,6 +399,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         _judge_with_values(analysis, run)
     if not analysis.findings:
         analysis.findings += summed_weight_findings(run)
+    if not analysis.findings:
+        analysis.findings += token_share_findings(invocation, run)
     if not analysis.findings:
         of_tokens = influence_of(invocation, run.trace, keep=lambda source: source.kind == "token")
         known = learned_memory(run) or channel_gate(run, of_tokens, invocation)
@@ -422,6 +428,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         has_values = all(each.property != "weights-alone" for each in analysis.findings)
         analysis.findings += [each for each in unread if has_values or not is_of_values(each)]
         analysis.findings += [] if analysis.violations else lost_fill_findings(run.trace)
+        analysis.findings += [] if analysis.violations else backward_findings(invocation)
     if analysis.findings:
         analysis.num_attentions = 1
     else:

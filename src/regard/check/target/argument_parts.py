@@ -10,9 +10,9 @@ from regard.check.target.argument import MATRICES, STREAMS, Argument, role_of_bi
 from regard.check.target.graphs import with_nodes
 from regard.check.target.names import call_meaning, first_word
 from regard.check.target.preparation import embeds
-from regard.check.target.usage import fields_of, has_fields, parts_of
+from regard.check.target.usage import fields_of, has_fields, parts_of, places_of
 
-__all__ = ["parts_of_argument"]
+__all__ = ["parts_by_place", "parts_of_argument"]
 
 
 def parts_of_argument(argument: Argument, target: Any, named: list[Argument]) -> list[Argument]:
@@ -34,6 +34,23 @@ def parts_of_argument(argument: Argument, target: Any, named: list[Argument]) ->
     is_told = any(each in ("mask", "padding", "edge index") for each in roles)
     is_told = is_told or len({*roles} & {"x", "q", "k", "v", "context"}) == len(roles) > 1
     return parts if is_told else [argument]
+
+
+def parts_by_place(named: list[Argument], source: str) -> list[list[Argument]]:
+    """The readings by which all that has to be given is a list, of which the code reads inputs[0] and so on.
+
+    Two are a sequence and what asks it, a vector of each sample or a sequence; three are queries, keys and values.
+    """
+    given = [each for each in named if each.required]
+    is_tensor = any("Tensor" in each.annotation and "[" not in each.annotation for each in given)
+    if len(given) != 1 or given[0].role not in (None, "x") or given[0].within or is_tensor:
+        return []
+    name, roles = given[0].name, {2: (("x", "condition"), ("x", "context")), 3: (("q", "k", "v"),)}
+    return [
+        [Argument(f"{name}[{place}]", role, True, within=name) for place, role in enumerate(several)]
+        + [each for each in named if not each.required]
+        for several in roles.get(places_of(source, name), ())
+    ]
 
 
 def _of_field(name: str, *, is_beside: bool) -> str | None:

@@ -10,6 +10,7 @@ from functools import cache
 
 __all__ = [
     "are_documented_marks",
+    "axes_of",
     "documented_letters",
     "documented_shape",
     "first_documented_shape",
@@ -118,3 +119,10 @@ def _behind(function: ast.FunctionDef, lines: list[str]) -> Iterator[str]:
         said = _BEHIND.fullmatch(lines[each.lineno - 1][each.col_offset :]) if is_alone else None
         if said is not None:
             yield f"{each.arg}: {said['said'].strip()}"
+
+
+def axes_of(source: str, name: str, axes: int) -> Iterator[list[str]]:
+    """The names of the axes of an argument that has so many, as a line unpacks them: B, N, _ = x.shape."""
+    shape = rf"{re.escape(name)}\.(?:shape|size\(\))"
+    for unpacked in re.findall(rf"^\s*(\w+(?:\s*,\s*\w+){{{axes - 1}}})\s*=\s*{shape}\s*(?:#.*)?$", source, re.M):
+        yield re.split(r"\s*,\s*", unpacked)

@@ -100,7 +100,7 @@ class Draft:
         """Of a sequence; as wide as the layer takes that is called with it."""
         keys = role in KEY_ROLES
         image = self.tokens if role == "image" else 0
-        taken = self._width_of(name) if layout.letters in ("btd", "td") and name else None
+        taken = self.width_of(name) if layout.letters in ("btd", "td") and name else None
         width = taken or (self.context_width if keys else self.width)
         heads = "h" in layout.letters and "t" in layout.letters
         size = {
@@ -119,7 +119,7 @@ class Draft:
         size |= dict(layout.sizes)
         return tuple(size[letter] for letter in layout.letters)
 
-    def _width_of(self, name: str) -> int | None:
+    def width_of(self, name: str) -> int | None:
         """How wide the layer takes a sequence that is called with it, or how wide the documentation writes it."""
         written = documented_shape(self.source, name)
         told = dict(self.sizes.named).get(written[-1]) if written else None
@@ -230,10 +230,13 @@ def sides_of_pictures(target: Any, sizes: Sizes) -> tuple[list[int], list[int]]:
 
 
 def pictures_of_frames(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
-    """The sides of the pictures of a video, where these are cut into patches."""
+    """The sides of the pictures of a video, where these are cut into patches; first those that the user says."""
     named = {constructor_meaning(name) for module in modules_in(target) for name, _ in _constructed_with(module)}
-    several = [*itertools.chain(*sides_of_pictures(target, sizes)), sizes.image] if "patch" in named else []
-    return [(side, side) for side in dict.fromkeys(several) if side**2 <= MAX_PIXELS]
+    if "patch" not in named:
+        return []
+    told = [] if sizes.grid is None else [sizes.grid]
+    squares = [(side, side) for side in (*itertools.chain(*sides_of_pictures(target, sizes)), sizes.image)]
+    return [each for each in dict.fromkeys((*told, *squares)) if each[0] * each[1] <= MAX_PIXELS]
 
 
 def _of_patches(module: nn.Module) -> Iterator[tuple[int, int]]:

@@ -93,17 +93,17 @@ def named_in(error: Exception, names: Iterable[str]) -> frozenset[str]:
     return frozenset()
 
 
-def summed_tokens(error: Failed, tokens: int) -> int:
+def summed_tokens(error: Failed, counts: Collection[int]) -> int:
     """How many tokens a call may have, where it failed as channels were multiplied by tokens: as many; 0 elsewhere.
 
     As in q @ k without a transpose, whose heads are no wider than that.
 
     Args:
         error: what the call raised.
-        tokens: how many it had.
+        counts: how many it may have had, as those that ask and those that are read.
     """
     unlike = _UNLIKE.search(str(error))
-    if unlike is None or int(unlike[3]) != tokens or not 1 < int(unlike[2]) <= MOST_TOKENS:
+    if unlike is None or int(unlike[3]) not in counts or not 1 < int(unlike[2]) <= MOST_TOKENS:
         return 0
     return int(unlike[2])
 

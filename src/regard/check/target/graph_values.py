@@ -27,12 +27,13 @@ COORDINATES = (3, 2)
 """How many numbers say where a point is, the likeliest first."""
 
 
-def graph_candidates(role: str, told: str = "") -> Iterator[tuple[str, Candidate]]:
+def graph_candidates(role: str, told: str = "", name: str = "") -> Iterator[tuple[str, Candidate]]:
     """What may be given for an argument of such a role.
 
     Args:
         role: one of `OF_GRAPHS`, or "edges": where no marks are taken, numbers are.
         told: the letters of its axes, as the documentation writes them.
+        name: of the argument.
     """
     if role == "coordinates":
         for count in COORDINATES:
@@ -43,7 +44,7 @@ def graph_candidates(role: str, told: str = "") -> Iterator[tuple[str, Candidate
     elif role == "edges":
         yield "links of a ring", _links
     elif role == "pair vectors":
-        yield "vectors of each query and key", _vectors
+        yield "vectors of each query and key", partial(_vectors, name=name)
     else:
         yield "edges", _edge_index
 
@@ -67,9 +68,9 @@ def _links(draft: Draft) -> Tensor:
     return (_distances(draft) < 2).to(torch.float64)
 
 
-def _vectors(draft: Draft) -> Tensor:
+def _vectors(draft: Draft, name: str) -> Tensor:
     """(batch, tokens, keys, width)."""
-    return draft.draw(draft.sizes.batch, draft.tokens, draft.keys, draft.width)
+    return draft.draw(draft.sizes.batch, draft.tokens, draft.keys, draft.width_of(name) or draft.width)
 
 
 def _edge_index(draft: Draft) -> Tensor:

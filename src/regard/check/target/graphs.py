@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.check.target.documented_shapes import documented_shape
+from regard.check.target.documented_shapes import axes_of, documented_shape
 
 __all__ = ["are_links", "are_of_pairs", "are_vectors_of_pairs", "with_nodes"]
 
@@ -48,12 +48,19 @@ def are_of_pairs(target: Any, source: str, name: str) -> bool:
     return shape[-1] == shape[-2] if len(shape) > 1 else OF_PAIRS.search(name.lower()) is not None
 
 
-def are_vectors_of_pairs(source: str, name: str, sequences: Iterable[str]) -> bool:
-    """Whether the documentation writes (batch, queries, keys, width) for it, beside sequences that have these axes."""
+def are_vectors_of_pairs(source: str, name: str, others: Iterable[str]) -> bool:
+    """Whether the documentation writes (batch, queries, keys, width) for it, beside sequences that have these axes.
+
+    Or (batch, tokens, tokens, width) beside one whose axes a line names so, as by B, N, _ = s.shape.
+    """
     shape = documented_shape(source, name)
-    others = [documented_shape(source, each) for each in sequences]
-    tokens = {each[1] for each in others if len(each) == len("btd") and each[::2] == shape[::3]}
-    return len(shape) == len("bqkd") and {*shape[1:3]} <= tokens
+    if len(shape) != len("bqkd"):
+        return False
+    several = [*others]
+    written = [documented_shape(source, each) for each in several]
+    tokens = {each[1] for each in written if len(each) == len("btd") and each[::2] == shape[::3]}
+    named = {names[1] for each in several for names in axes_of(source, each, len("btd"))}
+    return {*shape[1:3]} <= tokens or (shape[1] == shape[2] and shape[1] in named)
 
 
 def with_nodes(roles: Sequence[str | None]) -> list[str | None]:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from regard.check.target.argument import MATRICES, STREAMS, Argument, source_of
-from regard.check.target.documented_shapes import documented_letters, first_documented_shape, letters_of
+from regard.check.target.documented_shapes import axes_of, documented_letters, first_documented_shape, letters_of
 from regard.check.target.preparation import modules_in
 from regard.check.target.usage import squared
 from regard.check.target.written_axes import written_map
@@ -166,19 +166,13 @@ def _has_channels_last(source: str, arguments: list[Argument]) -> bool:
 
 def are_of_sentences(source: str, name: str) -> bool:
     """Whether a line unpacks samples and two axes more from ids, as of the words of the sentences of documents."""
-    return any(_BATCH_OF.match(names[0]) for names in _axes_of(source, name, 3))
+    return any(_BATCH_OF.match(names[0]) for names in axes_of(source, name, 3))
 
 
 def _unpacked(source: str, arguments: list[Argument], axes: int = 4) -> Iterator[list[str]]:
     """The names of the axes of a sequence that has so many, as a line unpacks them."""
     for each in arguments:
-        yield from _axes_of(source, each.name, axes)
-
-
-def _axes_of(source: str, name: str, axes: int) -> Iterator[list[str]]:
-    shape = rf"{re.escape(name)}\.(?:shape|size\(\))"
-    for unpacked in re.findall(rf"^\s*(\w+(?:\s*,\s*\w+){{{axes - 1}}})\s*=\s*{shape}\s*(?:#.*)?$", source, re.M):
-        yield re.split(r"\s*,\s*", unpacked)
+        yield from axes_of(source, each.name, axes)
 
 
 def _is_map(source: str) -> bool:

@@ -15,10 +15,14 @@ from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed
 
 __all__ = [
+    "DISTANCES",
+    "QUERY_BIAS",
     "ROPE_FORMS",
     "ROPE_SHAPES",
     "check_rotated",
+    "distance_candidates",
     "position_candidates",
+    "query_bias_candidates",
     "rope_candidates",
     "rope_widths",
     "rotary_angles",
@@ -26,6 +30,10 @@ __all__ = [
 
 ROPE_FORMS = ("rope", "cos", "sin")
 """The roles of arguments that hold such tables."""
+DISTANCES = "distances"
+"""The role of vectors, one for each distance from the farthest key to the query itself (Transformer-XL)."""
+QUERY_BIAS = "bias of queries"
+"""The role of a vector of each head that is added to queries, beside such vectors."""
 ROPE_SHAPES = ("1td", "td", "11td", "1t1d", "btd", "t1d", "t11d")
 """One letter an axis, as in a layout."""
 BASE = 10_000.0
@@ -103,6 +111,19 @@ def rope_candidates(role: str, name: str, source: str, told: tuple[str, ...] = (
     first = "sines and cosines" if is_twice else "complex" if complex_first else "angles" if "freq" in name else "pair"
     yield first, forms.pop(first)
     yield from forms.items()
+
+
+def distance_candidates() -> Iterator[tuple[str, Candidate]]:
+    """A vector for each key's distance from the last query, with an axis of samples behind, without, or in front."""
+    yield "(keys, 1, width)", lambda draft: _vectors(draft, draft.keys - 1, -1).transpose(0, 1)
+    yield "(keys, width)", lambda draft: _vectors(draft, draft.keys - 1, -1)[0]
+    yield "(1, keys, width)", lambda draft: _vectors(draft, draft.keys - 1, -1)
+
+
+def query_bias_candidates() -> Iterator[tuple[str, Candidate]]:
+    """A vector of each head, or those of all heads side by side."""
+    yield "vector of each head", lambda draft: draft.draw(draft.sizes.heads, draft.d_head)
+    yield "vector", lambda draft: draft.draw(draft.sizes.heads * draft.d_head)
 
 
 def position_candidates() -> Iterator[tuple[str, Candidate]]:

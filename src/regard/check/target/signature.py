@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.check.names import is_plain
 from regard.check.target.argument import ADDED, PLAIN, STREAMS, WEIGHTS, Argument, role_of_bias, source_of, text_of
-from regard.check.target.argument_parts import parts_of_argument
+from regard.check.target.argument_parts import parts_by_place, parts_of_argument
 from regard.check.target.classes import parameters_of
 from regard.check.target.conditions import is_applied, is_condition, is_sequence
 from regard.check.target.decoder_steps import step_roles
@@ -22,6 +22,7 @@ from regard.check.target.first_layers import role_by_layer
 from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
+from regard.check.target.position_values import DISTANCES, QUERY_BIAS
 from regard.check.target.preparation import embeds
 from regard.check.target.usage import (
     added_to,
@@ -60,7 +61,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     if named is None:
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
     source = source_of(target)
-    named = [_by_use(_by_layer(target, each, named), source) for each in named]
+    named = [_by_use(_by_layer(target, each, named), source) for each in _with_distances(named)]
     named = [_of_a_graph(target, each, named) for each in named]
     named = [_added(each, named, source) for each in named]
     roles = feed_forward_roles({each.name: each.role for each in named})
@@ -74,8 +75,9 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     if [each.role for each in named if each.required and each.role in STREAMS] == ["x"]:
         others = [each for each in named if _may_be_a_sequence(each) and is_applied(source, each.name)]
         named = [replace(each, role="context", guessed=True) if [each] == others else each for each in named]
+    in_a_list = [] if inputs else parts_by_place(named, source)
     last = (_settled(each) for each in (*_of_a_context(named), *_of_an_image(target, named)))
-    return [*_of_a_condition(target, named), *_read(named), *last]
+    return [*map(_settled, in_a_list), *_of_a_condition(target, named), *_read(named), *last]
 
 
 def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argument:
@@ -84,10 +86,22 @@ def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argum
     if are_links(source, argument.name, argument.role):
         return replace(argument, role="edges")
     is_open = argument.required and argument.role in (None, "added", "rope")
-    sequences = [each.name for each in named if each.role in STREAMS]
-    if argument.required and argument.role is None and are_vectors_of_pairs(source, argument.name, sequences):
+    others = [each.name for each in named if each is not argument and each.role in (None, *STREAMS)]
+    may_be_vectors = argument.required and argument.role in (None, "x")
+    if may_be_vectors and are_vectors_of_pairs(source, argument.name, others):
         return replace(argument, role="pair vectors")
     return replace(argument, role="pairs") if is_open and are_of_pairs(target, source, argument.name) else argument
+
+
+def _with_distances(named: list[Argument]) -> list[Argument]:
+    """The arguments; one that two biases of queries are named after, as r_w_bias and r_r_bias, is of distances."""
+    given = [each for each in named if each.required and each.role is None]
+    for each in given:
+        biases = [one for one in given if is_bias(one.name) and one.name.startswith(f"{each.name}_")]
+        if len(biases) == 2:
+            roles = {each.name: DISTANCES} | dict.fromkeys((one.name for one in biases), QUERY_BIAS)
+            return [replace(one, role=roles.get(one.name, one.role)) for one in named]
+    return named
 
 
 def _by_layer(target: Any, argument: Argument, named: list[Argument]) -> Argument:

@@ -123,7 +123,7 @@ def square_sizes(target: Target, last: Failed, args: Mapping[str, Any]) -> list[
     """Those that are tried, by the error of the call that came farthest."""
     if not any(True for module in modules_in(target.call) for _ in module.parameters()):
         return [each.with_arguments(args) for each in SQUARE_SIZES]
-    tokens = summed_tokens(last, target.sizes.tokens)
+    tokens = summed_tokens(last, (target.sizes.tokens, target.sizes.context))
     return [replace(target.sizes, tokens=tokens, context=tokens)] if tokens else []
 
 

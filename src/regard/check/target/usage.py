@@ -36,6 +36,7 @@ __all__ = [
     "is_two_sides",
     "is_where_infinite",
     "parts_of",
+    "places_of",
     "role_by_use",
     "squared",
 ]
@@ -321,6 +322,19 @@ def _parts_by_place(source: str, name: str) -> list[str]:
     names = [found[each] for each in sorted(found)]
     is_whole = len(names) > 1 and sorted(found) == list(range(len(names)))
     return names if is_whole and name not in names and len({*names}) == len(names) else []
+
+
+def places_of(source: str, name: str) -> int:
+    """How many tensors it holds, where it is read by places alone, as inputs[0] and inputs[1]; 0 where it is not."""
+    of_it = [each for each in ast.walk(_tree(source)) if isinstance(each, ast.Subscript) and _is_name(each.value, name)]
+    found = [each.slice.value for each in of_it if isinstance(each.slice, ast.Constant)]
+    reads = sum(_is_name(each, name) for each in ast.walk(_tree(source))) - _asked_of_kind(source, name)
+    is_whole = len(found) == reads and sorted({*found}, key=str) == list(range(len({*found})))
+    return len({*found}) if is_whole else 0
+
+
+def _is_name(value: ast.AST, name: str) -> bool:
+    return isinstance(value, ast.Name) and value.id == name
 
 
 def _asked_of_kind(source: str, name: str) -> int:

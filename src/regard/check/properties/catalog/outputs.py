@@ -141,6 +141,13 @@ OUTPUTS = (
         "actions = self.predict_action(h[:, 1])  # the token of the state, behind which that of the action stands",
     ),
     Property(
+        "samples-of-their-item",
+        "output",
+        "of several samples of an item in one batch, each is given what is of its own item",
+        "All but a few samples are made from what is of another item.",
+        "z = z.repeat(count, 1, 1, 1)  # where s = torch.cat([s] * count); else z.repeat_interleave(count, 0)",
+    ),
+    Property(
         "axes-transposed",
         "block",
         "the axes of tokens and channels are exchanged by a transposition, not by a reshape",

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 
-from regard.check.properties.finding import Finding
+import torch
+from torch import nn
 
-__all__ = ["overwritten"]
+from regard.check.properties.finding import Finding
+from regard.check.target import Invocation
+from regard.check.target.errors import Failed
+from regard.check.target.preparation import are_written, copied, kept_tensors
+
+__all__ = ["backward_findings", "overwritten"]
 
 _OVERWRITTEN = re.compile(r"needed for gradient computation has been modified by an inplace operation")
 """What PyTorch says where a number that its backward pass needs was written over."""
@@ -28,3 +34,25 @@ def overwritten(error: Exception) -> Finding | None:
         "is trained"
     )
     return Finding("violation", "gradients-computed", "output", message)
+
+
+def backward_findings(invocation: Invocation) -> list[Finding]:
+    """The same of the backward pass of a module, for what is judged by no parameters of its own."""
+    if not isinstance(invocation.target, nn.Module):
+        return []
+    live = copied(invocation.target)
+    kept = kept_tensors(live)
+    try:
+        with torch.enable_grad():
+            outputs = [each for each in invocation.outputs(invocation.run(target=live)) if each.requires_grad]
+    except Failed:
+        return []
+    learned = [each for each in live.parameters() if each.requires_grad]
+    if not outputs or not learned:
+        return []
+    try:
+        torch.autograd.grad([each.sum() for each in outputs], learned, allow_unused=True)
+    except Exception as error:  # a backward pass of the code's own may raise anything
+        found = None if are_written(kept) else overwritten(error)
+        return [] if found is None else [found]
+    return []
