@@ -46,7 +46,7 @@ from regard.check.properties.modules.two_streams import two_stream_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_norms import head_factor_findings, head_norm_findings
-from regard.check.properties.outputs.restored_orders import restored_order_findings
+from regard.check.properties.outputs.restored_orders import restored_order_findings, rolled_back_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.outputs.vectors_of_texts import text_vector_findings
 from regard.check.properties.positions.left_padding import left_padding_findings
@@ -93,6 +93,7 @@ def judge_together(
         analysis.findings += position_table_findings(base, several, analysis.findings)
         analysis.findings += step_position_findings(invocation, base)
     if not analysis.violations:
+        analysis.findings += rolled_back_findings(base, several)
         analysis.findings += deviation_findings(base)
         analysis.findings += value_residual_findings(several)
         analysis.findings += dropped_bias_findings(invocation, several)
