@@ -77,6 +77,7 @@ from regard.check.properties.running_sums import running_state_findings, running
 from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.scores.equal_scores import equal_scores
 from regard.check.properties.scores.paired_attentions import open_paired_queries
+from regard.check.properties.scores.tied_scales import tied_scale_findings
 from regard.check.properties.summaries import MIXED_TOKENS, summary_of, with_summaries
 from regard.check.properties.together import judge_together
 from regard.check.properties.tokens import seen_from_both_sides
@@ -180,6 +181,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.num_attentions = len(instances)
         analysis.findings.append(kind)
         analysis.missing += [kind.message] if kind.kind == "open" else ()
+        analysis.findings += tied_scale_findings(invocation, instances) if kind.property == "tied-rows" else ()
         if kind.property == "linear-attention":
             fresh = with_fresh_tokens(invocation)
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
