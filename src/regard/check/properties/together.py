@@ -19,6 +19,7 @@ from regard.check.properties.masks.masked_means import (
     pooled_mask_findings,
     pooled_method_findings,
 )
+from regard.check.properties.masks.masks_of_windows import mask_of_window_findings
 from regard.check.properties.masks.packed_texts import packed_text_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
 from regard.check.properties.masks.shifted_windows import masks_without_a_shift, shifted_windows_within
@@ -108,6 +109,7 @@ def judge_together(
         analysis.findings += masked_mean_findings(invocation, analysis.holding)
         analysis.findings += pooled_mask_findings(invocation, base, several) if analysis.asked_masks else ()
         analysis.findings += pooled_method_findings(invocation, several) if analysis.asked_masks else ()
+        analysis.findings += mask_of_window_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += target_findings(invocation, several, base)
         analysis.findings += co_attention_findings(invocation, base, several)
