@@ -232,7 +232,51 @@ class EmptiesTheRest(KeepsTheFirst):
         self.first = None
 
 
+class AnswersEach(ReadsItsMode):
+    """Some numbers are read from each of several texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: Tensor | None = None
+
+    def answers(self, x: Tensor) -> Tensor:
+        self.kept = None
+        return torch.cat([self._one(x) for _ in range(2)], 1)
+
+    def _one(self, x: Tensor) -> Tensor:
+        if self.kept is None:
+            self.kept = self(x)
+        return x[:, :1] + self.kept.mean(1, keepdim=True)
+
+
+class AnswersByTheFirst(AnswersEach):
+    def answers(self, x: Tensor) -> Tensor:
+        return torch.cat([self._one(x) for _ in range(2)], 1)
+
+
+class KeptUntilReset(AnswersByTheFirst):
+    """Answers are by the first text until reset() is called."""
+
+    def reset(self) -> None:
+        self.kept = None
+
+
+class GoesOn(AnswersEach):
+    """A sum of all that was read."""
+
+    def _one(self, x: Tensor) -> Tensor:
+        self.kept = self(x) if self.kept is None else self.kept + self(x)
+        return x[:, :1] + self.kept.mean(1, keepdim=True)
+
+    def answers(self, x: Tensor) -> Tensor:
+        return self._one(x)
+
+
 CASES = [
+    *(
+        Case("kept-of-its-input", AnswersByTheFirst, right, of_module, has_line=False)
+        for right in (AnswersEach, KeptUntilReset, GoesOn)
+    ),
     Case("begun-anew", KeepsTheFirst, ReadInSteps, of_module, has_line=False),
     Case("begun-anew", KeepsTheFirst, EmptiesTheRest, of_module, has_line=False),
     Case("gradient", BiasAsData, LearnedBias, of_module, has_line=False),

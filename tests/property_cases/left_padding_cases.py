@@ -47,6 +47,11 @@ def counts_padding_among_real_tokens(ids: Tensor, mask: Tensor | None = None) ->
     return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
 
 
+def counts_padding_unlike_alone(ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The tokenizer pads on the left. A row is continued the same as when it is run alone."""
+    return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
+
+
 def counts_to_the_end(ids: Tensor, mask: Tensor | None = None) -> Tensor:
     """What was bought, padded on the left up to one length: the last purchase has the last position."""
     return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
@@ -64,5 +69,6 @@ CASES = [
     Case("positions-behind-padding", counts_padding, counts_real_tokens, with_mask, has_line=False),
     Case("positions-behind-padding", counts_padding_in_other_words, counts_real_tokens, with_mask, has_line=False),
     Case("positions-behind-padding", counts_padding_among_real_tokens, counts_real_tokens, with_mask, has_line=False),
+    Case("positions-behind-padding", counts_padding_unlike_alone, counts_real_tokens, with_mask, has_line=False),
     Case("positions-behind-padding", counts_padding, counts_to_the_end, with_mask, has_line=False),
 ]

@@ -108,6 +108,14 @@ class WithAMethodOfAnEncoder(WithAMethod):
         return self.compared(self(ids), ids)
 
 
+class WithAMethodThatSeesAll(WithAMethod):
+    """Its loss asks for the next token."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + PLACES[: ids.shape[1]]
+        return self.head((x @ x.mT / WIDTH**0.5).softmax(-1) @ x)
+
+
 class ReadsItsLabels(LanguageModel):
     """Where it is given no ids, it reads its labels, one place later."""
 
@@ -187,6 +195,7 @@ CASES = [
         Case("labels-of-the-next", WithAMethodThatCopies, right, of_named_ids_of)
         for right in (WithAMethod, WithAMethodThatShiftsLogits, WithAMethodOfAnEncoder)
     ),
+    Case("labels-of-the-next", WithAMethodThatSeesAll, WithAMethod, of_named_ids_of),
     Case("labels-of-the-next", OfTheTokenItself, LanguageModel, of_ids_of),
     Case("probabilities-of-classes", OfLogarithmsOverTokens, OfLogarithms, of_named_ids_of),
     Case("probabilities-of-classes", WithALossOfReshapedLogits, WithALossOfLabels, of_named_ids_of),

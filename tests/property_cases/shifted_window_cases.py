@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, of_module
+from property_cases import WIDTH, Case, drawn, of_module
 from property_cases.surrounding_cases import of_map
 from regard.check.target import Invocation
 from regard.check.target.preparation import prepare
@@ -175,11 +176,45 @@ class MaskedInBoth(ShiftedAfterPlain):
         return True
 
 
+class RolledBack(nn.Module):
+    """Two layers of windows, of a picture that goes on at its other end."""
+
+    back = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.less = nn.Conv2d(3, 6, 2, 2), nn.Linear(6, 3)
+        self.layers = nn.ModuleList(nn.Linear(6, 18) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        size = x.shape[1:3]
+        for number, layer in enumerate(self.layers):
+            cut = x.roll((-number, -number), (1, 2)).unflatten(2, (size[1] // 2, 2)).unflatten(1, (size[0] // 2, 2))
+            q, k, v = layer(cut.transpose(2, 3).flatten(3, 4)).chunk(3, -1)
+            read = ((q @ k.mT / 6**0.5).softmax(-1) @ v).unflatten(3, (2, 2)).transpose(2, 3).reshape(x.shape)
+            x = x + read.roll((self.back * number, self.back * number), (1, 2))  # here
+        return self.less(x)
+
+
+class RolledOnInLayers(RolledBack):
+    """Two layers of windows of a globe."""
+
+    back = -1
+
+
+def of_a_picture(kind: type[nn.Module]) -> Invocation:
+    """A call of a module with a picture of 8 x 8."""
+    call = of_map(of_module(kind).target)
+    return replace(call, arguments={next(iter(call.arguments)): drawn(2, 8, 8, 3, seed=0)})
+
+
 def of_normed(kind: Any) -> Invocation:
     return of_map(of_module(kind).target)
 
 
 CASES = [
+    Case("order-restored", RolledOnInLayers, RolledBack, of_a_picture, attentions=2),
     Case("output-of-the-token", RolledOnAndOn, RolledOn, of_one_window),
     Case("shifted-windows", NormedAndPartedByRows, NormedOverThePicture, of_normed),
     Case("shifted-windows", InTwoLayersPartedByRows, InTwoLayers, of_normed, attentions=2),

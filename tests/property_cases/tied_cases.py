@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
@@ -73,6 +75,26 @@ class OfOneStep(OfOneNetwork):
         return [OfAttentionAndStep(one) for _ in range(2)]
 
 
+class OfShallowCopies(Layers):
+    """Layers one after the other."""
+
+    def made(self) -> list[nn.Module]:
+        first = OfAttentionAndNetwork(network())
+        return [copy.copy(first) for _ in range(2)]
+
+
+class OfDeepCopies(Layers):
+    """Layers one after the other."""
+
+    def made(self) -> list[nn.Module]:
+        first = OfAttentionAndNetwork(network())
+        return [copy.deepcopy(first) for _ in range(2)]
+
+
+class OfCopiesThatShare(OfShallowCopies):
+    """Layers one after the other, which share all weights."""
+
+
 class Tied(Attention):
     """The matrix behind the attention is that before it."""
 
@@ -107,6 +129,8 @@ class BegunAlike(UntiedAgain):
 
 
 CASES = [
+    Case("layers-apart", OfShallowCopies, OfDeepCopies, of_module, has_line=False, attentions=2),
+    Case("layers-apart", OfShallowCopies, OfCopiesThatShare, of_module, has_line=False, attentions=2),
     Case("layers-apart", OfOneNetwork, Layers, of_module, has_line=False, attentions=2),
     Case("layers-apart", OfOneNetwork, OfOneWideNetwork, of_module, has_line=False, attentions=2),
     Case("layers-apart", OfOneNetwork, OfOneStep, of_module, has_line=False, attentions=2),

@@ -66,6 +66,27 @@ class CopiesTheAction(Decides):
         return next_states, next_actions
 
 
+class PredictsTheAction(Decides):
+    """The same over (r_1, s_1, a_1, r_2, s_2, a_2, ...), of actions alone."""
+
+    def predict_action(self, h: Tensor) -> Tensor:
+        return self.to_action(h)
+
+    def forward(self, states: Tensor, actions: Tensor, returns_to_go: Tensor) -> Tensor:  # type: ignore[override]
+        tokens = torch.stack((self.rewards(returns_to_go), self.states(states), self.moves(actions)), 2)
+        x = tokens.flatten(1, 2)
+        scores = self.q(x) @ self.k(x).mT / WIDTH**0.5
+        hidden = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
+        x = x + scores.masked_fill(hidden, -torch.inf).softmax(-1) @ self.v(x)
+        return self.predict_action(x.unflatten(1, (-1, 3))[:, :, self.place])
+
+
+class PredictsTheActionItHas(PredictsTheAction):
+    """The same over (r_1, s_1, a_1, r_2, s_2, a_2, ...), of actions alone."""
+
+    place = 2
+
+
 def of_a_trajectory(kind: type[nn.Module]) -> Invocation:
     """A call of states, actions and returns."""
     module = kind()
@@ -79,4 +100,5 @@ CASES = [
     Case("keys-of-the-content", each_stream_itself, both_read_the_content, of_streams, attentions=2),
     Case("keys-of-the-content", each_stream_itself, two_pictures, of_streams, attentions=2),
     Case("action-to-come", CopiesTheAction, Decides, of_a_trajectory, has_line=False),
+    Case("action-to-come", PredictsTheActionItHas, PredictsTheAction, of_a_trajectory, has_line=False),
 ]

@@ -108,6 +108,24 @@ class AsPublishedForPowers(ALiBi):
     """The slopes are those of the reference code for a power of two heads."""
 
 
+class EverySecondOfOthers(ALiBi):
+    """Linear biases: 2^(-8/n), 2^(-16/n), ... for a power of two, otherwise of the next lower one, and every second
+    slope of twice as many."""
+
+
+class NotEverySecond(ALiBi):
+    """Linear biases of powers of two heads, and of other numbers not those of every second slope."""
+
+
+def test_slopes_that_are_told_of_other_numbers_of_heads_are_those() -> None:
+    slopes = [2 ** (-8 * (head + 1) / 3) for head in range(3)]
+    for kind in (EverySecondOfOthers, NotEverySecond):
+        call = of_x(kind(slopes))
+        call.arguments["x"] = drawn(2, 4, 6, seed=0)
+        found = {each.property for each in analyze(call).violations}
+        assert found == ({"alibi-slopes"} if kind is EverySecondOfOthers else set())
+
+
 def test_the_plain_powers_are_not_the_published_ones_of_other_numbers_of_heads() -> None:
     for count in (3, 4):
         slopes = [2 ** (-8 * (head + 1) / count) for head in range(count)]

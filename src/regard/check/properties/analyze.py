@@ -50,6 +50,7 @@ from regard.check.properties.modules.carried_states import carried_state_finding
 from regard.check.properties.modules.constant_outputs import constant_output_findings, summed_weight_findings
 from regard.check.properties.modules.drop_paths import drop_path_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
+from regard.check.properties.modules.kept_inputs import kept_input_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
@@ -78,6 +79,7 @@ from regard.check.properties.running_sums import running_state_findings, running
 from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.scores.equal_scores import equal_scores
 from regard.check.properties.scores.paired_attentions import open_paired_queries
+from regard.check.properties.scores.tied_scales import tied_scale_findings
 from regard.check.properties.summaries import MIXED_TOKENS, summary_of, with_summaries
 from regard.check.properties.together import judge_together
 from regard.check.properties.tokens import seen_from_both_sides
@@ -182,6 +184,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.num_attentions = len(instances)
         analysis.findings.append(kind)
         analysis.missing += [kind.message] if kind.kind == "open" else ()
+        analysis.findings += tied_scale_findings(invocation, instances) if kind.property == "tied-rows" else ()
         if kind.property == "linear-attention":
             fresh = with_fresh_tokens(invocation)
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
@@ -359,8 +362,9 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
     if not analysis.violations:
-        for of_calls in (call_effect_findings, begun_anew_findings, sibling_findings, documented_function_findings):
+        for of_calls in (call_effect_findings, begun_anew_findings, kept_input_findings, sibling_findings):
             analysis.findings += of_calls(invocation)
+        analysis.findings += documented_function_findings(invocation)
         analysis.findings += fused_kernel_findings(invocation)
         analysis.findings += [] if analysis.violations else unread_parameter_findings(invocation)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)

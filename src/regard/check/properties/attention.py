@@ -46,6 +46,7 @@ from regard.check.properties.tokens import (
     token_findings,
     with_samples_as_tokens,
 )
+from regard.check.properties.weights.competing_slots import competing_slots
 from regard.check.properties.weights.documented_weights import as_documented
 from regard.check.properties.weights.looked_up import looked_up_findings
 from regard.check.properties.weights.mixed_weights import GATED, mixed_weights, of_the_softmax
@@ -122,7 +123,10 @@ def attention_findings(
     elif is_only:
         found, numbers = confirmed(invocation, evidence, found, with_fresh_tokens(invocation))
     padded = padded_key(invocation, evidence) if any(each.property == "sinks" for each in found) else None
-    found = as_documented(found if padded is None else [padded], name_and_documentation(invocation.target))
+    text = name_and_documentation(invocation.target)
+    found = as_documented(found if padded is None else [padded], text)
+    if [each.property for each in found] == ["weights-sum-to-one"] and (slots := competing_slots(evidence, text)):
+        found = [slots]
     yield from found
     is_wrong = any(each.kind == "violation" for each in found)
     if any(each.property in NO_WEIGHTS for each in found):

@@ -15,7 +15,14 @@ from regard.check.target import Invocation
 from regard.check.target.argument import source_of
 from regard.check.target.preparation import modules_in
 
-__all__ = ["code_of", "documentation_of_file", "documentation_of_functions", "numbers_in", "sentences_of"]
+__all__ = [
+    "code_of",
+    "comments_of_file",
+    "documentation_of_file",
+    "documentation_of_functions",
+    "numbers_in",
+    "sentences_of",
+]
 
 _NAME = re.compile(r"\b[A-Za-z_]\w*")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d_]*(?:\.\d*)?(?:e[+-]?\d+)?", re.I)
@@ -40,6 +47,20 @@ def documentation_of_file(target: Any) -> str:
     names = getattr(kind, "__globals__", {})
     is_library = str(names.get("__name__", "")).startswith("torch.")
     return "" if is_library else inspect.cleandoc(names.get("__doc__") or "")
+
+
+def comments_of_file(target: Any) -> str:
+    """The lines of comment before the first function or class of the file of a target; none of PyTorch's own."""
+    kind = type(target) if isinstance(target, nn.Module) else target
+    file = inspect.getmodule(kind)
+    if file is None or file.__name__.startswith("torch."):
+        return ""
+    try:
+        text = inspect.getsource(file)
+    except (OSError, TypeError):
+        return ""
+    before = re.split(r"^(?:@|class |def |async def )", text, maxsplit=1, flags=re.M)[0]
+    return "\n".join(line.lstrip("#").strip() for line in before.splitlines() if line.startswith("#"))
 
 
 def sentences_of(text: str, ends: str = ".;") -> list[str]:

@@ -14,7 +14,12 @@ from regard.check.properties.finding import Evidence
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.graph_edges import edge_findings
-from regard.check.properties.masks.masked_means import masked_mean_findings, pooled_mask_findings
+from regard.check.properties.masks.masked_means import (
+    masked_mean_findings,
+    pooled_mask_findings,
+    pooled_method_findings,
+)
+from regard.check.properties.masks.masks_of_windows import mask_of_window_findings
 from regard.check.properties.masks.packed_texts import packed_text_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
 from regard.check.properties.masks.shifted_windows import masks_without_a_shift, shifted_windows_within
@@ -42,7 +47,7 @@ from regard.check.properties.modules.two_streams import two_stream_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_norms import head_factor_findings, head_norm_findings
-from regard.check.properties.outputs.restored_orders import restored_order_findings
+from regard.check.properties.outputs.restored_orders import restored_order_findings, rolled_back_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.outputs.vectors_of_texts import text_vector_findings
 from regard.check.properties.positions.left_padding import left_padding_findings
@@ -89,6 +94,7 @@ def judge_together(
         analysis.findings += position_table_findings(base, several, analysis.findings)
         analysis.findings += step_position_findings(invocation, base)
     if not analysis.violations:
+        analysis.findings += rolled_back_findings(base, several)
         analysis.findings += deviation_findings(base)
         analysis.findings += value_residual_findings(several)
         analysis.findings += dropped_bias_findings(invocation, several)
@@ -102,6 +108,8 @@ def judge_together(
         analysis.findings += edge_findings(invocation, several)
         analysis.findings += masked_mean_findings(invocation, analysis.holding)
         analysis.findings += pooled_mask_findings(invocation, base, several) if analysis.asked_masks else ()
+        analysis.findings += pooled_method_findings(invocation, several) if analysis.asked_masks else ()
+        analysis.findings += mask_of_window_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += target_findings(invocation, several, base)
         analysis.findings += co_attention_findings(invocation, base, several)

@@ -29,6 +29,13 @@ CALLS = (
         "self.memory, self.keys, self.past = memory, None, None  # all that was kept",
     ),
     Property(
+        "kept-of-its-input",
+        "call",
+        "what a method keeps of an input, as keys and values of a source, is not read for another input",
+        "Every recording, picture or text after the first is answered by what was kept of the first one.",
+        "layer.cached = None  # for each layer that keeps keys and values, where another source begins",
+    ),
+    Property(
         "one-tensor-as-two",
         "call",
         "keys and values that are one tensor are projected as equal ones of two tensors are",

@@ -8,6 +8,13 @@ __all__ = ["MASKS"]
 
 MASKS = (
     Property(
+        "mask-of-its-window",
+        "mask",
+        "each window of a picture has its own of several masks, also where there are several pictures",
+        "Windows are masked as others are: tokens of opposite ends see each other, and neighbours do not.",
+        "scores = scores.view(b // windows, windows, heads, n, n) + mask[None, :, None]",
+    ),
+    Property(
         "mask-pattern",
         "masked",
         "a causal mask hides what comes later",

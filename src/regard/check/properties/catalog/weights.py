@@ -36,6 +36,13 @@ WEIGHTS = (
         "weights = scores.softmax(dim=-1)",
     ),
     Property(
+        "slots-compete",
+        "weights",
+        "in slot attention the softmax runs over the slots, and the weights of each are divided by their sum",
+        "Several slots explain the same part of the input: none of them has an object of its own.",
+        "weights = scores.softmax(dim=1) + eps; weights = weights / weights.sum(dim=-1, keepdim=True)",
+    ),
+    Property(
         "softmax-of-scores",
         "weights",
         "a softmax is taken of scores, not of weights that a softmax has made of them",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,12 +13,13 @@ from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.drawn import padding_mask
 from regard.check.properties.masks.source_masks import hides_keys, masks_of_keys
+from regard.check.properties.modules.losses import methods_of_a_call, run_of_method
 from regard.check.properties.token_ids import with_padding
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["masked_mean_findings", "pooled_mask_findings"]
+__all__ = ["masked_mean_findings", "pooled_mask_findings", "pooled_method_findings"]
 
 MOVED = 1e-6
 """Of the largest number that is returned; less is rounding."""
@@ -93,13 +95,69 @@ def pooled_mask_findings(invocation: Invocation, base: Trace, several: Sequence[
             return
 
 
-def _changed(invocation: Invocation, masked: Mapping[str, Any], hidden: Tensor) -> float:
-    """By how much the first output changes with hidden tokens, of the largest number in it; 0 where it cannot run."""
+def pooled_method_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
+    """The same of a method beside a module's call, that takes what the call takes and returns a vector of each sample.
+
+    As one that embeds sentences by the mean of the states that the call returns.
+
+    Args:
+        invocation: a call of a module.
+        several: of each of its attentions.
+    """
+    if not several or len(invocation.streams) != 1 or not invocation.masks or invocation.packed:
+        return
+    (stream,) = invocation.streams
+    given = invocation.arguments[stream.argument]
+    if (stream.batch_axis, *stream.token_axes) != (0, 1) or given.ndim < 2:
+        return
+    samples, tokens = given.shape[:2]
+    for method in methods_of_a_call(invocation):
+        returned = run_of_method(invocation, method, stream.argument, given)
+        if returned.error or len(returned.outputs) != 1 or not returned.outputs[0].data.is_floating_point():
+            continue
+        if returned.outputs[0].data.ndim != 2 or returned.outputs[0].shape[0] != samples or samples == tokens:
+            continue
+        if returned.outputs[0].shape[1] == tokens:
+            continue  # they are numbers of its tokens
+        for name in invocation.masks:
+            changes = []
+            for side in ("end", "front"):
+                hidden = ~padding_mask([samples, tokens], side)
+                queries = several[0].base.dense(several[0].base.weight).shape[2]
+                masks = masks_of_keys(hidden, samples, queries)
+                exact = (
+                    each for each in masks if all(hides_keys(one, each, invocation, name, hidden) for one in several)
+                )
+                value = next(exact, None)
+                changes.append(0.0 if value is None else _changed(invocation, {name: value}, hidden, method))
+            if min(changes) > MOVED:
+                line = _of_all(returned, torch.zeros(samples, tokens, dtype=torch.bool))
+                message = (
+                    f"{name} hides tokens from the attentions, and what {method}() returns changes with them all the "
+                    f"same, by up to {max(changes):.2g}: they are in what is read of all tokens in the end"
+                )
+                yield Finding("violation", PROPERTY, STEP, message, None if line is None else line.location)
+                return
+
+
+def _changed(invocation: Invocation, masked: Mapping[str, Any], hidden: Tensor, method: str = "") -> float:
+    """By how much the first output changes with hidden tokens, of the largest number in it; 0 where it cannot run.
+
+    Args:
+        invocation: a call.
+        masked: the mask that hides them.
+        hidden: (samples, tokens): which.
+        method: the name of the method that is called instead of the module.
+    """
     name = invocation.streams[0].argument
     given, fresh = invocation.arguments[name], with_fresh_tokens(invocation)[name]
     where = hidden.reshape(hidden.shape + (1,) * (given.ndim - hidden.ndim))
     tokens = [given, torch.where(where, fresh, given)]
-    runs = [record_invocation(invocation, {**invocation.arguments, **masked, name: each}) for each in tokens]
+    call = replace(invocation, arguments={**invocation.arguments, **masked})
+    runs = [
+        run_of_method(call, method, name, each) if method else record_invocation(call, {**call.arguments, name: each})
+        for each in tokens
+    ]
     if any(each.error or not each.outputs for each in runs) or runs[0].outputs[0].shape != runs[1].outputs[0].shape:
         return 0.0
     one, other = (each.outputs[0].data for each in runs)

@@ -30,6 +30,7 @@ __all__ = [
     "loss_findings",
     "loss_methods",
     "loss_runs",
+    "methods_of_a_call",
     "run_of_method",
     "run_with",
     "skipped_label_findings",
@@ -106,8 +107,14 @@ def _losses(invocation: Invocation) -> Iterator[tuple[Stream, Callable[[Tensor],
     for told in [each for each in invocation.streams if call_meaning(each.argument) == "targets"][:1]:
         yield told, partial(run_with, invocation, told.argument)
     sides = [each for each in invocation.streams if len(invocation.streams) == 1 or side_of(each.argument) < 0]
+    if not any(side_of(each.argument) for each in invocation.streams):  # as of audio and the text that it says
+        sides = sides or [each for each in invocation.streams if not _is_of_numbers(invocation, each)]
     for method in loss_methods(invocation) if len(sides) == 1 else ():
         yield sides[0], partial(run_of_method, invocation, method, sides[0].argument)
+
+
+def _is_of_numbers(invocation: Invocation, stream: Stream) -> bool:
+    return bool(invocation.arguments[stream.argument].is_floating_point())
 
 
 def run_with(invocation: Invocation, name: str, labels: Tensor) -> Trace:
@@ -147,6 +154,21 @@ def loss_methods(invocation: Invocation) -> list[str]:
     return [name for name, more in _methods_of_losses(invocation) if not more]
 
 
+def methods_of_a_call(invocation: Invocation) -> list[str]:
+    """The other methods of a module's class that take what its call is given, and need nothing else."""
+    if not isinstance(invocation.target, nn.Module):
+        return []
+    kind, given = type(invocation.target), set(invocation.arguments)
+    found = []
+    for name, method in inspect.getmembers(kind, inspect.isfunction):
+        several = [*inspect.signature(method).parameters.values()][1:]
+        needs = {each.name for each in several if each.default is each.empty}
+        is_own = not method.__module__.startswith("torch.") and not name.startswith("_") and name != "forward"
+        if is_own and needs <= given and given <= {each.name for each in several}:
+            found.append(name)
+    return found
+
+
 def run_of_method(invocation: Invocation, method: str, name: str, labels: Tensor) -> Trace:
     """The run of a method of a copy of the module, with other labels."""
     call = replace(invocation, positional=[], completion=None)
@@ -181,13 +203,16 @@ def _of_known_labels(name: str, shape: torch.Size, padding: int, run: Callable[[
     (distance,) = distances
     seen = _labels_seen(run, labels, logits, free)
     rows = range(max(0, -distance), min(count, count - distance) - 1)
+    sees_later = distance > 0  # a model that fills in hidden tokens compares with those at their own places
     if seen is None or not all(
-        bool(seen[at, at + distance]) and not bool(seen[at, at + distance + 1 :].any()) for at in rows
+        bool(seen[at, at + distance]) and (sees_later or not bool(seen[at, at + distance + 1 :].any())) for at in rows
     ):
         return None
     at = "at" if not distance else f"{abs(distance)} {'before' if distance < 0 else 'behind'}"
     message = f"the loss compares the logits at a token with the label {at} it, which the model was given there: "
-    message += f"{name} is not shifted before it is read, and the loss falls by copying"
+    is_later = any(bool(seen[at, at + distance + 1 :].any()) for at in rows)
+    message += "no mask hides later tokens" if is_later else f"{name} is not shifted before it is read"
+    message += ", and the loss falls by copying"
     return Finding("violation", "labels-of-the-next", "output", message, loss.location)
 
 
@@ -255,11 +280,13 @@ def _scored(run: Trace, labels: Tensor) -> tuple[Operation, Tensor] | None:
     loss = None if run.error else next((each for each in run if each.name in LOSSES), None)
     if loss is None:
         return None
-    shape = (*labels.shape, loss.inputs[0].shape[-1])
-    for operation in reversed(run.operations[: loss.index]):
-        for each in operation.outputs:
-            if each.shape == shape:
-                return loss, each.data
+    samples, count = labels.shape
+    width = loss.inputs[0].shape[-1]
+    for tokens in (count, count - 1):  # the last label is not read where it is none of a next token
+        for operation in reversed(run.operations[: loss.index]):
+            for each in operation.outputs:
+                if each.shape == (samples, tokens, width):
+                    return loss, each.data
     return None
 
 

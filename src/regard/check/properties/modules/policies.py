@@ -72,6 +72,13 @@ def known_action_findings(invocation: Invocation, base: Trace) -> Iterator[Findi
         yield Finding("violation", "action-to-come", "output", message)
 
 
+def _name_of(returned: ast.AST) -> str:
+    """What a returned value is called, or what makes it, as in self.predict_action(x)."""
+    if isinstance(returned, ast.Call) and isinstance(returned.func, ast.Attribute):
+        return returned.func.attr
+    return returned.id if isinstance(returned, ast.Name) else ""
+
+
 def _returned_actions(target: nn.Module, count: int) -> int | None:
     """Which of the outputs is called by the name of actions where it is returned; None where not exactly one is."""
     try:
@@ -82,6 +89,6 @@ def _returned_actions(target: nn.Module, count: int) -> int | None:
     if len(returned) != 1 or returned[0] is None:
         return None
     values = returned[0].elts if isinstance(returned[0], ast.Tuple) else [returned[0]]
-    names = [each.id if isinstance(each, ast.Name) else "" for each in values]
+    names = [_name_of(each) for each in values]
     found = [number for number, name in enumerate(names) if re.search("action", name)]
     return found[0] if len(names) == count and len(found) == 1 else None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import nn
 
-from regard.check.properties.code import documentation_of_file
+from regard.check.properties.code import code_of, documentation_of_file
 from regard.check.properties.finding import Finding
 from regard.check.target.argument import source_of
 from regard.check.target.names import constructor_meaning
@@ -38,10 +38,17 @@ def repeated_layer_findings(target: object) -> Iterator[Finding]:
         for name, stack in outer.named_modules():
             layers = [*stack._modules.values()] if isinstance(stack, nn.ModuleList | nn.Sequential) else []
             first = layers[0] if len(layers) > 1 else None
-            if first is None or any(each is not first for each in layers):
+            if first is None or not _has_matrices(first):
                 continue
-            if _has_matrices(first):
+            if all(each is first for each in layers):
                 message = f"the {len(layers)} layers of {name} are one and the same module: they share their parameters"
+                yield Finding("violation", "layers-apart", "block", message)
+                return
+            if _are_shallow_copies(layers) and not SHARED.search(code_of(outer)):
+                message = (
+                    f"the {len(layers)} layers of {name} are copies that hold the very same parameters, as copy.copy() "
+                    "makes them: each has none of its own"
+                )
                 yield Finding("violation", "layers-apart", "block", message)
                 return
         if (found := _of_shared_parts(outer)) is not None:
@@ -55,6 +62,18 @@ def repeated_layer_findings(target: object) -> Iterator[Finding]:
                 )
                 yield Finding("violation", "layers-apart", "block", message)
                 return
+
+
+def _are_shallow_copies(layers: Sequence[nn.Module | None]) -> bool:
+    """Whether layers are several modules whose collections of parameters and of parts are one and the same.
+
+    Parameters that a constructor ties stand in collections of each layer's own.
+    """
+    several = [each for each in layers if each is not None]
+    if len(several) != len(layers) or len({id(each) for each in several}) != len(layers):
+        return False
+    held = {(id(each._parameters), id(each._modules)) for each in several}
+    return len(held) == 1
 
 
 def _of_shared_parts(outer: nn.Module) -> Finding | None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from regard.check.properties.finding import Finding
+from regard.check.properties.finding import Evidence, Finding
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["restored_order_findings"]
+__all__ = ["restored_order_findings", "rolled_back_findings"]
 
 FEWEST = 3
 """Tokens of which an order is not its own inverse by chance alone."""
@@ -46,6 +47,49 @@ def restored_order_findings(base: Trace) -> Iterator[Finding]:
                 yield Finding("violation", "order-restored", "output", message, operation.location)
                 return
         ordered.append((operation, places, base.made_of([operation.outputs[0].storage])))
+
+
+def rolled_back_findings(base: Trace, several: Sequence[Evidence]) -> Iterator[Finding]:
+    """Tokens that were rolled, and behind an attention are rolled on by as much, and added to what was not rolled.
+
+    Liu et al. 2021, "Swin Transformer": the cyclic shift before windows are cut is reversed behind them.
+
+    Args:
+        base: a run.
+        several: the evidence of its attentions.
+    """
+    rolls = [each for each in base if each.name == "roll" and len(each.args) > 2 and each.inputs[0].data.ndim > 2]
+    for first, last in itertools.pairwise(rolls):
+        are_between = any(
+            first.index < score.operation.index < last.index for each in several for score in each.base.instance.scores
+        )
+        if not are_between or not _goes_on(first, last):
+            continue
+        rolled, behind = (base.made_of([each.outputs[0].storage]) for each in (first, last))
+        until = next((each.index for each in rolls if each.index > last.index), len(base.operations))
+        if last.inputs[0].storage not in rolled:
+            continue
+        for operation in base.operations[last.index + 1 : until]:
+            if operation.name != "add" or len(operation.inputs) != 2:
+                continue
+            one, other = (each.storage for each in operation.inputs)
+            for kept, added in ((one, other), (other, one)):
+                if added in behind and kept not in rolled and first.inputs[0].storage in base.made_of([kept]):
+                    message = (
+                        f"tokens are rolled by {tuple(first.args[1])} before the attention, and behind it by as much "
+                        "again, not back: what was read for a token is added to another one"
+                    )
+                    yield Finding("violation", "order-restored", "output", message, last.location)
+                    return
+
+
+def _goes_on(first: Operation, last: Operation) -> bool:
+    """Whether two rolls are the same, and together not the whole of an axis."""
+    shape = first.outputs[0].shape
+    shifts = dict(zip((each % len(shape) for each in first.args[2]), first.args[1], strict=False))
+    again = dict(zip((each % len(shape) for each in last.args[2]), last.args[1], strict=False))
+    is_same = first.outputs[0].shape == last.outputs[0].shape and shifts == again
+    return is_same and any(2 * shift % shape[axis] for axis, shift in shifts.items())
 
 
 def _places(operation: Operation) -> Tensor | None:

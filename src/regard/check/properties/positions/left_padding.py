@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.check.properties.code import documentation_of_file, sentences_of
+from regard.check.properties.code import comments_of_file, documentation_of_file, sentences_of
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Finding
@@ -24,7 +24,7 @@ __all__ = ["left_padding_findings"]
 PADDED = 2
 """Tokens of padding."""
 LEFT_PADDED = re.compile(
-    r"\bleft[-\s]padd(?:ed|ing)\b|\bpadd(?:ed|ing)\b(?:\s+\w+)?\s+(?:on|at|to|from)\s+the\s+(?:left|front|start)\b",
+    r"\bleft[-\s]padd(?:ed|ing)\b|\b(?:padd(?:ed|ing)|pads)\b(?:\s+\w+)?\s+(?:on|at|to|from)\s+the\s+(?:left|front|start)\b",
     re.I,
 )
 OF_REAL_TOKENS = re.compile(
@@ -34,7 +34,8 @@ OF_REAL_TOKENS = re.compile(
     r"\b(?:real|non-?pad\w*|unpadded|unmasked)\b"
     r"|\b(?:not depend on|independent of|invariant to|unaffected by)\b[^.;]*\bpadding\b"
     r"|\b(?:same|identical|equal)\b[^.;]*\bwhether\b(?:\s+or\s+not)?[^.;]*\bpadd(?:ed|ing)\b"
-    r"|\b(?:same|identical|equal)\b[^.;]*\b(?:with (?:and|or) without|without) (?:any )?padding\b",
+    r"|\b(?:same|identical|equal)\b[^.;]*\b(?:with (?:and|or) without|without) (?:any )?padding\b"
+    r"|\b(?:same|identical|equal\w*)\b[^.;]*\b(?:as|to)\b[^.;]*\b(?:alone|by itself|on its own|in a batch of one)\b",
     re.I,
 )
 """Some models that are padded on the left count from the right, up to the length that all are padded to (SASRec)."""
@@ -56,7 +57,8 @@ def left_padding_findings(invocation: Invocation) -> Iterator[Finding]:
     Args:
         invocation: a call without a mask; positions that are handed over to it are those of the caller.
     """
-    told = f"{documentation_of_file(invocation.target)}\n\n{documentation_of(invocation.target)}"
+    target = invocation.target
+    told = "\n\n".join((documentation_of_file(target), comments_of_file(target), documentation_of(target)))
     if len(invocation.streams) != 1 or not _may_be_left_padded(told):
         return
     (stream,) = invocation.streams

@@ -32,6 +32,12 @@ _AS_PUBLISHED = re.compile(
 )
 _OF_POWERS = re.compile(r"\bpowers? of (?:two|2)\b", re.I)
 """What says that other numbers of heads are not meant."""
+_EVERY_SECOND = re.compile(
+    r"\bpowers? of (?:two|2)\b[^.]*\b(?:otherwise|else|other(?:s| numbers)?)\b[^.]*\bevery (?:other|second)\b", re.I
+)
+"""What says that they are meant, and are those of twice as many heads, every second one."""
+_OTHERWISE = re.compile(r"\b(?:not|unlike|instead of|rather than|no)\b|n't", re.I)
+"""In the same words: that it is not so here."""
 
 
 def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Finding]:
@@ -143,9 +149,17 @@ def _said_of_slopes(evidence: Evidence, slopes: Sequence[float]) -> str:
         return f"the slopes {_listed(slopes)} begin with 1, the power 0 of 2^(-8/n), and not with its first power"
     powers = [ratio ** (head + 1) for head in range(len(slopes))]
     is_plain = all(map(_is_same, slopes, powers)) and not all(map(_is_same, slopes, _published(len(slopes))))
-    if is_plain and _AS_PUBLISHED.search(evidence.code) and not _OF_POWERS.search(evidence.code):
+    if is_plain and _says_as_published(evidence.code):
         return f"the slopes {_listed(slopes)} are powers of 2^(-8/n), also for {len(slopes)} heads, no power of two"
     return ""
+
+
+def _says_as_published(code: str) -> bool:
+    """Whether its words say that slopes are those of the published code, for any number of heads."""
+    told = _EVERY_SECOND.search(code)
+    if told is not None and not _OTHERWISE.search(told[0]):
+        return True
+    return _AS_PUBLISHED.search(code) is not None and not _OF_POWERS.search(code)
 
 
 def _is_same(one: float, other: float) -> bool:

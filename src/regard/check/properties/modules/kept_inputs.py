@@ -1,0 +1,108 @@
+"""What a method keeps of one input on its modules, as keys of a cross-attention, and reads again for another input."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.check.properties.code import code_of
+from regard.check.properties.finding import Finding
+from regard.check.target import Invocation
+from regard.check.target.cache_search import other_tokens
+from regard.check.target.errors import Failed
+from regard.check.target.preparation import copied
+
+__all__ = ["kept_input_findings"]
+
+_EMPTIED = re.compile(r"reset|clear|flush|empty_|\bfresh\b|\bnew (?:instance|model|module)\b|\bstreaming\b", re.I)
+"""In code that has a way to begin anew, or says that one is needed: the caller sees to it."""
+SAME = 1e-9
+
+
+def kept_input_findings(invocation: Invocation) -> Iterator[Finding]:
+    """A method that gives something else for an input after another one, by what it kept of that.
+
+    The same input twice has to give the same: what goes on from call to call, as a step of decoding, is meant to.
+
+    Args:
+        invocation: a call of a module, by whose sequences those of its methods are known.
+    """
+    target = invocation.target
+    if not isinstance(target, nn.Module) or invocation.packed or _EMPTIED.search(code_of(target)):
+        return
+    given, others = invocation.arguments, {**invocation.arguments, **other_tokens(invocation)}
+    for method, names in _methods(invocation):
+        one, other = ({name: each[name] for name in names} for each in (given, others))
+        try:
+            live = copied(target)
+            before = _held(live)
+            first = _outputs(invocation, live, method, other)
+            kept = [key for key, value in _held(live).items() if before.get(key) is None and value is not None]
+            if not kept or not first:
+                continue
+            after = _outputs(invocation, live, method, one)
+            alone = copied(target)
+            expected, again = (_outputs(invocation, alone, method, one) for _ in range(2))
+            if not _is_same(expected, again) or _is_same(expected, after):
+                continue
+            parts = dict(live.named_modules())
+            for path, name in kept:
+                setattr(parts[path], name, before.get((path, name)))
+            if not _is_same(expected, _outputs(invocation, live, method, one)):
+                continue
+        except Failed:
+            continue
+        path, name = kept[0]
+        message = (
+            f"{method}() keeps {f'{path}.' if path else ''}{name} of the first {names[0]} that it is given, and reads "
+            f"it for the next one: what it returns for that is another thing than alone"
+        )
+        yield Finding("violation", "kept-of-its-input", "call", message)
+        return
+
+
+def _methods(invocation: Invocation) -> Iterator[tuple[str, list[str]]]:
+    """The methods of a module's class that need nothing but sequences of its call, and these."""
+    streams = {each.argument for each in invocation.streams}
+    for name, method in inspect.getmembers(type(invocation.target), inspect.isfunction):
+        several = [*inspect.signature(method).parameters.values()][1:]
+        needs = [each.name for each in several if each.default is each.empty and each.kind not in _ANY]
+        is_own = not method.__module__.startswith("torch.") and not name.startswith("_") and name != "forward"
+        if is_own and needs and {*needs} <= streams:
+            yield name, needs
+
+
+_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _held(module: nn.Module) -> dict[tuple[str, str], Any]:
+    """The attributes of its modules that are None or hold tensors, by path and name; no parameters and buffers."""
+    return {
+        (path, name): value
+        for path, part in module.named_modules()
+        for name, value in vars(part).items()
+        if value is None or _is_of_tensors(value)
+    }
+
+
+def _is_of_tensors(value: Any) -> bool:
+    several = value if isinstance(value, tuple | list) else [value]
+    return len(several) > 0 and all(isinstance(each, Tensor) for each in several)
+
+
+def _outputs(invocation: Invocation, module: nn.Module, method: str, given: dict[str, Any]) -> list[Tensor]:
+    call = replace(invocation, arguments=given, positional=[], completion=None)
+    return [each.detach().clone() for each in call.outputs(call.run(target=getattr(module, method)))]
+
+
+def _is_same(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
+    if [each.shape for each in one] != [each.shape for each in other]:
+        return False
+    gaps = [(a.double() - b.double()).abs() for a, b in zip(one, other, strict=True) if a.numel()]
+    return all(bool(torch.isfinite(each).all()) and float(each.max()) <= SAME for each in gaps)
