@@ -100,3 +100,21 @@ def test_a_width_that_is_written_by_the_name_of_an_argument_is_that_argument() -
 def test_a_mask_of_fewer_tokens_is_of_their_lengths(kind: Any) -> None:
     found = check(kind, args={"idim": 14})
     assert found.verdict == ("wrong" if kind is OfAllFrames else "right")
+
+
+class WrittenByMistake(nn.Module):
+    """Its documentation says the width of its feed-forward network for that of its tokens."""
+
+    def __init__(self, width: int, fully_connected: int) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, 2, batch_first=True)
+        self.inner, self.outer = nn.Linear(width, fully_connected), nn.Linear(fully_connected, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch_size, seq_len, fully_connected)"""
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        return x + self.outer(torch.relu(self.inner(x)))
+
+
+def test_a_width_that_is_written_and_that_nothing_takes_is_not_meant() -> None:
+    assert axes(first(WrittenByMistake, width=8, fully_connected=20)) == [("x", 0, (1,), None)]

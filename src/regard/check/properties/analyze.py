@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import torch
@@ -22,10 +21,10 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.kinds import kind_of, kind_of_rows
 from regard.check.properties.loops import judged_of_loops, loop_findings
 from regard.check.properties.masks.arguments import (
-    are_layers,
     flag_findings,
     mask_argument_findings,
     shared_mask_findings,
+    those_sharing,
 )
 from regard.check.properties.masks.closing_tokens import closing_token_findings
 from regard.check.properties.masks.hidden_keys import hidden_key_findings
@@ -106,8 +105,6 @@ OF_ONE_SAMPLE = frozenset({"samples-apart", "output-of-the-token"})
 """What no attention promises beside one in which samples are tokens."""
 OF_OTHER_TOKENS = MIXED_TOKENS | {"query-of-one-token", "later-tokens-hidden"}
 """Violations that a norm over the tokens may be the cause of."""
-MOST_SHARING = 2
-"""Attentions that a mask is tried on where it may be of any of them: those of a decoder's layer."""
 UNLIKE_UNMASKED = frozenset(
     {
         "sparse-by-content",
@@ -293,7 +290,7 @@ def _judge_attentions(
                 analysis.findings += of_masks(invocation, evidence)
     open_paired_queries(analysis, [each for each, *_ in seen], of_channels)
     shared: dict[str, list[Finding]] = {}
-    sharing = _sharing(several, is_one=len(streams) == 1) if 1 < len(several) == len(instances) else []
+    sharing = those_sharing(several, is_one=len(streams) == 1) if 1 < len(several) == len(instances) else []
     if analysis.asked_masks and sharing and all(_can_be_masked(analysis, each) for each in several):
         shared = dict(shared_mask_findings(invocation, sharing))
     if analysis.asked_masks and len(several) == len(instances) > 1 and _can_be_masked(analysis, several[0]):
@@ -304,19 +301,6 @@ def _judge_attentions(
     if analysis.asked_masks:  # else another call was asked
         analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
     judge_together(analysis, base, samples, several, frozen)
-
-
-def _sharing(several: list[Evidence], *, is_one: bool) -> list[Evidence]:
-    """The attentions that a mask is asked in: all, or the first layers of many where there is only one sequence.
-
-    Args:
-        several: the evidence of all.
-        is_one: whether they have one sequence: the mask is of its tokens.
-    """
-    if len(several) <= MOST_SHARING or are_layers(several):
-        return several
-    first = [*itertools.takewhile(lambda each: are_layers([several[0], each]), several)]
-    return first if is_one else []
 
 
 def _names_of_streams(evidence: Evidence) -> set[str]:

@@ -23,7 +23,7 @@ from regard.check.target.decoder_steps import (
     layers_of_states,
     past_weight_candidates,
 )
-from regard.check.target.documented_shapes import documented_letters, is_of_samples
+from regard.check.target.documented_shapes import documented_letters, documented_shape, is_of_samples
 from regard.check.target.draft import Draft
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
 from regard.check.target.first_layers import STEP, are_spread, ids_of_samples, step_candidates
@@ -32,7 +32,7 @@ from regard.check.target.layouts import Layout, are_of_sentences
 from regard.check.target.made_objects import called, made_config
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, of_asking, open_mask
 from regard.check.target.masks_of_sequences import OF_ASKING_TOKENS
-from regard.check.target.names import is_of_pairs
+from regard.check.target.names import constructor_meaning, is_of_pairs
 from regard.check.target.position_values import (
     DISTANCES,
     QUERY_BIAS,
@@ -248,6 +248,11 @@ def _written_layout(told: str) -> str:
 def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidate]:
     name, role = argument.name, str(argument.role)
     sequence = {"sequence": lambda draft: _sequence(draft, name, role)}
+    documented = documented_shape(source, name)
+    if (
+        documented and len(documented[-1]) > 1 and constructor_meaning(documented[-1]) is None
+    ):  # it may be written by mistake
+        sequence["as wide as the model"] = lambda draft: _as_wide_as_the_model(draft, name, role)
     ids = {
         "ids": lambda draft: _ids(draft, name, role, target, 0),
         "few ids": lambda draft: _ids(draft, name, role, target, 2),
@@ -309,6 +314,13 @@ def _sequence(draft: Draft, name: str, role: str, layout: Layout | None = None) 
     layout = layout or draft.layout
     draft.axes[name] = layout
     draft.shapes[name] = draft.shape(role, layout, name)
+    return draft.draw(*draft.shapes[name])
+
+
+def _as_wide_as_the_model(draft: Draft, name: str, role: str) -> Any:
+    """A sequence of which its documentation says another width."""
+    draft.axes[name] = draft.layout
+    draft.shapes[name] = draft.shape(role, draft.layout)
     return draft.draw(*draft.shapes[name])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -53,7 +54,10 @@ from regard.check.target.argument import source_of
 from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, write_mask
 from regard.check.target.names import call_meaning
 
-__all__ = ["are_layers", "flag_findings", "mask_argument_findings", "shared_mask_findings"]
+__all__ = ["are_layers", "flag_findings", "mask_argument_findings", "shared_mask_findings", "those_sharing"]
+
+MOST_SHARING = 2
+"""Attentions that a mask is tried on where it may be of any of them: those of a decoder's layer."""
 
 SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "kb", "k")
 """Axes of a mask: samples, heads, queries, keys."""
@@ -425,3 +429,16 @@ def _free(invocation: Invocation, evidence: Evidence, name: str, sizes: Sequence
     """The weights under a mask that blocks nothing."""
     run = record_invocation(invocation, {**invocation.arguments, name: open_mask(sizes, form)})
     return masked_weights(evidence, run)
+
+
+def those_sharing(several: list[Evidence], *, is_one: bool) -> list[Evidence]:
+    """The attentions that a mask is asked in: all, or the first layers of many where there is only one sequence.
+
+    Args:
+        several: the evidence of all.
+        is_one: whether they have one sequence: the mask is of its tokens.
+    """
+    if len(several) <= MOST_SHARING or are_layers(several):
+        return several
+    first = [*itertools.takewhile(lambda each: are_layers([several[0], each]), several)]
+    return first if is_one else []
