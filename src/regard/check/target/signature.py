@@ -20,7 +20,7 @@ from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
 from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs
-from regard.check.target.looked_up import table_of
+from regard.check.target.looked_up import fields_of, table_of
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
 from regard.check.target.preparation import embeds
@@ -94,18 +94,20 @@ def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argum
 
 
 def _with_looked_up(target: Any, named: list[Argument]) -> list[Argument]:
-    """The arguments; what nothing else tells of is ids where a part looks it up, as is pos beside items of its table."""
+    """The arguments; what nothing tells is ids where a part looks it up, as is pos beside others of the same table."""
     if not embeds(target):
         return named
     tables = {each.name: table_of(target, each.name) for each in named if each.required and each.role in _UNTOLD}
     items = {id(tables[each.name]) for each in named if each.role == "positions" and tables.get(each.name)}
     items = {each for each in items if sum(id(table) == each for table in tables.values()) > 1}
-    return [
-        replace(each, role="ids")
-        if tables.get(each.name) is not None and (each.role is None or id(tables[each.name]) in items)
-        else each
-        for each in named
-    ]
+
+    def are_ids(argument: Argument) -> bool:
+        if argument.role is None and argument.required and fields_of(target, argument.name)[0]:
+            return True
+        table = tables.get(argument.name)
+        return table is not None and (argument.role is None or id(table) in items)
+
+    return [replace(each, role="ids") if are_ids(each) else each for each in named]
 
 
 def _by_layer(target: Any, argument: Argument, named: list[Argument]) -> Argument:
