@@ -11,7 +11,7 @@ import torch
 
 from regard.check.target.argument import BESIDE, Argument
 from regard.check.target.documented_shapes import documented_letters
-from regard.check.target.looked_up import table_of
+from regard.check.target.looked_up import gets_an_axis, table_of
 from regard.check.target.token_ids import drawn_ids
 
 __all__ = ["asked_for", "candidates_beside"]
@@ -20,10 +20,11 @@ _SHAPES = ("bt", "bt1")
 """The axes that they may have."""
 
 
-def asked_for(arguments: list[Argument], source: str, failed: Exception) -> Iterator[list[Argument]]:
+def asked_for(target: Any, arguments: list[Argument], source: str, failed: Exception) -> Iterator[list[Argument]]:
     """The arguments, where a call stumbles over one that is None: with sequences and masks, and with what is untold.
 
     Args:
+        target: what is called.
         arguments: of a call that failed.
         source: the text of what is called.
         failed: what it raised.
@@ -33,13 +34,20 @@ def asked_for(arguments: list[Argument], source: str, failed: Exception) -> Iter
     found = [replace(each, required=True) if each.may_be_none else each for each in arguments]
     if found != arguments:
         yield found
-    if any(each.is_untold for each in arguments):
+    numbers = [each for each in arguments if each.is_untold and _is_number(target, source, each.name)]
+    if numbers:
         yield [
             replace(each, required=True, role=BESIDE, guessed=documented_letters(source, each.name) not in _SHAPES)
-            if each.is_untold
+            if each in numbers
             else each
             for each in arguments
         ]
+
+
+def _is_number(target: Any, source: str, name: str) -> bool:
+    """Whether it is written to be one of each token, or is looked up in a table, or is given an axis behind all."""
+    is_told = documented_letters(source, name) in _SHAPES or table_of(target, name) is not None
+    return is_told or gets_an_axis(target, name)
 
 
 def candidates_beside(target: Any, source: str, name: str) -> Iterator[tuple[str, Callable[[Any], Any]]]:

@@ -398,7 +398,7 @@ def _calls(
                 plan = next(search_calls(plan, target.call, target.sizes, tries, budget))
             except Failed as failed:
                 errors.append(failed)
-                for asked in asked_for(arguments, source, failed):
+                for asked in asked_for(target.call, arguments, source, failed):
                     asking = replace(plan, arguments=asked)
                     with suppress(Failed):
                         plan = next(search_calls(asking, target.call, target.sizes, tries, budget))

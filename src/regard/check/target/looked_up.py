@@ -15,7 +15,7 @@ from regard.check.target.argument import text_of
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.preparation import modules_in
 
-__all__ = ["fields_of", "table_of"]
+__all__ = ["fields_of", "gets_an_axis", "table_of"]
 
 MAX_DEPTH = 4
 """Of calls in calls."""
@@ -62,6 +62,25 @@ def fields_of(target: Any, name: str) -> tuple[int, str]:
         if is_of_last and (is_deep or "btd" in documented) and len(lists) == 1:
             return len(lists[0]), "btd" if "btd" in documented else ""
     return 0, ""
+
+
+def gets_an_axis(target: Any, name: str) -> bool:
+    """Whether the code, or a part that it hands an argument on to, gives it an axis behind all others.
+
+    Args:
+        target: what is called.
+        name: of the argument, as times in times.unsqueeze(-1) or times[..., None].
+    """
+    behind = re.compile(r"unsqueeze\((?:dim=)?-1\)|\[\.\.\., None\]")
+    for _, tree, names in _readers(target, name):
+        for each in ast.walk(tree):
+            value = each.value if isinstance(each, ast.Subscript | ast.Attribute) else None
+            text = ast.unparse(each) if isinstance(each, ast.Subscript | ast.Call) else ""
+            if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
+                value = each.func.value
+            if isinstance(value, ast.Name) and value.id in names and behind.search(text):
+                return True
+    return False
 
 
 def _readers(target: Any, name: str) -> Iterator[tuple[nn.Module, ast.AST, set[str]]]:
