@@ -161,6 +161,28 @@ class MultipliedAndAdded(OfIds):
         return tokens * positions + positions
 
 
+class OfRowsAndColumns(OfIds):
+    """The tokens of a grid that is 16 wide, row by row: a table of the rows and one of the columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = nn.ModuleList([nn.Embedding(16, WIDTH), nn.Embedding(16, WIDTH)])
+
+    def forward(self, ids: Tensor) -> Tensor:
+        columns, rows = self.columns_and_rows(torch.arange(ids.shape[1]))
+        placed = self.tokens(ids) + self.positions[0](columns) + self.positions[1](rows)
+        return attended(torch.nn.functional.layer_norm(placed, (WIDTH,)))
+
+    def columns_and_rows(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        return places % 16, places // 16
+
+
+class OfColumnsTwice(OfRowsAndColumns):
+    def columns_and_rows(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        columns = places % 16
+        return columns, columns
+
+
 def of_ids(kind: type[OfIds]) -> Invocation:
     call = of_x(of_module(kind).target)
     call.arguments = {"ids": torch.tensor([[3, 1, 4, 1], [5, 9, 2, 6]])}
@@ -219,6 +241,7 @@ CASES = [
         Case("positions-without-effect", wrong, OfIds, of_ids, has_line=False)
         for wrong in (PlacedByTheirIds, PlacedByTheirSmallIds, PlacedAtTheStart, PlacedAtTheEnd)
     ),
+    Case("positions-without-effect", OfColumnsTwice, OfRowsAndColumns, of_ids, has_line=False),
     Case("value-of-the-key", OverwrittenByTheirPlaces, OfIds, of_ids, has_line=False),
     Case("positions-added", Multiplied, MultipliedAndAdded, of_ids, has_line=False),
     Case("positions-once", added_twice, added_once, of_x),

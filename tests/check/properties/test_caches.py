@@ -332,3 +332,29 @@ def test_a_cache_is_judged_where_a_call_has_more_samples_than_tokens() -> None:
     call.arguments["x"], call.streams = drawn(2, 5, 8, seed=0), [Stream("x", "x", 1, (0,))]
     held = [each.message for each in analyze(call).findings if each.property == "cache-equals-whole"]
     assert held == ["token by token through mems equals all at once"]
+
+
+class NewTokensReturned(nn.Module):
+    """Returns the keys and values of the new tokens alone: as one tensor, to which its caller joins them, or a pair."""
+
+    def __init__(self, *, is_pair: bool = False) -> None:
+        super().__init__()
+        self.is_pair = is_pair
+
+    def forward(self, x: Tensor, layer_past: Any = None) -> tuple[Tensor, Any]:
+        q, k, v = projected(x, None)
+        present = (k, v) if self.is_pair else torch.stack([k, v])
+        n = 0
+        if layer_past is not None:
+            n = layer_past[0].shape[2]
+            k, v = torch.cat([layer_past[0], k], 2), torch.cat([layer_past[1], v], 2)
+        return attended(q, k, v, n), present
+
+
+def test_a_caller_may_join_what_is_returned_of_new_tokens() -> None:
+    found = list(analyze(of_module(NewTokensReturned)).findings)
+    said = "token by token through layer_past, to which its caller joins what is returned, equals all at once"
+    assert said in {each.message for each in found}
+    assert not [each for each in found if each.kind == "violation"]
+    (wrong,) = analyze(of_module(lambda: NewTokensReturned(is_pair=True))).violations
+    assert wrong.property.startswith("cache-")

@@ -152,3 +152,15 @@ def test_a_recurrence_sums_as_often_as_it_has_steps() -> None:
         return kept
 
     assert len(followed(decayed).sums) <= 40
+
+
+def chosen_by_a_condition(x: Tensor) -> Tensor:
+    return torch.where(torch.arange(4) < 2, x.flip(0), x)
+
+
+def test_what_is_chosen_by_a_condition_keeps_the_tags_of_its_own_side() -> None:
+    tags = followed(chosen_by_a_condition).outputs[-1][0]
+    assert torch.equal(tags.double(), chosen_by_a_condition(X))
+    filled = followed(lambda x: torch.where(x > 5, torch.ones_like(x[0]).expand(3, 4) * -9, x))
+    assert torch.equal(filled.outputs[-1][0].double(), X)
+    assert not bool(followed(torch.ones_like).outputs[-1][0].any())

@@ -76,6 +76,8 @@ REDUCTIONS = frozenset(
     ]
 )
 """Operations whose results are of many numbers."""
+ANEW = frozenset(["empty_like", "full_like", "ones_like", "rand_like", "randn_like", "zeros_like"])
+"""Operations that take of a tensor its axes alone."""
 FILLS = frozenset(["copy", "fill", "index_put"])
 """Operations that may write one number over some of those of a tensor."""
 MOST_STACKED = 4
@@ -252,8 +254,14 @@ def _computed(operation: Operation, given: list[Tensor], output: TensorRecord, n
         return made.round().long()
     if operation.name == "sum" and (stacked := _of_stacked(operation, given[0], output.shape, sums)) is not None:
         return stacked
-    if operation.name in REDUCTIONS or number > 0:
+    if operation.name in REDUCTIONS or operation.name in ANEW or number > 0:
         return nothing
+    if operation.name == "where" and len(given) == 3:
+        chosen, left = (
+            torch.where(operation.inputs[0].data, one, other)
+            for one, other in ((given[1], given[2]), (given[2], given[1]))
+        )
+        return torch.where(chosen > 0, chosen, left).broadcast_to(output.shape).clone()
     return _elementwise(operation, given, output.shape, sums)
 
 

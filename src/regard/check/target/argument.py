@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-__all__ = ["ADDED", "MATRICES", "PLAIN", "STREAMS", "WEIGHTS", "Argument", "role_of_bias", "source_of", "text_of"]
+__all__ = [
+    "ADDED",
+    "BESIDE",
+    "MATRICES",
+    "PLAIN",
+    "STREAMS",
+    "WEIGHTS",
+    "Argument",
+    "role_of_bias",
+    "source_of",
+    "text_of",
+]
 
 STREAMS = ("x", "q", "k", "v", "context", "ids", "image", "qkv")
 """The roles of arguments that hold sequences."""
@@ -17,6 +28,8 @@ MATRICES = frozenset({*WEIGHTS, "w_qkv"})
 """The roles of matrices that tokens are multiplied by."""
 ADDED = "added to "
 """How the role of vectors begins that are added to those of a sequence; then comes its name."""
+BESIDE = "beside tokens"
+"""The role of a number of each token that nothing tells more of."""
 PLAIN = ("int", "bool", "float", "str")
 """Annotations of what is no sequence."""
 _VECTOR = re.compile(
@@ -47,6 +60,12 @@ class Argument:
     def may_be_none(self) -> bool:
         """Whether it is a sequence or a mask that is None by default: some code reads it all the same."""
         return not self.required and self.default is None and self.role in ("mask", "padding", *STREAMS)
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether it is None by default, and nothing tells what it is: some code reads it all the same."""
+        is_plain = self.annotation in PLAIN or self.annotation.startswith("<class")
+        return not self.required and self.default is None and self.role is None and not is_plain
 
 
 def role_of_bias(name: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -19,7 +19,7 @@ from regard.check.target.preparation import modules_in
 from regard.check.target.running import Invocation
 from regard.check.target.token_ids import other_ids
 
-__all__ = ["cached_calls", "other_tokens"]
+__all__ = ["JoinedByTheCaller", "cached_calls", "other_tokens"]
 
 STATE = re.compile("past|cache|present|mems|kv|intermediates")
 """Names of what is returned."""
@@ -90,6 +90,34 @@ def _places(call: CachedCall, prefix: int) -> Iterator[Place]:
             continue
         if _grows(short, long, prefix, call.tokens):
             yield lambda result, state, path=path: _at(result, path)  # type: ignore[misc]
+            if isinstance(short, Tensor) and isinstance(long, Tensor) and short.shape != long.shape:
+                sizes = zip(short.shape, long.shape, strict=True)
+                yield JoinedByTheCaller(path, next(axis for axis, (one, other) in enumerate(sizes) if one != other))
+
+
+@dataclass(frozen=True)
+class JoinedByTheCaller:
+    """The cache of what returns one tensor of the new tokens alone: its caller joins it, as that of GPT-2's first code.
+
+    What returns keys and values as a pair is handed it back as it is.
+    """
+
+    path: tuple[Any, ...]
+    axis: int
+
+    def __call__(self, result: Any, state: Any) -> Any:
+        """What was kept, and behind it what is new.
+
+        Raises:
+            Failed: what is returned holds what was kept already.
+        """
+        new = _at(result, self.path)
+        if state is None:
+            return new
+        kept = state.shape[self.axis]
+        if new.shape[self.axis] > kept and torch.equal(new.narrow(self.axis, 0, kept), state):
+            raise Failed("what is returned holds what was kept")
+        return torch.cat([state, new], self.axis)
 
 
 def _paths(result: Any) -> Iterator[tuple[Any, ...]]:

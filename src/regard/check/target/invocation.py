@@ -11,6 +11,7 @@ from typing import Any
 
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.argument import STREAMS, source_of
+from regard.check.target.beside_tokens import asked_for
 from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
@@ -397,13 +398,12 @@ def _calls(
                 plan = next(search_calls(plan, target.call, target.sizes, tries, budget))
             except Failed as failed:
                 errors.append(failed)
-                asked = [replace(each, required=True) if each.may_be_none else each for each in arguments]
-                if "NoneType" not in str(failed) or asked == arguments:
-                    continue
-                try:  # with what may be left out by its default, and is read all the same
-                    plan = replace(plan, arguments=asked)
-                    plan = next(search_calls(plan, target.call, target.sizes, tries, budget))
-                except Failed:
+                for asked in asked_for(target.call, arguments, source, failed):
+                    asking = replace(plan, arguments=asked)
+                    with suppress(Failed):
+                        plan = next(search_calls(asking, target.call, target.sizes, tries, budget))
+                        break
+                else:
                     continue
             yield _laid_out(_found(target, plan), settings, given, tries, budget)
 

@@ -20,6 +20,7 @@ from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
 from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs
+from regard.check.target.looked_up import fields_of, table_of
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
 from regard.check.target.position_values import DISTANCES, QUERY_BIAS
@@ -40,6 +41,8 @@ _OF_AN_ENCODER = re.compile(r"enc|mem|src|source|context|ctx|cond")
 _OF_QUERIES = re.compile(r"(?:tgt|trg|target|dec|decoder|query|q)_")
 _CACHED = re.compile(r"(?:k|v|key|value)s?_(?:cache|past)|(?:past|cached?)_(?:k|v|key|value)s?")
 """What is cached of keys, or of values."""
+_UNTOLD = (None, "x", "context", "positions")
+"""Roles of what may be ids all the same: pos are positions, or the items that a recommender has to tell from neg."""
 _CAUSAL = re.compile("causal|auto_?regressive|look_?ahead|hide_?future")
 """In the name of a flag that hides later keys."""
 
@@ -62,7 +65,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
     source = source_of(target)
     named = [_by_use(_by_layer(target, each, named), source) for each in _with_distances(named)]
-    named = [_of_a_graph(target, each, named) for each in named]
+    named = _with_looked_up(target, [_of_a_graph(target, each, named) for each in named])
     named = [_added(each, named, source) for each in named]
     roles = feed_forward_roles({each.name: each.role for each in named})
     roles |= documents_alone({each.name: each.role for each in named if each.required}) if embeds(target) else {}
@@ -102,6 +105,23 @@ def _with_distances(named: list[Argument]) -> list[Argument]:
             roles = {each.name: DISTANCES} | dict.fromkeys((one.name for one in biases), QUERY_BIAS)
             return [replace(one, role=roles.get(one.name, one.role)) for one in named]
     return named
+
+
+def _with_looked_up(target: Any, named: list[Argument]) -> list[Argument]:
+    """The arguments; what nothing tells is ids where a part looks it up, as is pos beside others of the same table."""
+    if not embeds(target):
+        return named
+    tables = {each.name: table_of(target, each.name) for each in named if each.required and each.role in _UNTOLD}
+    items = {id(tables[each.name]) for each in named if each.role == "positions" and tables.get(each.name)}
+    items = {each for each in items if sum(id(table) == each for table in tables.values()) > 1}
+
+    def are_ids(argument: Argument) -> bool:
+        if argument.role is None and argument.required and fields_of(target, argument.name)[0]:
+            return True
+        table = tables.get(argument.name)
+        return table is not None and (argument.role is None or id(table) in items)
+
+    return [replace(each, role="ids") if are_ids(each) else each for each in named]
 
 
 def _by_layer(target: Any, argument: Argument, named: list[Argument]) -> Argument:

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.check.target.argument import ADDED, MATRICES, STREAMS, Argument, text_of
+from regard.check.target.argument import ADDED, BESIDE, MATRICES, STREAMS, Argument, text_of
+from regard.check.target.beside_tokens import candidates_beside
 from regard.check.target.cache_buffers import buffer_candidates
 from regard.check.target.classes import own_classes
 from regard.check.target.configs import call_configs
@@ -25,10 +26,12 @@ from regard.check.target.decoder_steps import (
 )
 from regard.check.target.documented_shapes import documented_letters, documented_shape, is_of_samples
 from regard.check.target.draft import Draft
+from regard.check.target.errors import Failed
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
 from regard.check.target.first_layers import STEP, are_spread, ids_of_samples, step_candidates
 from regard.check.target.graph_values import OF_GRAPHS, are_of_each_token, graph_candidates, neighbours
 from regard.check.target.layouts import Layout, are_of_sentences
+from regard.check.target.looked_up import fields_of
 from regard.check.target.made_objects import called, made_config
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, of_asking, open_mask
 from regard.check.target.masks_of_sequences import OF_ASKING_TOKENS
@@ -167,6 +170,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return dict(last_token_candidates(source))
     if role == PAST_WEIGHTS:
         return dict(past_weight_candidates(target))
+    if role == BESIDE:
+        return dict(candidates_beside(target, source, name))
     if role.startswith(ADDED):
         return {"beside each token": lambda draft: _beside(draft, role.removeprefix(ADDED))}
     if role.startswith("w_"):
@@ -262,8 +267,10 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {**of_samples, **ids}
     ids |= of_samples
     if role == "ids":
+        count, letters = fields_of(target, name)
+        rows = {"ids of fields": lambda draft: _ids_of_fields(draft, name, target, count, letters)} if count else {}
         alike = {"ids of no sample": lambda draft: torch.arange(1, draft.keys)} if is_candidate(name) else {}
-        return {**ids, **alike, **sequence}
+        return dict(rows) if letters else {**rows, **ids, **alike, **sequence}
     if role in ("x", "context") and documented_letters(source, name) == "bt":
         return {**ids, **sequence}
     states = {STATE: lambda draft: _state(draft, name), LAYER_STATE: lambda draft: _layer_state(draft, name)}
@@ -353,6 +360,19 @@ def _of_pairs(name: str) -> dict[str, Candidate]:
 
 def _pairs(draft: Draft) -> Any:
     return draft.draw(draft.sizes.batch, draft.tokens, draft.tokens, draft.context_width)
+
+
+def _ids_of_fields(draft: Draft, name: str, target: Any, count: int, letters: str) -> Any:
+    """Several ids of each token, one of each field, of the fewest that a table has.
+
+    Raises:
+        Failed: the axes are written in another order.
+    """
+    several = [_ids(draft, name, "ids", target, 0) for _ in range(count)]
+    if letters not in ("", draft.layout.letters):
+        raise Failed("the axes are written in another order")
+    draft.axes[name] = draft.layout
+    return torch.stack([each.roll(number, -1) for number, each in enumerate(several)], -1)
 
 
 def _ids(draft: Draft, name: str, role: str, target: Any, most: int) -> Any:

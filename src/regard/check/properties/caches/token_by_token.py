@@ -22,7 +22,7 @@ from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.cache_forms import CacheForm, CacheNames, cache_forms, cache_names
 from regard.check.target.cache_runs import CachedCall, Part, masks_left_out
-from regard.check.target.cache_search import cached_calls, other_tokens
+from regard.check.target.cache_search import JoinedByTheCaller, cached_calls, other_tokens
 from regard.check.target.errors import Failed
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import copied
@@ -271,7 +271,8 @@ def _gap(one: Tensor, other: Tensor) -> float:
 
 
 def _held(call: CachedCall, form: CacheForm, prefix: int, instances: list[AttentionInstance]) -> Iterator[Finding]:
-    message = f"token by token {form.name} equals all at once"
+    joined = ", to which its caller joins what is returned," if isinstance(call.place, JoinedByTheCaller) else ""
+    message = f"token by token {form.name}{joined} equals all at once"
     yield Finding("holds", "cache-equals-whole", "output", message)
     try:
         causal = _is_causal(call)

@@ -19,6 +19,11 @@ __all__ = ["position_table_findings"]
 _POSITIONS = re.compile(r"(?:^|[._])pos(?![a-z])|position|(?:^|[._])w?pe(?:$|[._])", re.I)
 _ROTARY = re.compile(r"(?<![a-z])rope(?![a-z])|rotary", re.I)
 
+_QUOTIENTS = ("floor_divide", "bitwise_right_shift", "__rshift__", "bucketize")
+"""Operations by which several places become one."""
+_SIDE = re.compile(r"\d+|rows?|cols?|columns?|[hwxyij]|height|width|horizontal|vertical")
+"""The last word of one of several tables of positions, each of an axis of its own."""
+
 
 def position_table_findings(base: Trace, several: Sequence[Evidence], found: Sequence[Finding]) -> Iterator[Finding]:
     """What is wrong with tables that no score shows, or that all scores show alike.
@@ -35,6 +40,7 @@ def position_table_findings(base: Trace, several: Sequence[Evidence], found: Seq
     yield from _thrown_away(base, applied)
     yield from _of_one_text(base, several)
     yield from _one_row(base, first.num_tokens)
+    yield from _of_one_side(base)
     yield from _row_of_the_length(base)
     yield from _multiplied(base, applied)
     yield from embedding_scale_findings(base)
@@ -126,7 +132,7 @@ def _one_row(base: Trace, count: int) -> Iterator[Finding]:
     for several in of_positions.values():
         first, rows = several[0], several[0].inputs[0].shape[0]
         places = torch.cat([each.inputs[1].data.flatten() for each in several])
-        if len(torch.unique(places)) == 1 < min(count, rows):
+        if len(torch.unique(places)) == 1 < min(count, rows) and not all(_are_coarse(base, each) for each in several):
             message = f"the table of positions is looked up at {int(places[0])} for all tokens"
         elif any(_are_ids(each.inputs[1], ids) for each in several):
             message = "the table of positions is looked up at the ids of the tokens, not at their places"
@@ -134,6 +140,54 @@ def _one_row(base: Trace, count: int) -> Iterator[Finding]:
             continue
         yield Finding("violation", "positions-without-effect", "positions", message, first.location)
         return
+
+
+def _are_coarse(base: Trace, looked_up: Operation) -> bool:
+    """Whether the places are quotients of several others, as the rows of a grid are, places // width."""
+    made = {looked_up.inputs[1].storage}
+    for operation in reversed(base.operations[: looked_up.index]):
+        if not operation.inputs or made.isdisjoint(each.storage for each in operation.outputs):
+            continue
+        is_rounded = operation.name.startswith("div") and operation.kwargs.get("rounding_mode") is not None
+        is_quotient = operation.name.rstrip("_") in _QUOTIENTS or is_rounded
+        if is_quotient and len(torch.unique(operation.inputs[0].data)) > 1:
+            return True
+        made.update(each.storage for each in operation.inputs)
+    return False
+
+
+def _of_one_side(base: Trace) -> Iterator[Finding]:
+    """Two tables, of the two sides of a grid or of one list, that are looked up at the same places and added up."""
+    parts: dict[int, list[Operation]] = {}
+    for operation in base:
+        if operation.name == "embedding" and _POSITIONS.search(operation.module):
+            parts[operation.outputs[0].storage] = [operation]
+        elif operation.is_addition:
+            one, other = (parts.get(each.storage, []) for each in operation.inputs)
+            for first, second in ((first, second) for first in one for second in other):
+                if _are_sides(first.module, second.module) and _look_up_the_same(first, second):
+                    names = " and ".join(sorted({first.module, second.module}))
+                    message = f"of two tables of positions, {names}, both are looked up at the same places"
+                    yield Finding("violation", "positions-without-effect", "positions", message, second.location)
+                    return
+            parts[operation.outputs[0].storage] = [*one, *other]
+
+
+def _are_sides(one: str, other: str) -> bool:
+    """Whether two names of modules differ in one word alone: a number of a list, or the name of a side."""
+    words = [each.lower() for each in re.split(r"[._]", one)], [each.lower() for each in re.split(r"[._]", other)]
+    if len(words[0]) != len(words[1]):
+        return False
+    different = [pair for pair in zip(*words, strict=True) if pair[0] != pair[1]]
+    return len(different) == 1 and all(_SIDE.fullmatch(each) for each in different[0])
+
+
+def _look_up_the_same(one: Operation, other: Operation) -> bool:
+    """Whether two tables of as many rows, none of them sines, are looked up at the same several places in memory."""
+    (table, places), (second, others) = one.inputs[:2], other.inputs[:2]
+    is_same = (places.storage, places.offset, places.shape) == (others.storage, others.offset, others.shape)
+    is_of_learned = table.shape == second.shape and not any(_are_places(each.data, 0) for each in (table, second))
+    return is_same and is_of_learned and torch.equal(places.data, others.data) and len(torch.unique(places.data)) > 1
 
 
 def _row_of_the_length(base: Trace) -> Iterator[Finding]:

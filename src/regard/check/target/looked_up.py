@@ -1,0 +1,162 @@
+"""In which tables of vectors an argument is looked up, also by a part that it is handed on to."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import nn
+
+from regard.check.target.argument import text_of
+from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.preparation import modules_in
+
+__all__ = ["fields_of", "gets_an_axis", "table_of"]
+
+MAX_DEPTH = 4
+"""Of calls in calls."""
+_VIEWS = re.compile(
+    "clone|contiguous|cpu|cuda|detach|expand|flatten|int|long|permute|reshape|squeeze|t|to|transpose|type|unsqueeze|view"
+)
+"""Methods that return the same ids, in other axes or of another type."""
+
+
+def table_of(target: Any, name: str) -> nn.Embedding | None:
+    """The table of vectors that the ids of an argument are looked up in; None where the code looks up nothing by it.
+
+    Args:
+        target: what is called.
+        name: of the argument, as words in self.step(words[:, t]), where step calls self.embedding with them.
+    """
+    for module, tree, names in _readers(target, name):
+        for called, _ in _handed_on(tree, names):
+            if isinstance(part := _part(module, called), nn.Embedding):
+                return part
+    return None
+
+
+def fields_of(target: Any, name: str) -> tuple[int, str]:
+    """How many ids each token of an argument has, as each transaction of rows[..., field] has one of each field.
+
+    Args:
+        target: what is called.
+        name: of the argument.
+
+    Returns:
+        As many as there are tables in the list of which each looks up one of them, and the order of the axes, if that
+        is written; 0 where the code has no such list, or does not say that there are samples and tokens besides.
+    """
+    for module, tree, names in _readers(target, name):
+        taken = [each for each in ast.walk(tree) if isinstance(each, ast.Subscript) and _base(each.value) in names]
+        places = [each.slice.elts for each in taken if isinstance(each.slice, ast.Tuple)]
+        is_of_last = any(isinstance(each[-1], ast.Name) for each in places)
+        is_deep = any(len(each) == len("btd") and isinstance(each[0], ast.Slice) for each in places)
+        kind: Any = type(module)
+        documented = {documented_letters(text_of(kind), each) for each in names}
+        lists = [each for each in module.children() if isinstance(each, nn.ModuleList) and len(each) > 1]
+        lists = [each for each in lists if all(isinstance(one, nn.Embedding) for one in each)]
+        if is_of_last and (is_deep or "btd" in documented) and len(lists) == 1:
+            return len(lists[0]), "btd" if "btd" in documented else ""
+    return 0, ""
+
+
+def gets_an_axis(target: Any, name: str) -> bool:
+    """Whether the code, or a part that it hands an argument on to, gives it an axis behind all others.
+
+    Args:
+        target: what is called.
+        name: of the argument, as times in times.unsqueeze(-1) or times[..., None].
+    """
+    behind = re.compile(r"unsqueeze\((?:dim=)?-1\)|\[\.\.\., None\]")
+    for _, tree, names in _readers(target, name):
+        for each in ast.walk(tree):
+            value = each.value if isinstance(each, ast.Subscript | ast.Attribute) else None
+            text = ast.unparse(each) if isinstance(each, ast.Subscript | ast.Call) else ""
+            if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
+                value = each.func.value
+            if isinstance(value, ast.Name) and value.id in names and behind.search(text):
+                return True
+    return False
+
+
+def _readers(target: Any, name: str) -> Iterator[tuple[nn.Module, ast.AST, set[str]]]:
+    """Each module whose code takes an argument, or is handed it on; the code, and the names that it has in there."""
+    module = next(iter(modules_in(target)), None)
+    call = type(target).forward if isinstance(target, nn.Module) else getattr(target, "__func__", None)
+    if module is not None and call is not None:
+        yield from _inside(module, call, name, MAX_DEPTH)
+
+
+def _inside(
+    module: nn.Module, call: Callable[..., Any], name: str, depth: int
+) -> Iterator[tuple[nn.Module, ast.AST, set[str]]]:
+    """The same, of a function of a module."""
+    try:
+        tree = ast.parse(textwrap.dedent(text_of(call)))
+    except SyntaxError:
+        return
+    names = _names_of(tree, name)
+    yield module, tree, names
+    for called, given in _handed_on(tree, names) if depth else ():
+        part = _part(module, called)
+        owner, function = module, getattr(part, "__func__", None)
+        if isinstance(part, nn.Module):
+            owner, function = part, type(part).forward
+        if function is None or getattr(function, "__module__", "torch.").startswith("torch."):
+            continue
+        if taken := _parameter(function, given):
+            yield from _inside(owner, function, taken, depth - 1)
+
+
+def _names_of(tree: ast.AST, name: str) -> set[str]:
+    """The names of the ids of a name, and of what only views them."""
+    names = {name}
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Name):
+            names |= {each.targets[0].id} if _base(each.value) in names else set()
+    return names
+
+
+def _handed_on(tree: ast.AST, names: set[str]) -> Iterator[tuple[ast.expr, int | str]]:
+    """What is called with ids, or with some of them, and the place or the keyword that they have there."""
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Call):
+            given: list[tuple[int | str, ast.expr]] = [*enumerate(each.args)]
+            given += [(one.arg, one.value) for one in each.keywords if one.arg is not None]
+            yield from ((each.func, place) for place, value in given if _base(value) in names)
+
+
+def _base(value: ast.expr) -> str:
+    """The name of what an expression only views, as words in words[:, t].long(); empty of any other."""
+    while not isinstance(value, ast.Name):
+        if isinstance(value, ast.Subscript):
+            value = value.value
+        elif (
+            isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and _VIEWS.fullmatch(value.func.attr)
+        ):
+            value = value.func.value
+        else:
+            return ""
+    return value.id
+
+
+def _part(module: nn.Module, called: ast.expr) -> Any:
+    """What an expression as self.encoder.embedding names, of a sequence of layers the first; None of any other."""
+    found: Any = None
+    if isinstance(called, ast.Name):
+        found = module if called.id == "self" else None
+    elif isinstance(called, ast.Attribute):
+        found = getattr(_part(module, called.value), called.attr, None)
+    return found[0] if isinstance(found, nn.Sequential) and len(found) else found
+
+
+def _parameter(function: Callable[..., Any], given: int | str) -> str:
+    """The name of the parameter of a method that takes what is given at a place, or by a keyword; empty without one."""
+    names = [each.name for each in inspect.signature(function).parameters.values() if each.kind != each.VAR_POSITIONAL]
+    if isinstance(given, str):
+        return given if given in names else ""
+    return names[given + 1] if given + 1 < len(names) else ""
