@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.check.target.argument import ADDED, BESIDE, MATRICES, STREAMS, Argument, text_of
+from regard.check.target.argument import ADDED, BESIDE, MATRICES, STREAMS, Argument
 from regard.check.target.beside_tokens import candidates_beside
 from regard.check.target.cache_buffers import buffer_candidates
-from regard.check.target.classes import own_classes
 from regard.check.target.configs import call_configs
 from regard.check.target.decoder_steps import (
     LAST_TOKEN,
@@ -49,6 +48,7 @@ from regard.check.target.preparation import embeds, modules_in
 from regard.check.target.size_values import size_value
 from regard.check.target.token_ids import drawn_ids, ids_left_out, is_candidate, padding_id, without
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
+from regard.check.target.written_masks import axes_added, has_heads_last, is_as_documented
 
 __all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "Candidate", "candidates"]
 
@@ -115,12 +115,12 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return _streams(argument, target, source)
     if role in ("mask", "padding"):
         # A mask with more axes than scores runs by accident, and mixes what it reads.
-        added = _axes_added(name, target, source)
+        added = axes_added(name, target, source)
         shapes = sorted(
             SCORE_SHAPES if role == "mask" else PADDING_SHAPES,
-            key=lambda each: (not _is_as_documented(each, name, source), len(each) + added > len("bhqk")),
+            key=lambda each: (not is_as_documented(each, name, source), len(each) + added > len("bhqk")),
         )
-        shapes = [each for each in shapes if each != HEADS_LAST or _has_heads_last(name, source)]
+        shapes = [each for each in shapes if each != HEADS_LAST or has_heads_last(name, source)]
         opened = {f"{form} {shape}": _mask(form, shape) for shape in shapes for form in TRIED_FORMS}
         # numpy compares None as well, with nothing
         is_compared = re.search(rf"\b{re.escape(name)}\s*[!=]=", source) is not None
@@ -214,33 +214,6 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         "grid": {"grid": lambda draft: draft.grid},
     }
     return constants.get(role, {})
-
-
-def _has_heads_last(name: str, source: str) -> bool:
-    """Whether a mask has its queries and keys first: that of a graph, or one that is documented so."""
-    return name.lower().startswith("adj") or re.fullmatch("tt.", documented_letters(source, name)) is not None
-
-
-def _is_as_documented(shape: str, name: str, source: str) -> bool:
-    """Whether a mask of some axes is as the documentation writes it: as many, and its samples as late."""
-    told = documented_letters(source, name)
-    last = ("b", "1") if told.endswith(("b", "1")) else ("q", "k", "h")
-    return len(told) == len(shape) and shape.endswith(last)
-
-
-def _axes_added(name: str, target: Any, source: str) -> int:
-    """How many axes the code adds to an argument, as two in mask[:, None, None] or mask.unsqueeze(1).unsqueeze(2).
-
-    Or modules inside, whose call has an argument of the same name, where the code hands it on as it was given.
-    """
-    texts = [source]
-    if re.search(rf"\b{re.escape(name)}\s*=(?!=|\s*(?:{re.escape(name)}|None)\b)", source) is None:
-        kinds = {kind for owner in modules_in(target) for each in owner.modules() for kind in own_classes(type(each))}
-        taken = re.compile(rf"def forward\([^()]*\b{re.escape(name)}\b")
-        texts += [text for text in map(text_of, kinds) if taken.search(text) is not None]
-    chain = re.compile(rf"\b{re.escape(name)}((?:\.\w+\([^()]*\)|\[[^\]]*\])+)")
-    chains = [each for text in texts for each in chain.findall(text)]
-    return max((each.count("None") + each.count(".unsqueeze(") for each in chains), default=0)
 
 
 def _written_layout(told: str) -> str:

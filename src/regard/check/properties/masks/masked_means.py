@@ -13,7 +13,7 @@ from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.drawn import padding_mask
 from regard.check.properties.masks.source_masks import hides_keys, masks_of_keys
-from regard.check.properties.modules.losses import methods_of_a_call, run_of_method
+from regard.check.properties.other_methods import methods_of_a_call, run_of_method
 from regard.check.properties.token_ids import with_padding
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
+from regard.check.properties.other_methods import run_of_method
 from regard.check.roles.influence import differs, record_invocation
 from regard.check.target import Invocation, Stream
 from regard.check.target.names import call_meaning
-from regard.check.target.preparation import copied
 from regard.check.target.token_ids import side_of
 from regard.check.trace.operation import Operation, Trace
-from regard.check.trace.recorder import record
 
 __all__ = [
     "FIRST_LABEL",
@@ -30,8 +29,6 @@ __all__ = [
     "loss_findings",
     "loss_methods",
     "loss_runs",
-    "methods_of_a_call",
-    "run_of_method",
     "run_with",
     "skipped_label_findings",
 ]
@@ -152,33 +149,6 @@ def _methods_of_losses(invocation: Invocation) -> Iterator[tuple[str, list[str]]
 def loss_methods(invocation: Invocation) -> list[str]:
     """The methods of a module's class that compute a loss of nothing but what its call takes."""
     return [name for name, more in _methods_of_losses(invocation) if not more]
-
-
-def methods_of_a_call(invocation: Invocation) -> list[str]:
-    """The other methods of a module's class that take what its call is given, and need nothing else."""
-    if not isinstance(invocation.target, nn.Module):
-        return []
-    kind, given = type(invocation.target), set(invocation.arguments)
-    found = []
-    for name, method in inspect.getmembers(kind, inspect.isfunction):
-        several = [*inspect.signature(method).parameters.values()][1:]
-        needs = {each.name for each in several if each.default is each.empty}
-        is_own = not method.__module__.startswith("torch.") and not name.startswith("_") and name != "forward"
-        if is_own and needs <= given and given <= {each.name for each in several}:
-            found.append(name)
-    return found
-
-
-def run_of_method(invocation: Invocation, method: str, name: str, labels: Tensor) -> Trace:
-    """The run of a method of a copy of the module, with other labels."""
-    call = replace(invocation, positional=[], completion=None)
-    return record(
-        lambda watch: call.run(
-            {**invocation.arguments, name: labels}, watch=watch, target=getattr(copied(invocation.target), method)
-        ),
-        outputs=invocation.outputs,
-        lines=True,
-    )
 
 
 def _of_known_labels(name: str, shape: torch.Size, padding: int, run: Callable[[Tensor], Trace]) -> Finding | None:

@@ -15,9 +15,9 @@ from regard.check.properties.modules.losses import (
     argument_of_labels,
     distances_of,
     loss_methods,
-    run_of_method,
     run_with,
 )
+from regard.check.properties.other_methods import run_of_method
 from regard.check.roles.influence import differs
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation, Trace

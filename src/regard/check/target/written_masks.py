@@ -1,0 +1,40 @@
+"""What the text of code says of the axes of a mask."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from regard.check.target.argument import text_of
+from regard.check.target.classes import own_classes
+from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.preparation import modules_in
+
+__all__ = ["axes_added", "has_heads_last", "is_as_documented"]
+
+
+def has_heads_last(name: str, source: str) -> bool:
+    """Whether a mask has its queries and keys first: that of a graph, or one that is documented so."""
+    return name.lower().startswith("adj") or re.fullmatch("tt.", documented_letters(source, name)) is not None
+
+
+def is_as_documented(shape: str, name: str, source: str) -> bool:
+    """Whether a mask of some axes is as the documentation writes it: as many, and its samples as late."""
+    told = documented_letters(source, name)
+    last = ("b", "1") if told.endswith(("b", "1")) else ("q", "k", "h")
+    return len(told) == len(shape) and shape.endswith(last)
+
+
+def axes_added(name: str, target: Any, source: str) -> int:
+    """How many axes the code adds to an argument, as two in mask[:, None, None] or mask.unsqueeze(1).unsqueeze(2).
+
+    Or modules inside, whose call has an argument of the same name, where the code hands it on as it was given.
+    """
+    texts = [source]
+    if re.search(rf"\b{re.escape(name)}\s*=(?!=|\s*(?:{re.escape(name)}|None)\b)", source) is None:
+        kinds = {kind for owner in modules_in(target) for each in owner.modules() for kind in own_classes(type(each))}
+        taken = re.compile(rf"def forward\([^()]*\b{re.escape(name)}\b")
+        texts += [text for text in map(text_of, kinds) if taken.search(text) is not None]
+    chain = re.compile(rf"\b{re.escape(name)}((?:\.\w+\([^()]*\)|\[[^\]]*\])+)")
+    chains = [each for text in texts for each in chain.findall(text)]
+    return max((each.count("None") + each.count(".unsqueeze(") for each in chains), default=0)
