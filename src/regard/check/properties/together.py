@@ -127,9 +127,11 @@ def judge_together(
         analysis.findings += masks_without_a_shift(invocation, several)
         for of_heads in (head_norm_findings, head_factor_findings):
             analysis.findings += of_heads(invocation, several[0]) if len(several) == 1 else ()
-        analysis.findings += class_probability_findings(invocation, base)
+        of_classes = [*class_probability_findings(invocation, base)]
+        analysis.findings += of_classes
         analysis.findings += loss_findings(invocation)
-        analysis.findings += known_label_findings(invocation)
+        if not of_classes:  # else each logit knows all labels by the sum over the tokens
+            analysis.findings += known_label_findings(invocation)
         analysis.findings += masked_label_findings(invocation, base)
         analysis.findings += masked_place_findings(invocation)
         analysis.findings += beam_history_findings(invocation)

@@ -76,8 +76,8 @@ REDUCTIONS = frozenset(
     ]
 )
 """Operations whose results are of many numbers."""
-ANEW = frozenset(["empty_like", "full_like", "ones_like", "rand_like", "randn_like", "zeros_like"])
-"""Operations that take of a tensor its axes alone."""
+ANEW = frozenset(["ones_like", "rand_like", "randn_like"])
+"""Operations that take of a tensor its axes alone. Zeros, and fills, are what some scores are often written into."""
 FILLS = frozenset(["copy", "fill", "index_put"])
 """Operations that may write one number over some of those of a tensor."""
 MOST_STACKED = 4

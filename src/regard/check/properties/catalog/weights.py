@@ -40,7 +40,7 @@ WEIGHTS = (
         "weights",
         "in slot attention the softmax runs over the slots, and the weights of each are divided by their sum",
         "Several slots explain the same part of the input: none of them has an object of its own.",
-        "weights = scores.softmax(dim=1) + eps; weights = weights / weights.sum(dim=-1, keepdim=True)",
+        "weights = scores.softmax(dim=1)\nweights = weights / weights.sum(dim=-1, keepdim=True)",
     ),
     Property(
         "softmax-of-scores",
