@@ -47,7 +47,7 @@ CALLS = (
         "q",
         "of two methods of a class that take the same arguments, both read what one reads",
         "What is handed over, as positions, has an effect with one setting and none with the other.",
-        "key=self.with_pos_embed(memory, pos)  # in forward_post as in forward_pre",
+        "key = self.with_pos_embed(memory, pos)  # in forward_post as in forward_pre",
     ),
     Property(
         "kernels-agree",

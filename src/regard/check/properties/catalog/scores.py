@@ -12,7 +12,7 @@ SCORES = (
         "scale",
         "scores that are summed over the rows of a grid are divided by the square root of the rows and of the width",
         "Scores grow with the number of rows, and shrink with the length of a row, which has nothing to do with it.",
-        "scores = torch.einsum('rihd,rjhd->hij', q, k) / math.sqrt(rows * head_dim)",
+        'scores = torch.einsum("rihd,rjhd->hij", q, k) / math.sqrt(rows * head_dim)',
     ),
     Property(
         "output-at-its-place",
