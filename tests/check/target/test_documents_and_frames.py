@@ -118,3 +118,21 @@ class WrittenByMistake(nn.Module):
 
 def test_a_width_that_is_written_and_that_nothing_takes_is_not_meant() -> None:
     assert axes(first(WrittenByMistake, width=8, fully_connected=20)) == [("x", 0, (1,), None)]
+
+
+class OfAnyLength(nn.Module):
+    """Of at most `block_size` tokens, as its table of positions has."""
+
+    def __init__(self, width: int, block_size: int) -> None:
+        super().__init__()
+        self.places = nn.Parameter(torch.randn(block_size, width))
+        self.attention = nn.MultiheadAttention(width, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (B, T, C)"""
+        x = x + self.places[: x.shape[1]]
+        return self.attention(x, x, x, need_weights=False)[0]  # type: ignore[no-any-return]
+
+
+def test_a_letter_for_the_number_of_tokens_is_not_the_largest_number() -> None:
+    assert first(OfAnyLength, width=8, block_size=40).arguments["x"].shape[1] < 40

@@ -77,7 +77,8 @@ class Sizes:
 
     def names_length(self, axes: Iterable[str]) -> bool:
         """Whether the user says the largest number of tokens, and one of some axes is called after it."""
-        return "length" in dict(self.given) and any(constructor_meaning(each) == "length" for each in axes)
+        words = (each for each in axes if len(each) > 1)  # a letter may be any number
+        return "length" in dict(self.given) and any(constructor_meaning(each) == "length" for each in words)
 
     @property
     def vocab(self) -> int:
