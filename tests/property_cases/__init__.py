@@ -6,7 +6,7 @@ A comment marks the line that the report has to name: `# here`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -29,6 +29,7 @@ __all__ = [
     "of_q_k_v",
     "of_x",
     "of_x_and_context",
+    "of_x_and_lengths",
     "split",
 ]
 
@@ -63,6 +64,15 @@ def of_module(kind: Any) -> Invocation:
     module = kind()
     prepare(module, 1)
     return of_x(module)
+
+
+def of_x_and_lengths(kind: Any, *, tokens: int) -> Invocation:
+    """A call of a module with the number of real tokens of each sample: all of them."""
+    module = kind()
+    prepare(module, 1)
+    call = of_x(module, tokens=tokens)
+    given = {**call.arguments, "lengths": torch.full((2,), tokens)}
+    return replace(call, arguments=given, positional=["x", "lengths"], lengths=["lengths"])
 
 
 def of_x_and_context(function: Any) -> Invocation:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, drawn, of_x
-from regard.check.target import Invocation
-from regard.check.target.preparation import prepare
+from property_cases import WIDTH, Case, drawn, of_x_and_lengths
 
 TOKENS = 6
 PLACES = drawn(TOKENS, WIDTH, seed=60)
@@ -52,17 +50,7 @@ class NeverZeroed(ZeroedBefore):
         return self.mixed(x)
 
 
-def of_lengths(kind: type[nn.Module]) -> Invocation:
-    """A call with the number of real tokens of each sample."""
-    module = kind()
-    prepare(module, 1)
-    call = of_x(module, tokens=TOKENS)
-    lengths = torch.full((2,), TOKENS)
-    return replace(
-        call, arguments={**call.arguments, "lengths": lengths}, positional=["x", "lengths"], lengths=["lengths"]
-    )
-
-
+of_lengths = partial(of_x_and_lengths, tokens=TOKENS)
 CASES = [
     Case("padding-before-convolutions", ZeroedBehind, ZeroedBefore, of_lengths),
     Case("padding-before-convolutions", ZeroedBehind, ZeroedAroundIt, of_lengths),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, of_x
-from regard.check.target import Invocation
-from regard.check.target.preparation import prepare
+from property_cases import WIDTH, Case, of_x_and_lengths
 
 TOKENS, STRIDE = 12, 3
 
@@ -53,17 +51,7 @@ class OfLeftAlone(OfLeft):
         return scores.softmax(-1) @ x, lengths
 
 
-def of_lengths(kind: type[nn.Module]) -> Invocation:
-    """A call with the number of real tokens of each sample."""
-    module = kind()
-    prepare(module, 1)
-    call = of_x(module, tokens=TOKENS)
-    lengths = torch.full((2,), TOKENS)
-    return replace(
-        call, arguments={**call.arguments, "lengths": lengths}, positional=["x", "lengths"], lengths=["lengths"]
-    )
-
-
+of_lengths = partial(of_x_and_lengths, tokens=TOKENS)
 CASES = [
     Case("mask-of-the-shorter", OfAll, OfLeft, of_lengths, has_line=False),
     Case("mask-of-the-shorter", OfAll, OfNone, of_lengths, has_line=False),

@@ -78,13 +78,7 @@ def pooled_mask_findings(invocation: Invocation, base: Trace, several: Sequence[
     if not base.outputs or any(each.shape[:1] != (samples,) or each.data.ndim != 2 for each in base.outputs):
         return
     for name in invocation.masks:
-        changes = []
-        for side in ("end", "front"):
-            hidden = ~padding_mask([samples, keys], side)
-            masks = masks_of_keys(hidden, samples, queries)
-            exact = (each for each in masks if all(hides_keys(one, each, invocation, name, hidden) for one in several))
-            value = next(exact, None)
-            changes.append(0.0 if value is None else _changed(invocation, {name: value}, hidden))
+        changes = _changes(invocation, several, name, (samples, queries, keys))
         if min(changes) > MOVED:
             line = _of_all(base, torch.zeros(samples, keys, dtype=torch.bool))
             message = (
@@ -120,16 +114,8 @@ def pooled_method_findings(invocation: Invocation, several: Sequence[Evidence]) 
         if returned.outputs[0].shape[1] == tokens:
             continue  # they are numbers of its tokens
         for name in invocation.masks:
-            changes = []
-            for side in ("end", "front"):
-                hidden = ~padding_mask([samples, tokens], side)
-                queries = several[0].base.dense(several[0].base.weight).shape[2]
-                masks = masks_of_keys(hidden, samples, queries)
-                exact = (
-                    each for each in masks if all(hides_keys(one, each, invocation, name, hidden) for one in several)
-                )
-                value = next(exact, None)
-                changes.append(0.0 if value is None else _changed(invocation, {name: value}, hidden, method))
+            queries = several[0].base.dense(several[0].base.weight).shape[2]
+            changes = _changes(invocation, several, name, (samples, queries, tokens), method)
             if min(changes) > MOVED:
                 line = _of_all(returned, torch.zeros(samples, tokens, dtype=torch.bool))
                 message = (
@@ -138,6 +124,29 @@ def pooled_method_findings(invocation: Invocation, several: Sequence[Evidence]) 
                 )
                 yield Finding("violation", PROPERTY, STEP, message, None if line is None else line.location)
                 return
+
+
+def _changes(
+    invocation: Invocation, several: Sequence[Evidence], name: str, sizes: tuple[int, int, int], method: str = ""
+) -> list[float]:
+    """By how much what is returned changes with tokens that a mask hides from all attentions: at the end, in front.
+
+    Args:
+        invocation: a call.
+        several: of each of its attentions.
+        name: of the argument that takes the mask.
+        sizes: samples, queries and keys.
+        method: the name of the method that is called instead of the module.
+    """
+    samples, queries, keys = sizes
+    changes = []
+    for side in ("end", "front"):
+        hidden = ~padding_mask([samples, keys], side)
+        masks = masks_of_keys(hidden, samples, queries)
+        exact = (each for each in masks if all(hides_keys(one, each, invocation, name, hidden) for one in several))
+        value = next(exact, None)
+        changes.append(0.0 if value is None else _changed(invocation, {name: value}, hidden, method))
+    return changes
 
 
 def _changed(invocation: Invocation, masked: Mapping[str, Any], hidden: Tensor, method: str = "") -> float:

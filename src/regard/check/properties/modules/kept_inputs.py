@@ -22,6 +22,8 @@ __all__ = ["kept_input_findings"]
 
 _EMPTIED = re.compile(r"reset|clear|flush|empty_|\bfresh\b|\bnew (?:instance|model|module)\b|\bstreaming\b", re.I)
 """In code that has a way to begin anew, or says that one is needed: the caller sees to it."""
+_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+"""Kinds of parameters that take whatever is given."""
 SAME = 1e-9
 
 
@@ -76,9 +78,6 @@ def _methods(invocation: Invocation) -> Iterator[tuple[str, list[str]]]:
         is_own = not method.__module__.startswith("torch.") and not name.startswith("_") and name != "forward"
         if is_own and needs and {*needs} <= streams:
             yield name, needs
-
-
-_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _held(module: nn.Module) -> dict[tuple[str, str], Any]:
