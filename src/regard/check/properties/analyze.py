@@ -94,7 +94,8 @@ from regard.check.properties.weights.token_shares import token_share_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections, stream_sizes
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
-from regard.check.roles.local import are_rows_alike, are_tokens_mixed, are_tokens_summed, local_influence
+from regard.check.roles.local import are_rows_alike
+from regard.check.roles.local_influence import rows_inside
 from regard.check.roles.separate_axes import by_axes
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace, axis_of
@@ -243,15 +244,16 @@ def _judge_attentions(
     count, *_ = stream_sizes(invocation, invocation.streams[0])
     seen: list[tuple[AttentionInstance, bool, Finding | None]] = []
     of_channels: list[AttentionInstance] = []
-    for instance in instances:
-        if (equal_keys := equal_scores(instance, base, fresh)) is not None:
-            analysis.findings.append(replace(equal_keys, module=instance.module))
-            continue
+    equal_keys = [equal_scores(each, base, fresh) for each in instances]
+    told = list(zip(instances, equal_keys, strict=True))
+    analysis.findings += [replace(equal, module=instance.module) for instance, equal in told if equal is not None]
+    unlike = [instance for instance, equal in told if equal is None]
+    for instance, inside in zip(unlike, rows_inside(invocation, unlike, influence, frozen, samples), strict=True):
         try:
-            is_mixed = are_tokens_mixed(instance, influence, streams, samples)
-            is_local = is_mixed and not are_tokens_summed(instance, influence, streams)
-            local = local_influence(invocation, instance, influence, frozen, samples) if is_local else None
-            kind = kind_of_rows(instance, *local) if local is not None else None
+            if isinstance(inside, Exception):
+                raise inside
+            is_mixed, local = inside
+            kind = kind_of_rows(instance, local.influence, local.streams) if local is not None else None
             if kind is not None:
                 of_channels.append(instance)
                 weights = channel_weight_findings([instance], invocation)
@@ -261,7 +263,9 @@ def _judge_attentions(
                 evidence = evidence_of(instance, influence, streams, fresh, equal, invocation)
             else:
                 is_same = len(streams) == 1 and equal.same_operations(base) and are_rows_alike(instance, equal, count)
-                evidence = evidence_of(instance, local[0], local[1], fresh, equal if is_same else None, invocation)
+                evidence = evidence_of(
+                    instance, local.influence, local.streams, fresh, equal if is_same else None, invocation
+                )
             summary = summary_of(evidence, influence, streams)
         except (RuntimeError, IndexError, ValueError) as error:
             analysis.missing.append(f"{type(error).__name__}: {error}")

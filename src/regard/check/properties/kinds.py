@@ -17,7 +17,8 @@ from regard.check.properties.outputs.rows import row_findings
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import Influence, influence_of
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
-from regard.check.roles.local import local_influence, with_norm
+from regard.check.roles.local import with_norm
+from regard.check.roles.local_influence import LocalInfluence, local_influences
 from regard.check.roles.owners import NONE, SEVERAL, owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
@@ -108,14 +109,11 @@ def _are_over_rows(
         influence_of(invocation, base, frozen=each, keep=lambda source: source.kind == "sample")
         for each in (frozen, {})
     )
-    for one in instances:
-        try:
-            local = local_influence(invocation, one, held, frozen, free)
-        except ValueError:
-            return False
-        if local is None or kind_of_rows(one, *local) is None:
-            return False
-    return True
+    inside = local_influences(invocation, instances, held, frozen, free)
+    return all(
+        isinstance(each, LocalInfluence) and kind_of_rows(one, each.influence, each.streams) is not None
+        for one, each in zip(instances, inside, strict=True)
+    )
 
 
 def _delta_rule(instances: list[AttentionInstance], influence: Influence, invocation: Invocation) -> Finding | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,6 +110,26 @@ class Trace:
         for operation in self:
             if any(each.storage in found for each in operation.inputs):
                 found.update(each.storage for each in (*operation.outputs, *operation.written))
+        return found
+
+    def computed_of(self, operations: Iterable[int], held: Collection[int]) -> set[int]:
+        """The operations that compute with what some return, not through those whose results are held."""
+        first, found = set(operations), set[int]()
+        made = {each.storage for index in first for each in self.operations[index].outputs}
+        for operation in self:
+            if operation.index not in held and any(each.storage in made for each in operation.inputs):
+                made.update(each.storage for each in (*operation.outputs, *operation.written))
+                found.add(operation.index)
+        return found
+
+    def computed_for(self, operations: Iterable[int], held: Collection[int]) -> set[int]:
+        """Some operations and all that what they take is computed by, not through those whose results are held."""
+        found, needed = set(operations), set[int]()
+        for operation in reversed(self.operations):
+            results = {each.storage for each in (*operation.outputs, *operation.written)}
+            if operation.index in found or (operation.index not in held and results & needed):
+                needed.update(each.storage for each in operation.inputs)
+                found.add(operation.index)
         return found
 
     def originals(self) -> dict[int, int]:
