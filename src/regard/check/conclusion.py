@@ -43,7 +43,7 @@ __all__ = ["analyses_of", "conclude"]
 
 FIRST_RECIPES = 6_000
 """In the search for a recipe."""
-FURTHER_RECIPES, NAMING_RECIPES = 60_000, 25_000
+FURTHER_RECIPES, NAMING_RECIPES = 60_000, 12_000
 """In a second one, where the first did not end and the properties leave something to be found, or a name alone."""
 MAX_WALL_SECONDS = 30.0
 """For either."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
 from regard.check.properties.token_ids import PADDED
+from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.target.sizes import Sizes
 from regard.check.time_limit import is_over
@@ -28,6 +29,8 @@ LEAST_TOKENS = {"padding-by-ids": PADDED + 2}
 """Tokens below which a property is not held against a call: no smaller one is worth an analysis."""
 MAX_ANALYSES = 16
 """After which no smaller input is looked for; the first ones, the smallest, take the least."""
+MAX_OPERATIONS = 800
+"""Of the calls that these judge: of a model fewer are looked at."""
 
 
 def smallest_input(analysis: Analysis, violated: str) -> str:
@@ -45,7 +48,8 @@ def smallest_input(analysis: Analysis, violated: str) -> str:
     whole = _numel(analysis.invocation)
     enough = [each for each in SMALL_SIZES if each.tokens >= LEAST_TOKENS.get(violated, 0)]
     smaller = (each for sizes in enough for each in analysis.invocation.resized(sizes) if _numel(each) < whole)
-    for invocation in itertools.islice(smaller, MAX_ANALYSES):
+    count = MAX_OPERATIONS // max(1, len(record_invocation(analysis.invocation)))
+    for invocation in itertools.islice(smaller, max(1, min(MAX_ANALYSES, count))):
         if is_over():
             break  # what was found is told before the process is stopped
         try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -257,12 +258,18 @@ def _of_patches(module: nn.Module) -> Iterator[tuple[int, int]]:
 
 def _constructed_with(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """The arguments of a module's constructor: what it keeps under their names, or their defaults."""
+    kind: Any = type(module)
+    for name, default in _defaults(kind):
+        yield name, getattr(module, name, default)
+
+
+@functools.lru_cache(maxsize=1024)
+def _defaults(kind: Callable[..., object]) -> tuple[tuple[str, Any], ...]:
+    """The names of a constructor's arguments, and their defaults; none of one whose arguments are not known."""
     try:
-        parameters = inspect.signature(type(module)).parameters
+        return tuple((name, each.default) for name, each in inspect.signature(kind).parameters.items())
     except (ValueError, TypeError):
-        return
-    for name, parameter in parameters.items():
-        yield name, getattr(module, name, parameter.default)
+        return ()
 
 
 def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
