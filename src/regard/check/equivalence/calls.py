@@ -18,7 +18,7 @@ from regard.check.search.tensors import tensors_in
 
 __all__ = ["TOKENS", "CallPlan", "CannotCompareError", "Inputs", "random_inputs"]
 
-BATCH, HEADS, QUERIES, KEYS, WIDTH, VALUE_WIDTH = 2, 3, 4, 6, 10, 8
+HEADS, QUERIES, KEYS, WIDTH, VALUE_WIDTH = 3, 4, 6, 10, 8
 """Of functions of q, k and v: no two the same."""
 TOKENS = 5
 """Of modules: neither their batch nor their number of heads."""

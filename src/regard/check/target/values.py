@@ -68,7 +68,6 @@ MAP = "map"
 """The candidate for a context with an axis more than a sequence has, as the tokens of several pictures."""
 OF_QUERIES = ("quer", "dec", "tgt", "target")
 """How the names of what is added to the sequence that asks begin."""
-_IDS = Layout("bt")
 
 
 def _absent(_: Draft) -> Any:

@@ -95,8 +95,6 @@ class Trace:
     """The tensors that it was given, by the name of the argument."""
     error: str = ""
     """Where the run raised: the exception; what it computed until then is kept."""
-    num_skipped: int = 0
-    """Operations whose tensors were too large to keep."""
 
     def __iter__(self) -> Iterator[Operation]:
         return iter(self.operations)

@@ -73,12 +73,10 @@ class _RecordingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for each in overwritten:
             self._copy(each)
         if skipped:
-            trace.num_skipped += 1
             return func(*args, **kwargs)
         result = func(*args, **kwargs)
         returned = _tensors((result,))
         if any(_is_unreadable(each) for each in returned):
-            trace.num_skipped += 1
             return result
         if returned and index in self.frozen:
             held = self.frozen[index]

@@ -130,8 +130,8 @@ def _subtracted(run: TaggedRun) -> Iterator[Finding]:
         if made.shape != x.shape or made.data.ndim < 2 or made.storage == x.storage:
             continue
         before = trace.operations[: operation.index]
-        carried = reached(trace, {x.storage}, [each for each in before if each.index not in products])
-        if made.storage in reached(trace, {x.storage}, before) - carried:
+        carried = reached({x.storage}, [each for each in before if each.index not in products])
+        if made.storage in reached({x.storage}, before) - carried:
             message = "the input is subtracted from what the block computed of it: the residual has the wrong sign"
             yield Finding("violation", "residual-added", "block", message, operation.location)
             return
@@ -141,7 +141,7 @@ def _added_again(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Oper
     """The sum of x and of x + attention(x): both the attention and the code that calls it add the residual."""
     trace = run.trace
     sums = {each.operation.outputs[0].storage for instance in instances for each in instance.sums}
-    attended = reached(trace, sums, trace.operations)
+    attended = reached(sums, trace.operations)
     made: dict[int, Operation] = {}
     for operation in trace:
         if is_sum(operation):
@@ -164,7 +164,7 @@ def _added_again(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Oper
 def _normalized_in_place(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
     """A sum with an attention's output of what a norm has written into: the vector before the norm is gone."""
     trace, written = run.trace, dict[int, Operation]()
-    attended = reached(trace, {each.operation.outputs[0].storage for one in instances for each in one.sums}, [*trace])
+    attended = reached({each.operation.outputs[0].storage for one in instances for each in one.sums}, [*trace])
     for operation in trace:
         if operation.name in ("mul_", "div_") and operation.written and len(operation.inputs) == 2:
             into, factor = operation.written[0], operation.inputs[1]
@@ -223,7 +223,7 @@ def _lost(run: TaggedRun, instance: AttentionInstance) -> tuple[Operation, bool]
     None where the sum with the attention goes on in any other way, or where there is no such sum.
     """
     trace = run.trace
-    attended = reached(trace, {each.operation.outputs[0].storage for each in instance.sums}, trace.operations)
+    attended = reached({each.operation.outputs[0].storage for each in instance.sums}, trace.operations)
     for operation in trace.operations[instance.sums[-1].operation.index + 1 :]:
         if not is_sum(operation):
             continue
@@ -248,8 +248,8 @@ def _sum_without(run: TaggedRun, total: Operation, x: TensorRecord) -> Operation
     trace = run.trace
     later = trace.operations[total.index + 1 :]
     products = {each.operation.index for each in run.products}
-    carried = reached(trace, {total.outputs[0].storage}, [each for each in later if each.index not in products])
-    network = reached(trace, {total.outputs[0].storage}, later)
+    carried = reached({total.outputs[0].storage}, [each for each in later if each.index not in products])
+    network = reached({total.outputs[0].storage}, later)
     if any(each.storage in carried for each in trace.outputs):
         return None
     found, is_activated = None, False
@@ -266,7 +266,7 @@ def _sum_without(run: TaggedRun, total: Operation, x: TensorRecord) -> Operation
     return found
 
 
-def reached(trace: Trace, start: Collection[int], operations: Sequence[Operation]) -> set[int]:
+def reached(start: Collection[int], operations: Sequence[Operation]) -> set[int]:
     """The memory of what some operations made of what is in some memory."""
     found = set(start)
     for operation in operations:
