@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _contextlib
 
-from regard.check.behaviour.calls import call_object, copied_module, joined, output_tensor
+from regard.check.behaviour.calls import joined, output_tensor
 from regard.check.behaviour.dropout import without_dropout
 from regard.check.behaviour.examination import Examination
 from regard.check.search.calls import Failed, ProbeCall
@@ -41,7 +41,7 @@ def gradients_missing(examination: Examination) -> None:
     if explained is None:
         return
     call, case, roles = explained.call, explained.observed.case, examination.roles
-    module = copied_module(call)
+    module = call.copied_module()
     given = call.arguments(case)
     inputs = {
         name: value
@@ -58,7 +58,7 @@ def gradients_missing(examination: Examination) -> None:
     kept = [] if module is None else kept_tensors(module)
 
     def output() -> Tensor:  # a copy is handed over: what is written in place is another's fault
-        result = call_object(call, module, {n: v.clone() if n in inputs else v for n, v in given.items()})
+        result = call.result_of(module, {n: v.clone() if n in inputs else v for n, v in given.items()})
         return output_tensor(call, case, result)
 
     with without_dropout(), torch.enable_grad():

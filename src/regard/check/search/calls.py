@@ -66,9 +66,19 @@ class ProbeCall:
 
     def result(self, given: Mapping[str, Any]) -> Any:
         """Whatever the implementation returns."""
-        call: Any = self.subject.function
-        if self.module is not None:
-            call = copied(self.module).train(self.training)
+        return self.result_of(self.copied_module(), given)
+
+    def copied_module(self) -> nn.Module | None:
+        """A copy of the module that is called, to be called several times; None of a function."""
+        return None if self.module is None else copied(self.module).train(self.training)
+
+    def result_of(self, module: nn.Module | None, given: Mapping[str, Any]) -> Any:
+        """The same of such a copy itself: what one call leaves in it, the next one finds.
+
+        Raises:
+            Failed: it raised.
+        """
+        call: Any = self.subject.function if module is None else module
         try:
             parameters = self.subject.called
             first = [n for n in given if parameters[n].kind is inspect.Parameter.POSITIONAL_ONLY]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator
-from functools import cache
 
 import torch
 from torch import Tensor, nn
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.argument import text_of
 from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import began_as_zeros, copied
@@ -85,14 +84,6 @@ def _is_written_as_zeros(live: nn.Module, path: str) -> bool:
     for count in range(len(parts)):
         name = re.escape(parts[count])
         for kind in own_classes(type(live.get_submodule(".".join(parts[:count])))):
-            if re.search(rf"^.*{_OF_ZEROS}.*\b{name}\b|^.*\b{name}\b.*{_OF_ZEROS}", _code(kind), re.M):
+            if re.search(rf"^.*{_OF_ZEROS}.*\b{name}\b|^.*\b{name}\b.*{_OF_ZEROS}", text_of(kind), re.M):
                 return True
     return False
-
-
-@cache
-def _code(kind: type) -> str:
-    try:
-        return inspect.getsource(kind)
-    except (OSError, TypeError):
-        return ""
