@@ -72,6 +72,11 @@ class Influence:
         return [number for number, (source, _) in enumerate(self.runs) if source.kind == kind]
 
 
+def is_changed(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have other shapes or hold other numbers."""
+    return one.shape != other.shape or bool(differs(one, other).any())
+
+
 def differs(one: Tensor, other: Tensor) -> Tensor:
     """Where two tensors of one shape hold other numbers."""
     return _differ(one, [other])[0]

@@ -210,7 +210,7 @@ def _are_chosen(evidence: Evidence) -> bool:
         return False  # no step shows them
     run, scores = instance.run, instance.scores[0]
     projections: set[int] = set()
-    for operation, number in (scores.left_place, scores.right_place):
+    for operation, number in scores.places:
         projections |= run.owner_of(run.tags.inputs[operation][number])
     first, last = scores.operation.index, instance.sums[0].operation.index
     if is_chosen(run.trace, first, min(projections, default=0)) or is_chosen(run.trace, last, first):

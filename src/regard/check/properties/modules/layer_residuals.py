@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.feed_forward import is_of_one_place
-from regard.check.properties.modules.residuals import ACTIVATIONS, is_joined, reached
+from regard.check.properties.modules.residuals import ACTIVATIONS, is_joined
 from regard.check.roles.instances import AttentionInstance, TaggedRun
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import Operation, Trace, reached
 
 __all__ = ["layer_residual_findings"]
 

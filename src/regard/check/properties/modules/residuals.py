@@ -10,9 +10,9 @@ import torch
 
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance, TaggedRun
-from regard.check.trace.operation import Operation, TensorRecord, Trace
+from regard.check.trace.operation import Operation, TensorRecord, Trace, reached
 
-__all__ = ["ACTIVATIONS", "LAYER_NORMS", "forgotten_findings", "is_joined", "is_sum", "reached", "residual_findings"]
+__all__ = ["ACTIVATIONS", "LAYER_NORMS", "forgotten_findings", "is_joined", "is_sum", "residual_findings"]
 
 PRE_NORM = re.compile(
     r"pre[-_ ]?(?:layer[-_ ]?|rms[-_ ]?)?norm|\bpre[-_ ]?ln\b|\b(\w+)\s*\+\s*\w+\(\s*(?:\w*norm|ln)\w*\(\s*\1\s*\)",
@@ -73,10 +73,10 @@ def forgotten_findings(run: TaggedRun, instances: Sequence[AttentionInstance]) -
     for first, second in itertools.pairwise(instances):
         attended = trace.made_of({each.operation.outputs[0].storage for each in first.sums})
         total = next((each for each in trace if is_joined(each, attended)), None)
-        places = [place for each in second.scores for place in (each.left_place, each.right_place)]
-        of_first = [trace.operations[index].inputs[number].storage in attended for index, number in places]
+        places = [place for each in second.scores for place in each.places]
+        of_first = [trace.taken(each).storage in attended for each in places]
         values = [second.values_place(each) for each in second.sums]
-        reads_first = any(trace.operations[index].inputs[number].storage in attended for index, number in values)
+        reads_first = any(trace.taken(each).storage in attended for each in values)
         if total is None or total.index > second.scores[0].operation.index or reads_first or not any(of_first):
             continue
         read = trace.made_of({each.operation.outputs[0].storage for each in second.sums})
@@ -263,15 +263,6 @@ def _sum_without(run: TaggedRun, total: Operation, x: TensorRecord) -> Operation
         others = [each for each in operation.inputs if not _is_same(each, x)]
         if found is None and is_activated and len(others) == 1 and others[0].storage in network:
             found = operation
-    return found
-
-
-def reached(start: Collection[int], operations: Sequence[Operation]) -> set[int]:
-    """The memory of what some operations made of what is in some memory."""
-    found = set(start)
-    for operation in operations:
-        if any(each.storage in found for each in operation.inputs):
-            found.update(each.storage for each in (*operation.outputs, *operation.written))
     return found
 
 
