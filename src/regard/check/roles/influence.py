@@ -113,12 +113,12 @@ def stream_sizes(invocation: Invocation, stream: Stream) -> tuple[int, int, int]
     )
 
 
-def changed(invocation: Invocation, source: Source, seed: int = 1) -> dict[str, Any]:
+def changed(invocation: Invocation, source: Source) -> dict[str, Any]:
     """The arguments with one part of a stream drawn anew."""
     stream = next(each for each in invocation.streams if each.argument == source.stream)
     tensor = invocation.arguments[stream.argument]
     arguments = dict(invocation.arguments)
-    fresh = _fresh(stream.argument, seed + source.index, invocation)
+    fresh = _fresh(stream.argument, 1 + source.index, invocation)
     where = torch.zeros(tensor.shape, dtype=torch.bool)
     if source.kind == "token":
         selected: list[Any] = [slice(None)] * tensor.ndim

@@ -20,6 +20,7 @@ __all__ = [
     "are_written",
     "began_as_zeros",
     "copied",
+    "drawn_like",
     "embeds",
     "in_float64",
     "is_norm",
@@ -41,6 +42,11 @@ _ZEROS = "_regard_began_as_zeros"
 """Where a prepared module keeps the names of its parameters that were zeros: copies have it as well."""
 SPREAD = 1.2
 """Of the scores, about: large enough that the weights of attention differ, small enough that none is zero."""
+
+
+def drawn_like(tensor: Tensor, seed: int) -> Tensor:
+    """Normal numbers in float64, as many as a tensor has; the same for the same seed."""
+    return torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def require_cpu(module: nn.Module) -> None:

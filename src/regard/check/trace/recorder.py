@@ -22,7 +22,7 @@ from regard.check.location import CodeLocation
 from regard.check.trace.fused_attention import FUSED, attention_by_steps
 from regard.check.trace.operation import CHOICES, Operation, TensorRecord, Trace, axis_of
 
-__all__ = ["MAX_NUMBERS", "record"]
+__all__ = ["record"]
 
 MAX_NUMBERS = 1 << 20
 """In one tensor of a trace; operations on larger ones are left out, and counted."""

@@ -25,7 +25,7 @@ from regard.check.roles.influence import is_chosen, selections
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.table import AttentionTable
 
-__all__ = ["Pattern", "are_of_others", "built_in_pattern", "mask_findings", "own_keys", "square"]
+__all__ = ["are_of_others", "built_in_pattern", "mask_findings", "own_keys", "square"]
 
 NOTICEABLE = 1e-3
 """Of the largest weight of a query: a smaller one was meant to be none."""

@@ -13,7 +13,7 @@ from regard.check.target import Invocation
 from regard.check.target.argument import text_of
 from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
-from regard.check.target.preparation import began_as_zeros, copied
+from regard.check.target.preparation import began_as_zeros, copied, drawn_like
 
 __all__ = ["begun_as_zeros_findings"]
 
@@ -64,7 +64,7 @@ def _moving(invocation: Invocation, live: nn.Module, parameters: dict[str, nn.Pa
     try:
         with torch.enable_grad():
             outputs = [each for each in invocation.outputs(invocation.run(target=live)) if each.requires_grad]
-            total = sum((each * _toward(each)).sum() for each in outputs)
+            total = sum((each * drawn_like(each, seed=3)).sum() for each in outputs)
             if not isinstance(total, Tensor):
                 return []
             found = torch.autograd.grad(total, [*parameters.values()], allow_unused=True)
@@ -72,10 +72,6 @@ def _moving(invocation: Invocation, live: nn.Module, parameters: dict[str, nn.Pa
         return [*parameters]
     pairs = zip(parameters, found, strict=True)
     return [name for name, each in pairs if each is not None and not float(each.abs().max()) <= ZERO]
-
-
-def _toward(output: Tensor) -> Tensor:
-    return torch.randn(output.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
 
 def _is_written_as_zeros(live: nn.Module, path: str) -> bool:
