@@ -25,7 +25,7 @@ from regard.check.trace.operation import CHOICES, Operation, TensorRecord, Trace
 __all__ = ["record"]
 
 MAX_NUMBERS = 1 << 20
-"""In one tensor of a trace; operations on larger ones are left out, and counted."""
+"""In one tensor of a trace; operations on larger ones are left out."""
 MAX_OPERATIONS = 20_000
 """Of one run."""
 LIBRARIES = tuple(
