@@ -157,10 +157,9 @@ def test_a_run_that_raises_keeps_what_it_computed() -> None:
     assert trace.outputs == []
 
 
-def test_tensors_that_are_too_large_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensors_that_are_too_large_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regard.check.trace.recorder, "MAX_NUMBERS", 10)
     trace = recorded(lambda x: (x[:2] * 2).sum() + (x @ x.t()).sum(), drawn(4, 4))
-    assert trace.num_skipped > 0
     assert "mul" in {each.name for each in trace}
     assert "mm" not in {each.name for each in trace}
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,17 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.recipes.case import Case
-from regard.check.sandbox.answer import error_text
 from regard.check.search.calls import Failed, ProbeCall
 from regard.check.search.tensors import tensors_in
-from regard.check.target.preparation import copied
 
 __all__ = [
-    "call_object",
-    "copied_module",
     "first_line_of",
     "joined",
-    "num_queries_and_keys",
     "output_gap",
     "output_of_object",
     "output_tensor",
@@ -40,30 +34,9 @@ MAX_CHARACTERS = 120
 # Calls. ---------------------------------------------------------------------------------------------------------------
 
 
-def call_object(call: ProbeCall, module: nn.Module | None, given: Mapping[str, Any]) -> Any:
-    """Like `ProbeCall.result`, of the object itself: what one call leaves in it, the next one finds.
-
-    Raises:
-        Failed: it raised.
-    """
-    function: Any = module if module is not None else call.subject.function
-    parameters = call.subject.called
-    first = [name for name in given if parameters[name].kind is inspect.Parameter.POSITIONAL_ONLY]
-    try:
-        with call.subject.settings.on():
-            return function(*(given[name] for name in first), **{n: v for n, v in given.items() if n not in first})
-    except Exception as error:
-        raise Failed(error_text(error)) from error
-
-
-def copied_module(call: ProbeCall) -> nn.Module | None:
-    """A copy of the module that is called, to be called several times; None of a function."""
-    return None if call.module is None else copied(call.module).train(call.training)
-
-
 def output_of_object(call: ProbeCall, module: nn.Module | None, case: Case) -> Tensor:
     """The output of an object that may have been called before."""
-    return call.output(case, call_object(call, module, call.arguments(case)))
+    return call.output(case, call.result_of(module, call.arguments(case)))
 
 
 def output_tensor(call: ProbeCall, case: Case, result: Any) -> Tensor:
@@ -98,14 +71,6 @@ def with_other_token(case: Case, at: int) -> Case:
 
     changed = with_tensors(case, change)
     return replace(changed, q=case.q) if case.q is not case.k else changed
-
-
-def num_queries_and_keys(case: Case) -> tuple[int, int]:
-    """How many queries and keys a case has."""
-    if case.q is not None and case.k is not None:
-        return case.q.shape[-2], case.k.shape[-2]
-    assert case.x is not None
-    return case.x.shape[1], (case.x if case.context is None else case.context).shape[1]
 
 
 # Outputs and words. ---------------------------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from regard.check.behaviour.calls import num_queries_and_keys, output_gap, with_other_token
+from regard.check.behaviour.calls import output_gap, with_other_token
 from regard.check.behaviour.dropout import is_repeatable, without_dropout
 from regard.check.behaviour.examination import Examination
 from regard.check.properties.documentation import documentation_of
+from regard.check.search.cases import lengths
 
 __all__ = ["future_leaks"]
 
@@ -26,7 +27,7 @@ def future_leaks(examination: Examination) -> None:
     if not by or examination.diagnosis.is_random or (examination.is_explained and flag is None):
         return
     for call, case, _ in examination.pairs:
-        queries, keys = num_queries_and_keys(case)
+        queries, keys = lengths(case)
         if queries != keys or queries < 2 or case.context is not None:
             continue
         call = replace(call, flag=flag is not None)

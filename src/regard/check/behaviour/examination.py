@@ -11,7 +11,7 @@ from regard.check.search.calls import ProbeCall
 from regard.check.search.observed import Observed
 from regard.check.search.stage import Diagnosis, Stage
 
-__all__ = ["Examination", "ExplainedCall"]
+__all__ = ["Examination"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _contextlib
 
-from regard.check.behaviour.calls import call_object, copied_module, joined, output_tensor
+from regard.check.behaviour.calls import joined, output_tensor
 from regard.check.behaviour.dropout import without_dropout
 from regard.check.behaviour.examination import Examination
 from regard.check.search.calls import Failed, ProbeCall
-from regard.check.target.preparation import are_written, kept_tensors
+from regard.check.target.preparation import are_written, drawn_like, kept_tensors
 
 __all__ = ["gradients_missing"]
 
@@ -41,7 +41,7 @@ def gradients_missing(examination: Examination) -> None:
     if explained is None:
         return
     call, case, roles = explained.call, explained.observed.case, examination.roles
-    module = copied_module(call)
+    module = call.copied_module()
     given = call.arguments(case)
     inputs = {
         name: value
@@ -58,7 +58,7 @@ def gradients_missing(examination: Examination) -> None:
     kept = [] if module is None else kept_tensors(module)
 
     def output() -> Tensor:  # a copy is handed over: what is written in place is another's fault
-        result = call_object(call, module, {n: v.clone() if n in inputs else v for n, v in given.items()})
+        result = call.result_of(module, {n: v.clone() if n in inputs else v for n, v in given.items()})
         return output_tensor(call, case, result)
 
     with without_dropout(), torch.enable_grad():
@@ -77,7 +77,7 @@ def gradients_missing(examination: Examination) -> None:
             else:
                 module.forward = types.MethodType(inner, module)
             first = output()
-        toward = torch.randn(first.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+        toward = drawn_like(first, seed=3)
         gradients: dict[str, Tensor | None] = dict.fromkeys(leaves)
         if first.requires_grad:
             found = torch.autograd.grad((first * toward).sum(), list(leaves.values()), allow_unused=True)
@@ -125,7 +125,7 @@ def _uses_numpy(output: Callable[[], Tensor]) -> bool:
 
 def _has_slope(output: Callable[[], Tensor], leaf: Tensor, where: Tensor, toward: Tensor) -> bool:
     """Whether the output moves with some numbers of a tensor, and smoothly: a tenth of the step has the same slope."""
-    direction = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64).to(leaf.dtype)
+    direction = drawn_like(leaf, seed=4).to(leaf.dtype)
     direction, before = direction * where, leaf.detach().clone()
     slopes = []
     with without_dropout(), torch.no_grad():

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import torch
 
-from regard.check.behaviour.calls import joined, num_queries_and_keys
+from regard.check.behaviour.calls import joined
 from regard.check.behaviour.dropout import without_dropout
 from regard.check.behaviour.examination import Examination
 from regard.check.recipes.case import Case
 from regard.check.search.calls import Failed, ProbeCall, calls_with
+from regard.check.search.cases import lengths
 from regard.check.search.tensors import tensors_in
 
 __all__ = ["inputs_overwritten"]
@@ -56,7 +57,7 @@ def _every_call(examination: Examination) -> Iterator[tuple[ProbeCall, Case]]:
 
 def _calls_with_mask(call: ProbeCall, case: Case, name: str, *, per_query: bool) -> Iterator[tuple[ProbeCall, Case]]:
     """Calls that run with a mask of the last key, in some forms."""
-    queries, keys = num_queries_and_keys(case)
+    queries, keys = lengths(case)
     first = case.q if case.q is not None else case.x
     assert first is not None
     ran = 0

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.check.behaviour.calls import call_object, first_line_of, joined, output_tensor
+from regard.check.behaviour.calls import first_line_of, joined, output_tensor
 from regard.check.behaviour.dropout import without_dropout
 from regard.check.behaviour.examination import Examination
 from regard.check.sandbox.answer import error_text
@@ -46,7 +46,7 @@ def half_precision(examination: Examination) -> None:
             with without_dropout():
                 try:
                     module = None if call.module is None else _moved(call.module, dtype)
-                    result = call.output(case, call_object(call, module, given))
+                    result = call.output(case, call.result_of(module, given))
                 except Failed as error:
                     if not any(limit in str(error) for limit in OWN_LIMITS):
                         examination.add_note(f"in {name} it raises {first_line_of(error)}")

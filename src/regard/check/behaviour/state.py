@@ -12,7 +12,6 @@ from typing import Any
 from torch import Tensor
 
 from regard.check.behaviour.calls import (
-    copied_module,
     first_line_of,
     output_gap,
     output_of_object,
@@ -34,7 +33,7 @@ def state_kept(examination: Examination) -> None:
     call, case, _ = examination.pairs[0]
     _empty_defaults(call.module.forward if call.module is not None else call.subject.function)
     with without_dropout():
-        module = copied_module(call)
+        module = call.copied_module()
         other = with_tensors(case, with_other_numbers)
         outputs: list[Tensor] = []
         for each in (case, case, other, case):

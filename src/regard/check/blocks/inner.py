@@ -47,7 +47,7 @@ def judge_attentions(
         found = None
         if one.whole and not _bound(one.leaves):
             with suppress(Exception):
-                found = judge(_alone(diagnosis.subject, outer, one), budget=share)
+                found = judge(_alone(diagnosis.subject, one), budget=share)
         if found is None or not found.stages:
             try:
                 found = judge(_in_place(diagnosis.subject, outer, one), budget=share)
@@ -82,7 +82,7 @@ def _bound(module: nn.Module) -> bool:
     return bool({"rope", "cos", "sin"} & set(means.values()))
 
 
-def _alone(subject: Subject, outer: BlockCall, one: BlockAttention) -> Subject:
+def _alone(subject: Subject, one: BlockAttention) -> Subject:
     """An attention as a subject of its own, of other sizes where the block can be made of other sizes."""
     kind = type(one.leaves)
     name, module = kind.__name__.lstrip("_"), copied(one.leaves)
@@ -114,10 +114,6 @@ class _InPlace(nn.Module):
             for part in (outer.module, one.leaves):
                 if isinstance(getattr(part, name, None), int):
                     setattr(self, name, getattr(part, name))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """What the attention returns for x, with the masks that its block gives it."""
-        return self._run(x, {})
 
     def _run(self, x: Tensor, masks: dict[str, Any]) -> Tensor:
         outer, one = self._kept

@@ -36,7 +36,6 @@ BlockRun = Callable[[bool], Tensor]
 class ModuleCall:
     """One call of a module."""
 
-    path: str
     module: nn.Module
     read: Tensor
     returned: Tensor
@@ -98,19 +97,14 @@ def recorded(block: nn.Module, run: BlockRun) -> tuple[TensorTape, list[ModuleCa
         def before(module: nn.Module, args: Any, kwargs: Any) -> None:
             read.setdefault(id(module), []).append(_numbers((args, kwargs)) or [torch.zeros(0)])
 
-        def after(path: str) -> Callable[..., None]:
-            def hook(module: nn.Module, args: Any, kwargs: Any, result: Any) -> None:
-                found, (came, *beside) = _numbers(result), read[id(module)].pop()
-                if found:
-                    events.append(ModuleCall(path, module, came, found[0], len(tape.made), tuple(beside)))
+        def after(module: nn.Module, _: Any, result: Any) -> None:
+            found, (came, *beside) = _numbers(result), read[id(module)].pop()
+            if found:
+                events.append(ModuleCall(module, came, found[0], len(tape.made), tuple(beside)))
 
-            return hook
-
-        for path, module in block.named_modules():
-            handle = module.register_forward_pre_hook(before, with_kwargs=True)
-            stack.callback(handle.remove)
-            handle = module.register_forward_hook(after(path), with_kwargs=True)
-            stack.callback(handle.remove)
+        for module in block.modules():
+            stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
+            stack.callback(module.register_forward_hook(after).remove)
         with tape:
             output = run(False)
     tape.normed += [(event.read, event.returned) for event in events if is_norm(event.module)]

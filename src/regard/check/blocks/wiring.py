@@ -117,7 +117,7 @@ def _followed(
         elif _is_norm_of(tape, stream, residual):
             if of_queries or (closes and not opens):
                 post += 1
-            elif opens and not closes and (number or not _passes(run, _fixed_norm(tape, events, stream, residual))):
+            elif opens and not closes and (number or not _passes(run, _fixed_norm(events, stream, residual))):
                 wiring.causes.append((MISTAKES["residual-of-norm"], {"what": part.what}))
             else:
                 wiring.why.append(f"the {part.what}'s output is added to a normalized input: pre-norm or post-norm?")
@@ -191,9 +191,7 @@ def _once(module: nn.Module, events: list[ModuleCall]) -> bool:
     return sum(event.module is module for event in events) == 1
 
 
-def _fixed_norm(
-    tape: TensorTape, events: list[ModuleCall], before: Tensor, after: Tensor
-) -> list[tuple[nn.Module, Tensor]]:
+def _fixed_norm(events: list[ModuleCall], before: Tensor, after: Tensor) -> list[tuple[nn.Module, Tensor]]:
     return [
         (event.module, event.returned)
         for event in events

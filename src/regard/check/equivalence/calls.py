@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from regard.check.equivalence.operations import Float64Mode, OperationRecorder, plain_kernels
 from regard.check.sandbox.answer import error_text
-from regard.check.search.layouts import FUNCTION_WAYS, Way, from_layout, to_layout
+from regard.check.search.layouts import FUNCTION_WAYS, Way, from_layout, from_module_layout, to_layout, to_module_layout
 from regard.check.search.mask_formats import MaskFormat
 from regard.check.search.subject import Subject
 from regard.check.search.tensors import tensors_in
 
 __all__ = ["TOKENS", "CallPlan", "CannotCompareError", "Inputs", "random_inputs"]
 
-BATCH, HEADS, QUERIES, KEYS, WIDTH, VALUE_WIDTH = 2, 3, 4, 6, 10, 8
+HEADS, QUERIES, KEYS, WIDTH, VALUE_WIDTH = 3, 4, 6, 10, 8
 """Of functions of q, k and v: no two the same."""
 TOKENS = 5
 """Of modules: neither their batch nor their number of heads."""
@@ -136,9 +136,7 @@ class CallPlan:
         given = inputs.x
         if inputs.context is not None and means in ("k", "v", "context"):
             given = inputs.values if means == "v" and inputs.values is not None else inputs.context
-        if self.layout == "tbd":
-            return given.transpose(0, 1).clone()
-        return given[0].clone() if self.layout == "td" else given.clone()
+        return to_module_layout(given, self.layout)
 
     @property
     def source_count(self) -> int:
@@ -178,11 +176,7 @@ class CallPlan:
                 if read.shape == (batch, heads, queries, inputs.v.shape[-1]):
                     return read
             return None
-        if self.layout == "tbd" and tensor.ndim == 3:
-            tensor = tensor.transpose(0, 1)
-        elif self.layout == "td" and tensor.ndim == 2:
-            tensor = tensor[None]
-        return tensor if tensor.ndim == 3 and tensor.shape[:2] == inputs.x.shape[:2] else None
+        return from_module_layout(tensor, self.layout, inputs.x)
 
 
 def _sizes(inputs: Inputs) -> tuple[int, int, int]:

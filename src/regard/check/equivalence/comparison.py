@@ -195,14 +195,14 @@ class _Comparison:
             taken = replace(one, q=one.k, k=one.q) if swapped else one
             pairs = list(_tag_pairs(taken, other, *orders))
             plan = matched(pairs, total)
-            for rest in self._rest(plan, one, orders):
+            for rest in self._rest(plan, orders):
                 whole = TagPlan(plan.sources.clone(), plan.groups, plan.conflicts)
                 for at, source in rest:
                     whole.sources[at : at + len(source)] = source
                 yield _Candidate(mapping_of(whole, a, b), tuple(plan.conflicts))
 
     def _rest(
-        self, plan: TagPlan, one: Projections, orders: tuple[list[int] | None, list[int] | None]
+        self, plan: TagPlan, orders: tuple[list[int] | None, list[int] | None]
     ) -> Iterator[list[tuple[int, Tensor]]]:
         """Ways to pair up the parameters that are no projections: norms, tables of positions, sinks."""
         assert self.a.module is not None

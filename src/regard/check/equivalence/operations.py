@@ -176,7 +176,7 @@ def _is_softmax(operations: list[Operation], at: int) -> bool:
         return False
     if not output.is_floating_point() or bool((output < 0).any()):
         return False
-    if not any(operations[each].name in ("exp", "exp_") for each in _ancestors(operations, (at,), stop=PRODUCTS)):
+    if not any(operations[each].name in ("exp", "exp_") for each in _ancestors(operations, (at,))):
         return False
     for axis in (-1, -2):
         if output.shape[axis] > 1 and bool(((output.sum(axis) - 1).abs() <= SUM_TOLERANCE).all()):
@@ -190,7 +190,7 @@ def _core(operations: list[Operation], at: int, operation: Operation) -> Attenti
     weights = operation.output.movedim(operation.axis, -1)
     near = [
         each
-        for each in _ancestors(operations, operation.parents, stop=PRODUCTS)
+        for each in _ancestors(operations, operation.parents)
         if operations[each].name in PRODUCTS and _numel(operations[each]) <= operation.output.numel()
     ]
     if not near:
@@ -225,7 +225,7 @@ def _sliced(tensor: Tensor) -> Tensor:
     return tensor if tensor.ndim == 3 else tensor[None]
 
 
-def _ancestors(operations: list[Operation], start: tuple[int, ...], stop: dict[str, int]) -> list[int]:
+def _ancestors(operations: list[Operation], start: tuple[int, ...]) -> list[int]:
     """Operations that lead to some, not beyond products, in their order."""
     reached: set[int] = set()
     todo = list(start)
@@ -234,7 +234,7 @@ def _ancestors(operations: list[Operation], start: tuple[int, ...], stop: dict[s
         if at in reached:
             continue
         reached.add(at)
-        if operations[at].name not in stop:
+        if operations[at].name not in PRODUCTS:
             todo += operations[at].parents
     return sorted(reached)
 

@@ -39,10 +39,10 @@ def _is_read_twice(instance: AttentionInstance, softmaxes: list[Operation]) -> b
     made_of = {each.index: trace.made_of([each.outputs[0].storage]) for each in softmaxes}
 
     def behind(place: tuple[int, int]) -> set[int]:
-        storage = trace.operations[place[0]].inputs[place[1]].storage
+        storage = trace.taken(place).storage
         return {index for index, made in made_of.items() if storage in made}
 
-    of_agents = [behind(place) for each in instance.scores for place in (each.left_place, each.right_place)]
+    of_agents = [behind(place) for each in instance.scores for place in each.places]
     inner = set[int]().union(*of_agents)
     readers = [behind(instance.values_place(each)) for each in instance.sums]
     return not instance.softmaxes and bool(inner) and all(each and not each & inner for each in readers)
@@ -57,7 +57,7 @@ def _other_axis(
     for softmax in softmaxes:
         if not mine or mine != run.owner_of(run.tags.inputs[softmax.index][0]):
             continue
-        sums = run.trace.operations[place[0]].inputs[place[1]].data.flatten()[terms].sum(-1)
+        sums = run.trace.taken(place).data.flatten()[terms].sum(-1)
         worst = float(sums[(sums - 1).abs().argmax()])
         if abs(worst - 1) > SUM_TOLERANCE:
             message = f"weights that are summed over sum to {worst:.4g}, not to 1: their softmax runs over another axis"
@@ -70,7 +70,7 @@ def _softmaxes_of_agents(instance: AttentionInstance) -> list[Operation]:
     run = instance.run
     learned = set()
     for each in run.products:
-        of_tokens = [place for place in (each.left_place, each.right_place) if place in run.depends]
+        of_tokens = [place for place in each.places if place in run.depends]
         if len(of_tokens) == 1 and run.owner_of(run.tags.inputs[of_tokens[0][0]][of_tokens[0][1]]):
             learned.add(each.operation.index)
     return [

@@ -87,7 +87,7 @@ def _made_of(instance: AttentionInstance) -> set[int]:
         for index, number in places:
             yield from run.owner_of(run.tags.inputs[index][number]) - own
 
-    factors = [place for each in instance.scores for place in (each.left_place, each.right_place)]
+    factors = [place for each in instance.scores for place in each.places]
     values = [instance.values_place(each) for each in instance.sums]
     return {*owners(instance.scores, factors), *owners(instance.scores, values)}
 

@@ -155,7 +155,7 @@ def learned_memory(run: TaggedRun) -> Finding | None:
         place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
         if not run.owner_of(run.tags.inputs[place[0]][place[1]]) & weighted:
             continue
-        weights = run.trace.operations[place[0]].inputs[place[1]].data.flatten()[terms].double()
+        weights = run.trace.taken(place).data.flatten()[terms].double()
         if float((weights.sum(-1) - 1).abs().max()) <= SUM_TOLERANCE:
             message = "keys and values are learned: tokens attend to them, not to one another (external attention)"
             return Finding("design", "learned-memory", "scores", message, each.operation.location)

@@ -14,7 +14,6 @@ from regard.check.properties.branches import mixed_branches
 from regard.check.properties.chunkwise import chunkwise
 from regard.check.properties.finding import Finding
 from regard.check.properties.outputs.rows import row_findings
-from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import Influence, influence_of
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.local import with_norm
@@ -72,7 +71,7 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
             return scrambled
         return Finding("design", "linear-attention", "scores", OVER_TOKENS, line)
     width = _grid_width(invocation)
-    factors = [(one, place) for one in instances for each in one.scores for place in _places(each)]
+    factors = [(one, place) for one in instances for each in one.scores for place in each.places]
     if not width or any(_softmax_of_tokens(one, place, influence, streams) is not None for one, place in factors):
         return None
     if frozen := _earlier_softmaxes(instances):  # of the rows, each of which is multiplied by a weight of its own
@@ -177,7 +176,7 @@ def _rows(instance: AttentionInstance, influence: Influence, invocation: Invocat
     """Whether a row that the next matrix reads is of one token."""
     streams, (stream, *_) = [each.argument for each in invocation.streams], invocation.streams
     samples = 1 if stream.batch_axis is None else invocation.arguments[stream.argument].shape[stream.batch_axis]
-    places = {place for each in instance.sums for place in (each.left_place, each.right_place)}
+    places = {place for each in instance.sums for place in each.places}
     yield from row_findings(instance, {each: _tokens(instance, each, influence, streams) for each in places}, samples)
 
 
@@ -214,7 +213,7 @@ def _softmax_of_queries(instances: list[AttentionInstance], influence: Influence
     """Linear attention in which a softmax over the tokens made the queries; None of all others."""
     for instance in instances:
         queries = {instance.values_place(each) for each in instance.sums}
-        factors = {place for each in instance.scores for place in (each.left_place, each.right_place)}
+        factors = {place for each in instance.scores for place in each.places}
         lines = [_softmax_over_tokens(instance, each, influence, streams) for each in queries]
         if None in lines:
             continue
@@ -275,7 +274,7 @@ def _softmax_of_tokens(
 
 def _softmax_of(run: TaggedRun, place: tuple[int, int]) -> int | None:
     """The index of the softmax whose results a factor has, as they are."""
-    tags, data = run.tags.inputs[place[0]][place[1]], run.trace.operations[place[0]].inputs[place[1]].data
+    tags, data = run.tags.inputs[place[0]][place[1]], run.trace.taken(place).data
     for operation in run.trace.operations[: place[0]]:
         if operation.name not in SOFTMAXES:
             continue
@@ -315,10 +314,6 @@ def _earlier_softmaxes(instances: list[AttentionInstance]) -> dict[int, Tensor]:
     first = min((each.operation.index for one in instances for each in one.scores), default=0)
     earlier = [each for each in instances[0].run.trace.operations[:first] if each.name in SOFTMAXES]
     return {each.index: each.outputs[0].data for each in earlier}
-
-
-def _places(product: Contraction) -> tuple[tuple[int, int], tuple[int, int]]:
-    return product.left_place, product.right_place
 
 
 def _is_tied(left: Tensor, right: Tensor, width: int, *, turned: bool) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -12,7 +14,7 @@ from regard.check.target.preparation import copied
 from regard.check.trace.operation import Trace
 from regard.check.trace.recorder import record
 
-__all__ = ["methods_of_a_call", "run_of_method"]
+__all__ = ["methods_of_a_call", "needs_of", "run_of_method"]
 
 
 def methods_of_a_call(invocation: Invocation) -> list[str]:
@@ -28,6 +30,11 @@ def methods_of_a_call(invocation: Invocation) -> list[str]:
         if is_own and needs <= given and given <= {each.name for each in several}:
             found.append(name)
     return found
+
+
+def needs_of(method: Callable[..., Any]) -> list[str]:
+    """The arguments that a method has to be given, besides the object itself."""
+    return [each.name for each in [*inspect.signature(method).parameters.values()][1:] if each.default is each.empty]
 
 
 def run_of_method(invocation: Invocation, method: str, name: str, labels: Tensor) -> Trace:

@@ -21,7 +21,7 @@ from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
-__all__ = ["confirmed", "linear_findings", "read_evidence", "read_findings"]
+__all__ = ["confirmed", "linear_findings", "read_findings"]
 
 EXPONENTIALS = frozenset({"exp", "exp2", "_softmax", "_safe_softmax", "_log_softmax", "logsumexp"})
 DIVISIONS = frozenset({"div", "mul"})

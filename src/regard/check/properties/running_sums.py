@@ -14,7 +14,7 @@ from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.instances import TaggedRun
 from regard.check.target import Invocation
-from regard.check.trace.operation import Operation, TensorRecord, Trace, axis_of
+from regard.check.trace.operation import Operation, TensorRecord, Trace, axis_of, reached
 
 __all__ = ["running_state_findings", "running_sum_findings"]
 
@@ -90,7 +90,7 @@ def running_state_findings(invocation: Invocation, run: TaggedRun) -> Iterator[F
         return
     steps = _steps(trace)
     read = _read(trace, trace.operations[steps[-1][0]]) if steps else None
-    if len(steps) != invocation.arguments[stream.argument].shape[stream.token_axes[0]] or read is None:
+    if len(steps) != invocation.tokens_of(stream) or read is None:
         return
     line = trace.operations[steps[-1][0]].location
     for side in range(2):
@@ -99,7 +99,7 @@ def running_state_findings(invocation: Invocation, run: TaggedRun) -> Iterator[F
         again = record_invocation(invocation, frozen=ones) if len(ones) == len(steps) else trace
         if again.error or len(again) != len(trace):
             continue
-        output = again.operations[read[0]].inputs[read[1]].data if read[0] >= 0 else again.outputs[0].data
+        output = again.taken(read).data if read[0] >= 0 else again.outputs[0].data
         if float((output - 1).abs().max()) <= SUM_TOLERANCE:
             message = (
                 "queries meet sums of keys times values that a loop makes over the tokens (causal linear attention)"
@@ -173,7 +173,7 @@ def _weights(invocation: Invocation, trace: Trace, each: _Sum, values: TensorRec
         run = record_invocation(invocation, frozen={made.index: alone.view(made.outputs[0].shape)})
         if run.error or len(run) != len(trace):
             return None
-        output = run.operations[read[0]].inputs[read[1]].data if read[0] >= 0 else run.outputs[0].data
+        output = run.taken(read).data if read[0] >= 0 else run.outputs[0].data
         if output.numel() % (samples * tokens):
             return None
         found.append(output.reshape(samples, tokens, -1).double())
@@ -235,10 +235,8 @@ def _unused_sum(trace: Trace, keys: TensorRecord) -> Operation | None:
     for operation in trace:
         if operation.name != "cumsum" or operation.inputs[0].storage != keys.storage:
             continue
-        made, new = {operation.outputs[0].storage}, {each.outputs[0].storage for each in trace if each.outputs}
-        for later in trace.operations[operation.index + 1 :]:
-            if any(each.storage in made for each in later.inputs):
-                made.update(each.storage for each in (*later.outputs, *later.written))
+        new = {each.outputs[0].storage for each in trace if each.outputs}
+        made = reached({operation.outputs[0].storage}, trace.operations[operation.index + 1 :])
         is_kept = any(each.storage in made - new for later in trace for each in later.written)
         if not is_kept and not any(each.storage in made for each in trace.outputs):
             return operation

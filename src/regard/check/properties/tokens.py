@@ -322,10 +322,8 @@ def _are_values_summed(table: AttentionTable) -> bool:
     places = [instance.values_place(each) for each in instance.sums]
     if any(run.owner_of(run.tags.inputs[index][number]) for index, number in places):
         return False
-    factors = [place for each in instance.scores for place in (each.left_place, each.right_place)]
-    values, others = (
-        {run.trace.operations[index].inputs[number].storage for index, number in each} for each in (places, factors)
-    )
+    factors = [place for each in instance.scores for place in each.places]
+    values, others = ({run.trace.taken(place).storage for place in each} for each in (places, factors))
     for operation in run.trace.operations[: instance.sums[0].operation.index]:
         if operation.name not in ("sum", "mean") or not run.owner_of(run.tags.inputs[operation.index][0]):
             continue

@@ -10,18 +10,7 @@ from dataclasses import dataclass, replace
 
 from regard.check.report.records import AttentionResult, FoundMistake, StepResult, StepStatus
 
-__all__ = [
-    "MARKS",
-    "MAX_LINES",
-    "PLAIN_MARKS",
-    "Section",
-    "attention_lines",
-    "cause_lines",
-    "fitted",
-    "item_lines",
-    "short_path",
-    "step_lines",
-]
+__all__ = ["MAX_LINES", "Section", "attention_lines", "cause_lines", "fitted", "item_lines", "short_path", "step_lines"]
 
 MAX_LINES = 40
 """Of a whole report."""

@@ -32,6 +32,11 @@ class Contraction:
     right_terms: Tensor
 
     @property
+    def places(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Of the left factor, and of the right one."""
+        return self.left_place, self.right_place
+
+    @property
     def output(self) -> TensorRecord:
         """The sums."""
         return self.operation.outputs[0]

@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.trace.operation import Trace
 
-__all__ = ["data_of", "factors_of", "numbers_by_tag", "padded", "sources_of", "stacked"]
+__all__ = ["data_of", "factors_of", "numbers_by_tag", "sources_of", "stacked"]
 
 
 def factors_of(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:

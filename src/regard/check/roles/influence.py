@@ -72,6 +72,11 @@ class Influence:
         return [number for number, (source, _) in enumerate(self.runs) if source.kind == kind]
 
 
+def is_changed(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have other shapes or hold other numbers."""
+    return one.shape != other.shape or bool(differs(one, other).any())
+
+
 def differs(one: Tensor, other: Tensor) -> Tensor:
     """Where two tensors of one shape hold other numbers."""
     return _differ(one, [other])[0]
@@ -108,12 +113,12 @@ def stream_sizes(invocation: Invocation, stream: Stream) -> tuple[int, int, int]
     )
 
 
-def changed(invocation: Invocation, source: Source, seed: int = 1) -> dict[str, Any]:
+def changed(invocation: Invocation, source: Source) -> dict[str, Any]:
     """The arguments with one part of a stream drawn anew."""
     stream = next(each for each in invocation.streams if each.argument == source.stream)
     tensor = invocation.arguments[stream.argument]
     arguments = dict(invocation.arguments)
-    fresh = _fresh(stream.argument, seed + source.index, invocation)
+    fresh = _fresh(stream.argument, 1 + source.index, invocation)
     where = torch.zeros(tensor.shape, dtype=torch.bool)
     if source.kind == "token":
         selected: list[Any] = [slice(None)] * tensor.ndim

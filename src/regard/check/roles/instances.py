@@ -89,7 +89,7 @@ def tagged_run(
     """
     trace = influence.base
     products = list(contractions(trace))
-    factors = {place for each in products for place in (each.left_place, each.right_place)}
+    factors = {place for each in products for place in each.places}
     depends = {place for place in factors if bool(influence.of(*place).any())}
     sources, first, next_tag = {}, {}, 1
     sums = list(pairwise_products(influence)) if unsummed else list(pairwise_sums(influence)) if additive else []
@@ -120,7 +120,7 @@ def tagged_run(
         bilinear += concatenated_scores(concatenations(influence, products), products, trace, tags, first)
         bilinear = bilinear or list(scores_of_parts(sums, trace, tags, first))
     run = TaggedRun(trace, products, tags, first, bilinear, next_tag, given, depends, additive or unsummed)
-    sides = {each.operation.index: (each.left_place, each.right_place) for each in bilinear}
+    sides = {each.operation.index: each.places for each in bilinear}
     run.streams = {
         index: frozenset((side, name) for side, place in enumerate(places) for name in sources_of(influence, place))
         for index, places in sides.items()
@@ -209,7 +209,7 @@ class AttentionInstance:
         return any(
             self.run.owner_of(self.run.tags.inputs[operation][number])
             for each in self.scores
-            for operation, number in (each.left_place, each.right_place)
+            for operation, number in each.places
         )
 
     @property

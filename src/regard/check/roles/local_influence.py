@@ -315,7 +315,7 @@ def _are_same(one: Operation, other: Operation) -> bool:
 def _given(instance: AttentionInstance, influence: Influence) -> set[str]:
     """The streams that queries or keys are of without a projection."""
     run = instance.run
-    places = [place for each in instance.scores for place in (each.left_place, each.right_place)]
+    places = [place for each in instance.scores for place in each.places]
     return {
         source.stream
         for operation, number in places

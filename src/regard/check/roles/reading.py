@@ -15,7 +15,7 @@ from regard.check.roles.table import AttentionTable, ScoreLayout, ValueTable
 from regard.check.target import Invocation, Stream
 from regard.check.target.errors import Failed
 
-__all__ = ["Reader", "reader_of"]
+__all__ = ["reader_of"]
 
 EXACT = 1e-8
 """Of the largest number of an output: what the weights that were read may miss of it."""

@@ -102,7 +102,7 @@ class AttentionTable:
     def normalized(self) -> bool:
         """Whether queries or keys are normalized after their projection."""
         run = self.instance.run
-        factors = [place for each in self.instance.scores for place in (each.left_place, each.right_place)]
+        factors = [place for each in self.instance.scores for place in each.places]
         sources: set[int] = set()
         for operation, number in factors:
             sources |= run.owner_of(run.tags.inputs[operation][number])

@@ -13,7 +13,7 @@ from torch import nn
 
 from regard.check.names import role
 
-__all__ = ["ModuleOfArrays", "module_of_arrays"]
+__all__ = ["module_of_arrays"]
 
 MAX_DEPTH = 3
 """Of objects and dicts within each other."""

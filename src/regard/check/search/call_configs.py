@@ -87,7 +87,7 @@ def _function_settings(subject: Subject) -> tuple[list[CallConfig], str]:
         call = ProbeCall(subject, way, subject.module, nothing=nothing, batched=batched)
         if way.flat:
             if "size heads" in _required(subject) and not same:
-                settings += _flat(subject, call)
+                settings += _flat(call)
             continue
         pairs = []
         for number, sizes in enumerate((DIFFERENT, CROSS, WIDE, OTHER, SAME)):
@@ -122,7 +122,7 @@ def _required(subject: Subject) -> set[str]:
     return {means for name, means in subject.roles().items() if subject.called[name].default is empty}
 
 
-def _flat(subject: Subject, call: ProbeCall) -> list[CallConfig]:
+def _flat(call: ProbeCall) -> list[CallConfig]:
     """A function that is given heads side by side: a module whose weights change nothing."""
     pairs = []
     for number, sizes in enumerate((DIFFERENT, CROSS, OTHER)):

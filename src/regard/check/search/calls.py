@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.check.recipes.case import Case
 from regard.check.sandbox.answer import error_text
-from regard.check.search.layouts import Way, from_layout, to_layout
+from regard.check.search.layouts import Way, from_layout, from_module_layout, to_layout, to_module_layout
 from regard.check.search.mask_formats import FORMS, MaskFormat
 from regard.check.search.subject import Subject
 from regard.check.search.tensors import tensors_in
@@ -66,9 +66,19 @@ class ProbeCall:
 
     def result(self, given: Mapping[str, Any]) -> Any:
         """Whatever the implementation returns."""
-        call: Any = self.subject.function
-        if self.module is not None:
-            call = copied(self.module).train(self.training)
+        return self.result_of(self.copied_module(), given)
+
+    def copied_module(self) -> nn.Module | None:
+        """A copy of the module that is called, to be called several times; None of a function."""
+        return None if self.module is None else copied(self.module).train(self.training)
+
+    def result_of(self, module: nn.Module | None, given: Mapping[str, Any]) -> Any:
+        """The same of such a copy itself: what one call leaves in it, the next one finds.
+
+        Raises:
+            Failed: it raised.
+        """
+        call: Any = self.subject.function if module is None else module
         try:
             parameters = self.subject.called
             first = [n for n in given if parameters[n].kind is inspect.Parameter.POSITIONAL_ONLY]
@@ -118,7 +128,8 @@ class ProbeCall:
             assert case.x is not None
             context = case.context if case.context is not None else case.x
             values = case.values if case.values is not None else context
-            made.update({"q": self._laid(case.x), "k": self._laid(context), "v": self._laid(values)})
+            for means, tensor in (("q", case.x), ("k", context), ("v", values)):
+                made[means] = to_module_layout(tensor, self.way.layout)
             made["x"] = made["q"].clone()
             if case.context is not None:
                 made["context"] = made["k"].clone()
@@ -139,11 +150,6 @@ class ProbeCall:
         while bias.ndim > axes:
             bias = bias[0]
         return bias.clone()
-
-    def _laid(self, tensor: Tensor) -> Tensor:
-        if self.way.layout == "tbd":
-            return tensor.transpose(0, 1).clone()
-        return tensor[0].clone() if self.way.layout == "td" else tensor.clone()
 
     def _mask(self, case: Case) -> Any:
         may = case.may
@@ -225,11 +231,7 @@ class ProbeCall:
                 return None
             return read if read.shape == (batch, heads, queries, case.v.shape[-1]) else None
         assert case.x is not None
-        if layout == "tbd" and tensor.ndim == 3:
-            tensor = tensor.transpose(0, 1)
-        elif layout == "td" and tensor.ndim == 2:
-            tensor = tensor[None]
-        return tensor if tensor.ndim == 3 and tensor.shape[:2] == case.x.shape[:2] else None
+        return from_module_layout(tensor, layout, case.x)
 
 
 def calls_with(call: ProbeCall, to: str, shapes: tuple[str, ...]) -> Iterator[ProbeCall]:

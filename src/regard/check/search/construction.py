@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import linecache
 import traceback
 from collections.abc import Callable, Mapping
@@ -15,9 +14,10 @@ from regard.check.names import SIZES, meaning
 from regard.check.sandbox.answer import error_text
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.layouts import Sizes
+from regard.check.target.preparation import require_cpu
 from regard.errors import InputError
 
-__all__ = ["UnknownArgument", "constructed", "require_cpu"]
+__all__ = ["UnknownArgument", "constructed"]
 
 
 MAX_LENGTH = 16
@@ -155,17 +155,3 @@ def _line_of(error: BaseException, implementation: type) -> str:
     lines = [number for frame, number in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     text = linecache.getline(file, lines[-1]).strip() if file is not None and lines else ""
     return f" in line {lines[-1]}, {text}" if text and not text.startswith(("raise", "assert")) else ""
-
-
-def require_cpu(module: nn.Module) -> None:
-    """Refuse a module whose parameters are elsewhere.
-
-    Raises:
-        InputError: one of them is not on the CPU.
-    """
-    for name, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
-        if tensor.device.type != "cpu":
-            raise InputError(
-                f"{type(module).__name__} has its {name} on {tensor.device}: give check a module on the CPU"
-                + ("" if tensor.is_meta else ", such as module.cpu()")
-            )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.check.search.observed import Observed
 
-__all__ = ["DESIGNS", "Design"]
+__all__ = ["DESIGNS"]
 
 
 def _of_softcap(number: Tensor) -> Any:

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-__all__ = ["FUNCTION_WAYS", "MODULE_WAYS", "Sizes", "Way", "from_layout", "to_layout"]
+__all__ = [
+    "FUNCTION_WAYS",
+    "MODULE_WAYS",
+    "Sizes",
+    "Way",
+    "from_layout",
+    "from_module_layout",
+    "to_layout",
+    "to_module_layout",
+]
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,22 @@ def to_layout(tensor: Tensor, way: Way) -> Tensor:
     for _at in range(4 - len(way.layout)):
         kept = kept.squeeze(0)
     return kept.clone()
+
+
+def to_module_layout(tensor: Tensor, layout: str) -> Tensor:
+    """A tensor (batch, tokens, width) as a module wants it."""
+    if layout == "tbd":
+        return tensor.transpose(0, 1).clone()
+    return tensor[0].clone() if layout == "td" else tensor.clone()
+
+
+def from_module_layout(tensor: Tensor, layout: str, x: Tensor) -> Tensor | None:
+    """The inverse, of an output for x; None of what has not its samples and tokens."""
+    if layout == "tbd" and tensor.ndim == 3:
+        tensor = tensor.transpose(0, 1)
+    elif layout == "td" and tensor.ndim == 2:
+        tensor = tensor[None]
+    return tensor if tensor.ndim == 3 and tensor.shape[:2] == x.shape[:2] else None
 
 
 def _padded(layout: str) -> str:

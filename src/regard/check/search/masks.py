@@ -109,7 +109,7 @@ def _searched(
             if _by_chance(call, search, base):
                 tried = [each for each in tried if each[0] is not call]
                 continue
-            shared = _shared(search, base, tried, call)
+            shared = _shared(base, tried, call)
             return shared or (base, call, observed)
         kind = [(call, observed) for call, observed in tried if observed[0].asked == asked]
         for call, observed in kind:
@@ -153,9 +153,7 @@ def _by_chance(call: ProbeCall, search: RecipeSearch, base: Match) -> bool:
     return search.match_mistakes(observed, base, "one", masks=True) is None
 
 
-def _shared(
-    search: RecipeSearch, base: Match, tried: Tried, right: ProbeCall
-) -> tuple[Match, ProbeCall, list[Observed]] | None:
+def _shared(base: Match, tried: Tried, right: ProbeCall) -> tuple[Match, ProbeCall, list[Observed]] | None:
     """The mistake of taking one sample's mask for all, where a mask of one sample is right and of several runs."""
     for call, observed in tried:
         if call.form is right.form and "b" in call.shape and "b" not in right.shape:
@@ -213,7 +211,8 @@ def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, budget: S
             observed = []
             for call, case, _ in setting.pairs[:3]:
                 mine = replace(call, form=pattern.form, shape=pattern.shape, to=name)
-                masked = replace(case, may=_mask_for(asked, pattern.shape, case, built_in))
+                handed = _mask_for(asked, pattern.shape, case)
+                masked = replace(case, may=handed)
                 if pattern.shape == "hqk" and case.q is None:
                     continue
                 try:
@@ -221,8 +220,6 @@ def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, budget: S
                 except Failed as error:
                     why = why or str(error)
                     continue
-                handed = _mask_for(asked, pattern.shape, case, False)
-                assert handed is not None
                 if built_in:
                     masked = replace(masked, may=handed & causal(*lengths(case)))
                 observed.append(_of_real_queries(Observed(masked, output, asked), handed, _bases(plain)))
@@ -251,7 +248,7 @@ def _finite(diagnosis: Diagnosis, plain: Stage, stage: Stage, name: str, budget:
     elif call.form.name == "may" and stage.found is not None and not stage.found.causes:
         added = next(form for form in FORMS if form.name == "added")
         for first, case, output in diagnosis.setting.pairs[:1]:
-            masked = replace(case, may=_mask_for("mask", call.shape, case, False))
+            masked = replace(case, may=_mask_for("mask", call.shape, case))
             try:
                 ignored = replace(first, form=added, shape=call.shape, to=name)(masked)
             except Failed:
@@ -271,7 +268,7 @@ def _of_real_queries(observed: Observed, may: Tensor, base: Match) -> Observed:
     return others if is_zero or (others.fits(base.choices) and not observed.fits(base.choices)) else observed
 
 
-def _mask_for(asked: MaskSource, shape: str, case: Case, built_in: bool) -> Tensor:
+def _mask_for(asked: MaskSource, shape: str, case: Case) -> Tensor:
     queries, keys = lengths(case)
     batch = case.batch_size
     if asked == "padding":

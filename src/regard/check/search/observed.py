@@ -13,7 +13,7 @@ from regard.check.recipes.case import Case
 from regard.check.recipes.recipe import RecipeCache
 from regard.check.recipes.state import Choices, State
 
-__all__ = ["TOLERANCE", "Observed", "fits", "without_keys"]
+__all__ = ["TOLERANCE", "Observed", "without_keys"]
 
 TOLERANCE = 1e-9
 """Relative to the largest number of the output."""

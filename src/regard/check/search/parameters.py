@@ -73,7 +73,7 @@ def structures(module: nn.Module, width: int, heads: int | None, context: int | 
     found = list(_found(module))
     extra = _extra(module)
     seen = set()
-    for label, roles, says in _read(found, width):
+    for label, roles, says in _read(found):
         for number in _heads(module, roles, heads):
             for structure in _built(roles, number, width, context or width, label, says, extra, heads is not None):
                 if structure.label not in seen:
@@ -81,7 +81,7 @@ def structures(module: nn.Module, width: int, heads: int | None, context: int | 
                     yield structure
 
 
-def _read(found: list[StoredParameter], width: int) -> Iterator[tuple[str, Roles, tuple[str, ...]]]:
+def _read(found: list[StoredParameter]) -> Iterator[tuple[str, Roles, tuple[str, ...]]]:
     matrices = [each for each in found if each.tensor.ndim >= 2 and not _normed(each.path)]
     vectors = {each.path: each for each in found if each.tensor.ndim == 1 or _is_bias(each)}
     named: Roles = {}

@@ -169,7 +169,7 @@ class RecipeSearch:
             if len(numbers) != len(observed):
                 continue
             if slot == "scale":
-                if _is_of_the_definition(observed, merged, numbers):
+                if _gives_scales(observed, merged, numbers):  # it is the definition's, as where another's is the same
                     choices = {**merged, slot: numbers[0]}
                     return Match(choices, causes, (*base.otherwise, *otherwise, NEAR_SCALE))
                 named = self._formula(observed, merged, numbers)
@@ -210,17 +210,13 @@ class RecipeSearch:
             for choices in known.recipe:
                 if set(choices) != {"scale"} or choices["scale"] == "floor":
                     continue
-                states = [each.state({**merged, **choices}) for each in observed]
-                if all(
-                    state is not None and abs(state.scaling - number) < NEAR * abs(number)
-                    for state, number in zip(states, numbers, strict=True)
-                ):
+                if _gives_scales(observed, {**merged, **choices}, numbers):
                     return known, {**choices, "scale": numbers[0]}
         return None
 
 
-def _is_of_the_definition(observed: Sequence[Observed], merged: Choices, numbers: Sequence[float]) -> bool:
-    """Whether the scale that was measured in each call is the definition's: the formula of another is the same then."""
+def _gives_scales(observed: Sequence[Observed], merged: Choices, numbers: Sequence[float]) -> bool:
+    """Whether the scale that was measured in each call is that of some choices."""
     states = [each.state(merged) for each in observed]
     return all(
         state is not None and abs(state.scaling - number) < NEAR * abs(number)

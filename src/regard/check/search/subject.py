@@ -16,10 +16,10 @@ from regard.check.names import INPUTS, SIZES, is_plain, meaning
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.arrays import module_of_arrays
 from regard.check.search.cases import DIFFERENT
-from regard.check.search.construction import constructed, require_cpu
+from regard.check.search.construction import constructed
 from regard.check.search.layouts import Sizes
 from regard.check.target.classes import method_of
-from regard.check.target.preparation import copied, width_of_scale
+from regard.check.target.preparation import copied, require_cpu, width_of_scale
 from regard.errors import InputError
 
 __all__ = ["Subject", "source", "subject_of"]

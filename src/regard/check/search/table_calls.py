@@ -71,7 +71,7 @@ def looks_like_table(subject: Subject) -> bool:
     if len(required) != 1:
         return False
     try:
-        module = _built(subject, 2, 3)
+        module = _built(subject, 3)
     except InputError:
         return False
     return module is not None and not _learns(module) and any(True for _ in _kept(module))
@@ -216,11 +216,11 @@ def _kept(module: nn.Module) -> Iterator[Tensor]:
             yield tensor
 
 
-def _built(subject: Subject, pairs: int, each: int) -> nn.Module | None:
+def _built(subject: Subject, each: int) -> nn.Module | None:
     if subject.build is None:
         return subject.module
     try:
-        return subject.build(Sizes(2, pairs, 6, 6, each, each))[0]
+        return subject.build(Sizes(2, 2, 6, 6, each, each))[0]
     except InputError:
         raise
     except Exception as error:
@@ -230,7 +230,7 @@ def _built(subject: Subject, pairs: int, each: int) -> nn.Module | None:
 def _of_module(subject: Subject, diagnosis: Diagnosis) -> Iterator[Tensor | str]:
     for length, width in SIZES_TRIED if subject.build is not None else SIZES_TRIED[-2:-1]:
         try:
-            module = _built(subject, 2, width // 2)
+            module = _built(subject, width // 2)
         except InputError as error:
             yield str(error)
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -13,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.check.target.numpy_by_torch import is_array
+
 __all__ = ["on_arrays", "tensors_in"]
 
 
@@ -20,7 +21,7 @@ def tensors_in(result: Any) -> Iterator[Tensor]:
     """Every tensor that a call returned, the first one first; numpy's arrays too."""
     if isinstance(result, Tensor):
         yield _plain(result)
-    elif _is_array(result):
+    elif is_array(result):
         with suppress(TypeError):  # of texts or objects
             yield torch.tensor(result)
     elif isinstance(result, Mapping):
@@ -37,12 +38,6 @@ def _plain(tensor: Tensor) -> Tensor:
         return tensor
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.as_subclass(Tensor)
-
-
-def _is_array(value: object) -> bool:
-    """Whether it is an array of numpy, which is imported where there is one."""
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:

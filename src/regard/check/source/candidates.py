@@ -13,7 +13,7 @@ from regard.check.names import INPUTS, SIZES, meaning
 from regard.check.source.notebook import NOTEBOOK_SUFFIX, Notebook, read_notebook
 from regard.errors import InputError
 
-__all__ = ["Candidate", "candidates_of"]
+__all__ = ["candidates_of"]
 
 Kind = Literal["attention", "contains", "module"]
 

@@ -27,7 +27,7 @@ from regard.check.sandbox.answer import error_text, first_line, wants_memory
 from regard.check.sandbox.schema import from_builtins, to_builtins
 from regard.errors import InputError
 
-__all__ = ["NOTEBOOK_SUFFIX", "Cell", "Notebook", "NotebookRun", "read_notebook"]
+__all__ = ["NOTEBOOK_SUFFIX", "Notebook", "NotebookRun", "read_notebook"]
 
 NOTEBOOK_SUFFIX = ".ipynb"
 MAGIC = re.compile(r"\s*(?:[%!?]|[\w., ]+=\s*[%!]|.*[\w\])]\?{1,2}\s*$)")

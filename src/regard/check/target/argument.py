@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import textwrap
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,6 +21,7 @@ __all__ = [
     "role_of_bias",
     "source_of",
     "text_of",
+    "tree_of",
 ]
 
 STREAMS = ("x", "q", "k", "v", "context", "ids", "image", "qkv")
@@ -92,3 +95,12 @@ def text_of(each: Any) -> str:
         return inspect.getsource(each)
     except (OSError, TypeError):
         return ""
+
+
+@cache
+def tree_of(source: str) -> ast.AST:
+    """The text of a function or a class as Python reads it; of what is none, a module in which nothing stands."""
+    try:
+        return ast.parse(textwrap.dedent(source))
+    except SyntaxError:
+        return ast.Module([], [])

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from regard.check.target.errors import Failed
 from regard.check.time_limit import is_over
 
-__all__ = ["BestFirst", "best_first"]
+__all__ = ["best_first"]
 
 Result = TypeVar("Result")
 

@@ -21,7 +21,7 @@ from regard.check.target.running import Invocation
 from regard.check.target.sizes import Sizes
 from regard.errors import InputError
 
-__all__ = ["cache_objects", "has_setup", "installers", "set_up", "sizes_of"]
+__all__ = ["cache_objects", "has_setup", "installers", "set_up"]
 
 METHODS = ("update", "update_and_fetch", "append", "add", "put", "store", "write", "forward", "__call__", "get")
 """One of which the class of a cache has."""

@@ -50,8 +50,7 @@ class CachedCall:
     @property
     def tokens(self) -> int:
         """How many there are in all."""
-        stream = self.invocation.streams[0]
-        return int(self.invocation.arguments[stream.argument].shape[stream.token_axes[0]])
+        return self.invocation.tokens_of(self.invocation.streams[0])
 
     @property
     def is_guessed(self) -> bool:

@@ -21,7 +21,6 @@ from regard.errors import InputError
 __all__ = [
     "OF_POSITIONS",
     "GuessedConfig",
-    "UnknownField",
     "call_configs",
     "config_class",
     "config_classes",

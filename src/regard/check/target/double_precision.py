@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["DoublePrecision", "double_precision"]
+__all__ = ["double_precision"]
 
 WIDER = {
     torch.float32: torch.float64,

@@ -15,7 +15,7 @@ from regard.check.target.names import call_meaning, is_of_pairs
 from regard.check.target.preparation import embeds, modules_in
 from regard.check.target.usage import applied_modules, is_given_anew, is_two_sides
 
-__all__ = ["STEP", "are_spread", "first_layer", "ids_of_samples", "role_by_layer", "step_candidates", "width_taken"]
+__all__ = ["STEP", "are_spread", "ids_of_samples", "role_by_layer", "step_candidates", "width_taken"]
 
 STEP = "step"
 """The role of how far each sample is, as the step of a diffusion: one number of each."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import nn
 
+from regard.check.target.argument import tree_of
 from regard.check.target.documented_shapes import axes_of, documented_shape
 
 __all__ = ["are_links", "are_of_pairs", "are_vectors_of_pairs", "with_nodes"]
@@ -33,8 +33,8 @@ def _are_counted(source: str, name: str) -> bool:
     if not name.lower().startswith("adj"):
         return False
     summed = rf"(?<![\w.])(?:{re.escape(name)}\.sum\(|torch\.sum\(\s*{re.escape(name)}\b)"
-    told = [each for each in ast.walk(_tree(source)) if isinstance(each, ast.Name) and each.id == name]
-    return bool(told) and len(told) == len(re.findall(summed, ast.unparse(_tree(source))))
+    told = [each for each in ast.walk(tree_of(source)) if isinstance(each, ast.Name) and each.id == name]
+    return bool(told) and len(told) == len(re.findall(summed, ast.unparse(tree_of(source))))
 
 
 def are_of_pairs(target: Any, source: str, name: str) -> bool:
@@ -70,7 +70,7 @@ def with_nodes(roles: Sequence[str | None]) -> list[str | None]:
 
 
 def _is_an_index(target: nn.Module, source: str, name: str) -> bool:
-    for each in ast.walk(_tree(source)):
+    for each in ast.walk(tree_of(source)):
         if isinstance(each, ast.Call) and len(each.args) == 1 and _is_it(each.args[0], name):
             table = each.func
             of_self = (
@@ -87,10 +87,3 @@ def _is_it(value: ast.expr, name: str) -> bool:
         is_torch = isinstance(value.func.value, ast.Name) and value.func.value.id == "torch"
         value = value.args[0] if is_torch and value.args else value.func.value
     return isinstance(value, ast.Name) and value.id == name
-
-
-def _tree(source: str) -> ast.AST:
-    try:
-        return ast.parse(textwrap.dedent(source))
-    except SyntaxError:
-        return ast.Module([], [])

@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.check.target.errors import Failed
 from regard.check.target.running import Invocation, Stream
 
-__all__ = ["changed", "depends", "given_stream", "locality", "settled_streams"]
+__all__ = ["depends", "given_stream", "settled_streams"]
 
 Moved = list[Tensor]
 """For each output, which of its numbers changed."""

@@ -367,7 +367,7 @@ def _settled(target: Target, plan: CallPlan) -> Iterator[Invocation]:
     except Failed:
         return
     invocation.streams, _ = settled_streams(invocation)
-    invocation.assumptions = _assumptions(target, plan, invocation)
+    invocation.assumptions = _assumptions(target, invocation)
     invocation.resized = partial(_of_sizes, target, plan)
     yield invocation
 
@@ -411,7 +411,7 @@ def _calls(
 def _found(target: Target, plan: CallPlan) -> _Found:
     invocation = plan.invocation(target.call, target.sizes)
     invocation.streams, clear = settled_streams(invocation)
-    invocation.assumptions = _assumptions(target, plan, invocation)
+    invocation.assumptions = _assumptions(target, invocation)
     invocation.resized = partial(_of_sizes, target, plan)
     return _Found(target, plan, invocation, clear)
 
@@ -440,7 +440,7 @@ def _letters(found: _Found) -> str | None:
     return "".join(axes.get(axis) or (kept.pop(0) if kept else "d") for axis in range(len(letters)))
 
 
-def _assumptions(target: Target, plan: CallPlan, invocation: Invocation) -> list[str]:
+def _assumptions(target: Target, invocation: Invocation) -> list[str]:
     said = list(target.said)
     if invocation.arrays:
         said.append("it computes with numpy: its steps are seen where PyTorch has functions of the same names")

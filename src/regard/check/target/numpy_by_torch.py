@@ -12,11 +12,17 @@ from typing import Any
 
 from torch import Tensor, from_numpy
 
-__all__ = ["as_array", "as_tensor", "kept_objects", "names_numpy", "numpy_by_torch", "with_its_arrays"]
+__all__ = ["as_array", "as_tensor", "is_array", "kept_objects", "names_numpy", "numpy_by_torch", "with_its_arrays"]
 
 LIBRARIES = ("numpy", "torch", "scipy", "regard")
 TUPLES = ("tril_indices", "triu_indices", "tril_indices_from", "triu_indices_from")
 """Functions of places, whose rows and columns PyTorch returns as one array: this would choose whole rows."""
+
+
+def is_array(value: object) -> bool:
+    """Whether it is an array of numpy, which is imported where there is one."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 def as_array(tensor: Tensor) -> Any:

@@ -82,7 +82,7 @@ def _reach_of_blocked(plan: _CallPlan, target: Any, sizes: Sizes, mask: str, wri
         if each.role == role and len(each.token_axes) == 1
     ]
     count = opened.shape[axis_of_keys]
-    shapes = [(each, invocation.arguments[each.argument].shape[each.token_axes[0]]) for each in streams]
+    shapes = [(each, invocation.tokens_of(each)) for each in streams]
     streams = [each for each, tokens in shapes if tokens == count] or streams[:1]
     value = {"allowed": False, "added": -torch.inf, "blocked": True, "keep": 0.0, "keep, whole": 0}.get(form, 1)
     given, last = (

@@ -80,12 +80,6 @@ class InputFactory:
             for number, (name, node) in enumerate(self.values.items())
         }
 
-    def axes(self, name: str) -> str:
-        """The letters of the shape that an input was given, one an axis; "." for an axis that is no letter."""
-        node = self.values[name]
-        elements = node.elts if isinstance(node, ast.Tuple) else node.args[:2] if _called(node) == "ids" else []  # type: ignore[attr-defined]
-        return "".join(each.id if isinstance(each, ast.Name) else "." for each in elements)
-
 
 def parse_inputs(text: str) -> InputFactory:
     """Read inputs of a call.

@@ -20,6 +20,7 @@ __all__ = [
     "are_written",
     "began_as_zeros",
     "copied",
+    "drawn_like",
     "embeds",
     "in_float64",
     "is_norm",
@@ -29,6 +30,7 @@ __all__ = [
     "numbers_of",
     "prepare",
     "redraw",
+    "require_cpu",
     "width_of_scale",
 ]
 
@@ -42,6 +44,25 @@ SPREAD = 1.2
 """Of the scores, about: large enough that the weights of attention differ, small enough that none is zero."""
 
 
+def drawn_like(tensor: Tensor, seed: int) -> Tensor:
+    """Normal numbers in float64, as many as a tensor has; the same for the same seed."""
+    return torch.randn(tensor.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def require_cpu(module: nn.Module) -> None:
+    """Refuse a module whose parameters are elsewhere.
+
+    Raises:
+        InputError: one of them is not on the CPU.
+    """
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if not nn.parameter.is_lazy(tensor) and tensor.device.type != "cpu":
+            raise InputError(
+                f"{type(module).__name__} has its {name} on {tensor.device}: give check a module on the CPU"
+                + ("" if tensor.is_meta else ", such as module.cpu()")
+            )
+
+
 def prepare(target: Any, seed: int) -> None:
     """Bring the modules of a target into float64 and evaluation mode, and redraw their parameters.
 
@@ -53,12 +74,7 @@ def prepare(target: Any, seed: int) -> None:
         InputError: a parameter is not on the CPU.
     """
     for module in modules_in(target):
-        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            if not nn.parameter.is_lazy(tensor) and tensor.device.type != "cpu":
-                raise InputError(
-                    f"{type(module).__name__} has its {name} on {tensor.device}: give check a module on the CPU"
-                    + ("" if tensor.is_meta else ", such as module.cpu()")
-                )
+        require_cpu(module)
         zeros = (name for name, each in module.named_parameters() if _is_zero(each))
         module.__dict__.setdefault(_ZEROS, frozenset(zeros))
         in_float64(module).eval()

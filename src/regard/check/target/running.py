@@ -118,6 +118,10 @@ class Invocation:
         others = other_ids(ids, vocab, generator, padding)
         return without(others, self.left_out[argument], padding, vocab or int(ids.max()) + 1)
 
+    def tokens_of(self, stream: Stream) -> int:
+        """How many tokens one of its sequences has, along the first of its axes of tokens."""
+        return int(self.arguments[stream.argument].shape[stream.token_axes[0]])
+
     def run(
         self,
         arguments: Mapping[str, Any] | None = None,

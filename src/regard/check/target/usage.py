@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import textwrap
 from functools import cache, partial
 
 from torch import Tensor
 
+from regard.check.target.argument import tree_of
 from regard.check.target.documented_shapes import are_documented_marks, documented_letters
 from regard.check.target.summed_ids import is_part_of_ids
 
@@ -63,7 +63,7 @@ def fields_of(source: str, name: str) -> list[str]:
 
     None where it is read otherwise, or by what every tensor has, as its shape.
     """
-    tree = [each for each in ast.walk(_tree(source)) if isinstance(each, ast.expr)]
+    tree = [each for each in ast.walk(tree_of(source)) if isinstance(each, ast.expr)]
     found = [(each.lineno, each.col_offset, field) for each in tree if (field := _field_of(each, name))]
     reads = sum(isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load) for each in tree)
     return list(dict.fromkeys(field for *_, field in sorted(found))) if len(found) == reads else []
@@ -89,7 +89,7 @@ def divides(source: str, name: str) -> bool:
 def called_with(source: str, name: str) -> int | None:
     """With how many arguments it is called by their place, or what keeps it: it is a module; None where it is not."""
     kept = _attributes(source, name)
-    for each in ast.walk(_tree(source)):
+    for each in ast.walk(tree_of(source)):
         if not isinstance(each, ast.Call) or any(isinstance(given, ast.Starred) for given in each.args):
             continue
         of_self = isinstance(each.func, ast.Attribute) and isinstance(each.func.value, ast.Name)
@@ -100,7 +100,9 @@ def called_with(source: str, name: str) -> int | None:
 
 def is_called(source: str, name: str) -> int | None:
     """With how many arguments by their place a function, or a call of a module, calls what it is given by this name."""
-    calls = (each for each in ast.walk(_tree(source)) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name))
+    calls = (
+        each for each in ast.walk(tree_of(source)) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
+    )
     return next((len(each.args) for each in calls if each.func.id == name), None)  # type: ignore[attr-defined]
 
 
@@ -135,7 +137,7 @@ def added_to(source: str, name: str) -> str | None:
 def _summands(source: str, name: str) -> list[str]:
     """The names that stand beside it in sums."""
     found = list[str]()
-    for each in ast.walk(_tree(source)):
+    for each in ast.walk(tree_of(source)):
         if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Add):
             sides = [side.id if isinstance(side, ast.Name) else "" for side in (each.left, each.right)]
             found += [other for one, other in (sides, sides[::-1]) if one == name and other]
@@ -144,7 +146,7 @@ def _summands(source: str, name: str) -> list[str]:
 
 def _is_set(source: str, name: str) -> bool:
     """Whether the code gives it another value, or compares it, as with None."""
-    tree = list(ast.walk(_tree(source)))
+    tree = list(ast.walk(tree_of(source)))
     compared = [side for each in tree if isinstance(each, ast.Compare) for side in (each.left, *each.comparators)]
     stored = [each for each in tree if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
     return any(isinstance(each, ast.Name) and each.id == name for each in (*compared, *stored))
@@ -265,7 +267,7 @@ def side_told_to_einops(source: str, name: str) -> str | None:
     """
     sizes = {"b": "size batch", "t": "frames", "f": "frames", "h": "height", "w": "width"}
     axes = set[str]()
-    for call in (each for each in ast.walk(_tree(source)) if isinstance(each, ast.Call)):
+    for call in (each for each in ast.walk(tree_of(source)) if isinstance(each, ast.Call)):
         told = {each.arg: ast.unparse(each.value) for each in call.keywords if each.arg is not None}
         if ast.unparse(call.func).rpartition(".")[2] == "rearrange" and {"h", "w"} <= told.keys():
             axes.update(axis for axis, value in told.items() if value == name)
@@ -284,7 +286,7 @@ def is_bound(source: str, name: str) -> bool:
     """
     bounds = [
         one
-        for each in ast.walk(_tree(source))
+        for each in ast.walk(tree_of(source))
         if isinstance(each, ast.Slice)
         for bound in (each.lower, each.upper)
         if bound is not None
@@ -297,7 +299,7 @@ def is_bound(source: str, name: str) -> bool:
 def parts_of(source: str, name: str) -> list[str]:
     """The names of what is handed over as one argument, as by nodes, edges = data; none where it is read otherwise."""
     found, reads = list[str](), 0
-    for each in ast.walk(_tree(source)):
+    for each in ast.walk(tree_of(source)):
         reads += isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load)
         if isinstance(each, ast.Assign) and _is_it(each.value, name) and isinstance(each.value, ast.Name):
             parts = [one for to in each.targets if isinstance(to, ast.Tuple | ast.List) for one in to.elts]
@@ -312,7 +314,7 @@ def parts_of(source: str, name: str) -> list[str]:
 def _parts_by_place(source: str, name: str) -> list[str]:
     """The same of what is read by its places, as by nodes = data[0] and edges = data[1]; none of one place alone."""
     found = dict[int, str]()
-    for each in ast.walk(_tree(source)):
+    for each in ast.walk(tree_of(source)):
         if not isinstance(each, ast.Assign) or len(each.targets) != 1 or not isinstance(each.targets[0], ast.Name):
             continue
         value = each.value
@@ -326,9 +328,11 @@ def _parts_by_place(source: str, name: str) -> list[str]:
 
 def places_of(source: str, name: str) -> int:
     """How many tensors it holds, where it is read by places alone, as inputs[0] and inputs[1]; 0 where it is not."""
-    of_it = [each for each in ast.walk(_tree(source)) if isinstance(each, ast.Subscript) and _is_name(each.value, name)]
+    of_it = [
+        each for each in ast.walk(tree_of(source)) if isinstance(each, ast.Subscript) and _is_name(each.value, name)
+    ]
     found = [each.slice.value for each in of_it if isinstance(each.slice, ast.Constant)]
-    reads = sum(_is_name(each, name) for each in ast.walk(_tree(source))) - _asked_of_kind(source, name)
+    reads = sum(_is_name(each, name) for each in ast.walk(tree_of(source))) - _asked_of_kind(source, name)
     is_whole = len(found) == reads and sorted({*found}, key=str) == list(range(len({*found})))
     return len({*found}) if is_whole else 0
 
@@ -349,7 +353,7 @@ def is_spread(source: str, name: str) -> bool:
 
 def is_diagonal(source: str, name: str) -> bool:
     """Whether a triangle begins at it, as in triu(ones, k=name): it is a number."""
-    triangles = (each for each in ast.walk(_tree(source)) if isinstance(each, ast.Call))
+    triangles = (each for each in ast.walk(tree_of(source)) if isinstance(each, ast.Call))
     triangles = (each for each in triangles if ast.unparse(each.func).rpartition(".")[2] in ("triu", "tril"))
     told = ([*each.args[1:2], *(one.value for one in each.keywords)] for each in triangles)
     return any(isinstance(one, ast.Name) and one.id == name for each in told for one in each)
@@ -364,7 +368,7 @@ def is_bound_of_places(source: str, name: str) -> bool:
 def compared_with(source: str, name: str) -> list[str]:
     """The texts that an argument or a field of a config is compared with, in their order: it is one of them."""
     kept, found = _attributes(source, name), list[str]()
-    for each in ast.walk(_tree(source)):
+    for each in ast.walk(tree_of(source)):
         if isinstance(each, ast.Compare) and any(_has_it(side, name, kept) for side in (each.left, *each.comparators)):
             sides = [side for both in (each.left, *each.comparators) for side in getattr(both, "elts", [both])]
             found += [side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)]
@@ -374,7 +378,7 @@ def compared_with(source: str, name: str) -> list[str]:
 def is_tested(source: str, name: str) -> bool:
     """Whether something is done or not by an argument, or by a field of a config, alone: it is a flag."""
     kept = _attributes(source, name)
-    for each in ast.walk(_tree(source)):
+    for each in ast.walk(tree_of(source)):
         tests = [each.test] if isinstance(each, ast.If | ast.IfExp) else []
         tests += each.values if isinstance(each, ast.BoolOp) else []
         tests += [each.operand] if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not) else []
@@ -414,7 +418,7 @@ def _any_name(source: str, name: str) -> str:
 def _attributes(source: str, name: str) -> set[str]:
     """The attributes that are set to it, alone or as one of several, or to a copy of it."""
     found = set()
-    for each in ast.walk(_tree(source)):
+    for each in ast.walk(tree_of(source)):
         if not isinstance(each, ast.Assign):
             continue
         for target in each.targets:
@@ -440,11 +444,3 @@ def _is_it(value: ast.expr, name: str) -> bool:
         copies = getattr(value.func, "attr", getattr(value.func, "id", ""))
         return copies in COPIES and _is_it(value.args[0], name)
     return isinstance(value, ast.Name) and value.id == name
-
-
-@cache
-def _tree(source: str) -> ast.AST:
-    try:
-        return ast.parse(textwrap.dedent(source))
-    except SyntaxError:
-        return ast.Module([], [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.check.target.double_precision import WIDER
+from regard.check.target.numpy_by_torch import is_array
 from regard.check.target.parse import InputFactory
 from regard.check.target.sizes import Sizes
 
@@ -33,7 +33,7 @@ class UserInputs:
     def are_arrays(self) -> bool:
         """Whether they are arrays of numpy, and no tensors."""
         kinds = {
-            type(value).__module__ for value in self.fixed.values() if isinstance(value, Tensor) or _is_array(value)
+            type(value).__module__ for value in self.fixed.values() if isinstance(value, Tensor) or is_array(value)
         }
         return kinds == {"numpy"}
 
@@ -43,13 +43,8 @@ class UserInputs:
         return {**made, **{name: _widened(value) for name, value in self.fixed.items()}}
 
 
-def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
-
-
 def _widened(value: Any) -> Any:
-    if _is_array(value):
+    if is_array(value):
         value = torch.as_tensor(value)
     if isinstance(value, Tensor):
         return value.detach().to(WIDER.get(value.dtype, value.dtype))

@@ -50,7 +50,7 @@ from regard.check.target.token_ids import drawn_ids, ids_left_out, is_candidate,
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
 from regard.check.target.written_masks import axes_added, has_heads_last, is_as_documented
 
-__all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "Candidate", "candidates"]
+__all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "candidates"]
 
 Candidate = Callable[[Draft], Any]
 ABSENT = object()
@@ -68,7 +68,6 @@ MAP = "map"
 """The candidate for a context with an axis more than a sequence has, as the tokens of several pictures."""
 OF_QUERIES = ("quer", "dec", "tgt", "target")
 """How the names of what is added to the sequence that asks begin."""
-_IDS = Layout("bt")
 
 
 def _absent(_: Draft) -> Any:

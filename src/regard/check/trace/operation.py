@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 
-__all__ = ["CHOICES", "Operation", "TensorRecord", "Trace", "axis_of"]
+__all__ = ["CHOICES", "Operation", "TensorRecord", "Trace", "axis_of", "reached"]
 
 CHOICES = frozenset({"topk", "sort"})
 """Operations that return some of the numbers that they take along an axis, in another order, and their places."""
@@ -23,6 +23,15 @@ def axis_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> in
     at, known = next(each for each in enumerate(function._schema.arguments) if each[1].name == "dim")
     axis: int | None = kwargs.get("dim", args[at] if at < len(args) else known.default_value)
     return axis
+
+
+def reached(start: Iterable[int], operations: Iterable[Operation]) -> set[int]:
+    """The memory of what some operations made of what is in some memory, and that itself."""
+    found = set(start)
+    for operation in operations:
+        if any(each.storage in found for each in operation.inputs):
+            found.update(each.storage for each in (*operation.outputs, *operation.written))
+    return found
 
 
 @dataclass(eq=False, slots=True)
@@ -95,8 +104,6 @@ class Trace:
     """The tensors that it was given, by the name of the argument."""
     error: str = ""
     """Where the run raised: the exception; what it computed until then is kept."""
-    num_skipped: int = 0
-    """Operations whose tensors were too large to keep."""
 
     def __iter__(self) -> Iterator[Operation]:
         return iter(self.operations)
@@ -104,13 +111,13 @@ class Trace:
     def __len__(self) -> int:
         return len(self.operations)
 
+    def taken(self, place: tuple[int, int]) -> TensorRecord:
+        """What an operation takes: by its index, and the number among its tensors."""
+        return self.operations[place[0]].inputs[place[1]]
+
     def made_of(self, storages: Iterable[int]) -> set[int]:
         """Some memory, and that of all that was computed of what lies in it."""
-        found = set(storages)
-        for operation in self:
-            if any(each.storage in found for each in operation.inputs):
-                found.update(each.storage for each in (*operation.outputs, *operation.written))
-        return found
+        return reached(storages, self)
 
     def computed_of(self, operations: Iterable[int], held: Collection[int]) -> set[int]:
         """The operations that compute with what some return, not through those whose results are held."""

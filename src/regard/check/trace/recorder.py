@@ -22,10 +22,10 @@ from regard.check.location import CodeLocation
 from regard.check.trace.fused_attention import FUSED, attention_by_steps
 from regard.check.trace.operation import CHOICES, Operation, TensorRecord, Trace, axis_of
 
-__all__ = ["MAX_NUMBERS", "record"]
+__all__ = ["record"]
 
 MAX_NUMBERS = 1 << 20
-"""In one tensor of a trace; operations on larger ones are left out, and counted."""
+"""In one tensor of a trace; operations on larger ones are left out."""
 MAX_OPERATIONS = 20_000
 """Of one run."""
 LIBRARIES = tuple(
@@ -73,12 +73,10 @@ class _RecordingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for each in overwritten:
             self._copy(each)
         if skipped:
-            trace.num_skipped += 1
             return func(*args, **kwargs)
         result = func(*args, **kwargs)
         returned = _tensors((result,))
         if any(_is_unreadable(each) for each in returned):
-            trace.num_skipped += 1
             return result
         if returned and index in self.frozen:
             held = self.frozen[index]

@@ -71,7 +71,7 @@ def cache_causes(
     if runs.whole.error or runs.part.error:
         return
     base, score, total = instances[0].run.trace, instances[0].scores[0], instances[0].sums[0]
-    factors = [runs.tensors(place_of(base, place)) for place in (score.left_place, score.right_place)]
+    factors = [runs.tensors(place_of(base, place)) for place in score.places]
     values = runs.tensors(place_of(base, instances[0].values_place(total)))
     weights = runs.tensors(place_of(base, instances[0].weights_place(total)))
     queries = next((each for each in factors if each is not None and each[0].shape != each[1].shape), None)

@@ -29,7 +29,7 @@ def step_position_findings(invocation: Invocation, base: Trace) -> Iterator[Find
     if not invocation.steps_from:
         return
     stream = next(each for each in invocation.streams if each.token_axes)
-    count = invocation.arguments[stream.argument].shape[stream.token_axes[0]]
+    count = invocation.tokens_of(stream)
     of_tokens = base.made_of(each.storage for each in base.arguments.values())
     rows, lines = dict[int, set[int]](), dict[int, tuple[int, CodeLocation | None]]()
     for operation in base:

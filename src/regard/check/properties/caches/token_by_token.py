@@ -81,7 +81,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
     yield from _unasked(call, names)
     if (of_beams := beam_findings(call, names)) is not None:
         yield of_beams
-    prefix = 2 if _num_tokens(call) > MIN_TOKENS else 1
+    prefix = 2 if call.tokens_of(call.streams[0]) > MIN_TOKENS else 1
     failed: list[tuple[CachedCall, _Difference]] = []
     for number, form in enumerate(cache_forms(call, names)):
         if number == MAX_FORMS:
@@ -146,15 +146,14 @@ def _is_random(invocation: Invocation) -> bool:
     return one.shape != other.shape or _gap(one, other) > 0.0
 
 
-def _num_tokens(invocation: Invocation) -> int:
-    stream = invocation.streams[0]
-    return int(invocation.arguments[stream.argument].shape[stream.token_axes[0]])
-
-
 def _of_one_sequence(invocation: Invocation) -> Invocation | None:
     """The call, of the same tokens as queries, keys and values; None where there are several sequences."""
     streams = invocation.streams
-    if not streams or any(len(each.token_axes) != 1 for each in streams) or _num_tokens(invocation) < MIN_TOKENS:
+    if (
+        not streams
+        or any(len(each.token_axes) != 1 for each in streams)
+        or invocation.tokens_of(streams[0]) < MIN_TOKENS
+    ):
         return None
     if len(streams) == 1:
         return invocation if streams[0].role in ("x", "ids", "q") else None

@@ -54,7 +54,7 @@ from regard.check.target.argument import source_of
 from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, write_mask
 from regard.check.target.names import call_meaning
 
-__all__ = ["are_layers", "flag_findings", "mask_argument_findings", "shared_mask_findings", "those_sharing"]
+__all__ = ["flag_findings", "mask_argument_findings", "shared_mask_findings", "those_sharing"]
 
 MOST_SHARING = 2
 """Attentions that a mask is tried on where it may be of any of them: those of a decoder's layer."""

@@ -39,7 +39,7 @@ def interleaved_mask_findings(
     evidence = several[0]
     is_of_rows = bool((evidence.base.key.stream == evidence.base.key.stream[0]).all())
     if is_of_rows:
-        of_step = _tokens_of(invocation, evidence, HIDDEN)
+        of_step = _tokens_of(invocation, evidence)
         is_in_turn = of_step == list(range(HIDDEN * len(of_step), (HIDDEN + 1) * len(of_step)))
         if len(of_step) < 2 or not is_in_turn or evidence.num_tokens != steps * len(of_step):
             return
@@ -78,13 +78,13 @@ def _steps(invocation: Invocation) -> int:
     return counts.pop() if is_told and len(invocation.streams) > 1 and len(counts) == 1 else 0
 
 
-def _tokens_of(invocation: Invocation, evidence: Evidence, step: int) -> list[int]:
-    """The queries that change with a step of any sequence."""
+def _tokens_of(invocation: Invocation, evidence: Evidence) -> list[int]:
+    """The queries that change with the step `HIDDEN` of any sequence."""
     found, table = set[int](), evidence.base
     for stream in invocation.streams:
         given = invocation.arguments[stream.argument]
         changed = given.clone()
-        part = changed.select(1, step)
+        part = changed.select(1, HIDDEN)
         part.copy_(part * -0.5 if given.is_floating_point() else (part == 0).to(part.dtype))
         run = record_invocation(invocation, {**invocation.arguments, stream.argument: changed})
         if run.error or not run.same_operations(table.instance.run.trace):

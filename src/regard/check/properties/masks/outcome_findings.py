@@ -29,7 +29,7 @@ def are_of_one_sequence(table: AttentionTable) -> bool:
     run = table.instance.run
     taken: list[set[int]] = [set(), set()]
     for each in table.instance.scores:
-        for mine, (index, number) in zip(taken, (each.left_place, each.right_place), strict=True):
+        for mine, (index, number) in zip(taken, each.places, strict=True):
             projections = (run.trace.operations[one] for one in run.owner_of(run.tags.inputs[index][number]))
             mine.update(one.storage for made in projections for one in made.inputs if not one.learned)
     return bool(taken[0] & taken[1])

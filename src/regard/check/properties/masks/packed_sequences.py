@@ -30,7 +30,7 @@ def packed_sequence_findings(invocation: Invocation, evidence: Evidence) -> Iter
     if not names or stream is None:
         return
     listed, line = " and ".join(names), evidence.base.instance.scores_location
-    tokens = invocation.arguments[stream.argument].shape[stream.token_axes[0]]
+    tokens = invocation.tokens_of(stream)
     cut = tokens // 2
     if cut < 1:
         return

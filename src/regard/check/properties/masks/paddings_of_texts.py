@@ -27,7 +27,7 @@ def paddings_of_texts_findings(invocation: Invocation, several: Sequence[Evidenc
     for number, stream in enumerate(invocation.streams):
         (other,) = (each for each in ids if each != stream.argument)
         runs = [_padded_with(invocation, stream, ids[each]) for each in (stream.argument, other)]
-        first = invocation.arguments[stream.argument].shape[stream.token_axes[0]] - PADDED
+        first = invocation.tokens_of(stream) - PADDED
         for evidence in several:
             own, others = (_is_hidden(evidence, number, first, each) for each in runs)
             if own is False and others:

@@ -25,7 +25,7 @@ from regard.check.roles.influence import is_chosen, selections
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.table import AttentionTable
 
-__all__ = ["Pattern", "are_of_others", "built_in_pattern", "mask_findings", "own_keys", "square"]
+__all__ = ["are_of_others", "built_in_pattern", "mask_findings", "own_keys", "square"]
 
 NOTICEABLE = 1e-3
 """Of the largest weight of a query: a smaller one was meant to be none."""
@@ -210,7 +210,7 @@ def _are_chosen(evidence: Evidence) -> bool:
         return False  # no step shows them
     run, scores = instance.run, instance.scores[0]
     projections: set[int] = set()
-    for operation, number in (scores.left_place, scores.right_place):
+    for operation, number in scores.places:
         projections |= run.owner_of(run.tags.inputs[operation][number])
     first, last = scores.operation.index, instance.sums[0].operation.index
     if is_chosen(run.trace, first, min(projections, default=0)) or is_chosen(run.trace, last, first):
@@ -242,10 +242,9 @@ def _is_mask_chosen(instance: AttentionInstance, first: int, last: int) -> bool:
 def _unblocked(evidence: Evidence) -> Finding | None:
     """A key that some operation blocked for a query, and that has a weight all the same."""
     table = evidence.base
-    layout, run = table.layout, table.instance.run
+    run = table.instance.run
     last = max((each.operation.index for each in table.instance.scores), default=len(run.trace))
-    kept = torch.full((len(layout.used) + 1,), -1)
-    kept[:-1][layout.used] = torch.arange(int(layout.used.sum()))
+    row_of = table.rows_of_tags()
     queries = query_numbers(evidence)
     lowest = torch.full((int(queries.max()) + 1,), -torch.inf, dtype=torch.float64)
     # A query whose keys are all blocked before the softmax has to read one of them, as a token that sees no other does.
@@ -256,7 +255,7 @@ def _unblocked(evidence: Evidence) -> Finding | None:
         for record, tags in zip(operation.outputs[:1], run.tags.outputs[operation.index], strict=False):
             if not record.data.is_floating_point() or not bool((record.data <= BLOCKED).any()):
                 continue
-            rows = kept[layout.row_of[tags]]
+            rows = row_of[tags]
             scores = torch.full((len(table.weight),), torch.nan, dtype=torch.float64)
             scores[rows[rows >= 0]] = record.data[rows >= 0].double()
             # Where a large number is added to all of them, or all are written later, none is blocked.

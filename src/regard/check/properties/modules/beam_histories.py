@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Finding
+from regard.check.properties.other_methods import needs_of
 from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import copied
@@ -46,10 +47,10 @@ def beam_history_findings(invocation: Invocation) -> Iterator[Finding]:
     if ids[0].batch_axis != 0 or given.ndim != 2 or given.shape[1] < PROMPT:
         return
     for name, method in inspect.getmembers(type(target), inspect.isfunction):
-        needs = [each for each in [*inspect.signature(method).parameters.values()][1:] if each.default is each.empty]
+        needs = needs_of(method)
         if "beam" not in name.lower() or method.__module__.startswith("torch.") or len(needs) != 1:
             continue
-        told = needs[0].name
+        told = needs[0]
         if told != ids[0].argument and call_meaning(told) != "ids" and not _PROMPT.fullmatch(told):
             continue
         for seed in range(min(SEARCHES, len(given))):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.properties.finding import Finding
+from regard.check.properties.other_methods import needs_of
 from regard.check.target import Invocation, Stream
 from regard.check.target.cache_search import other_tokens
 from regard.check.target.errors import Failed
@@ -83,7 +84,7 @@ def begun_anew_findings(invocation: Invocation) -> Iterator[Finding]:
 def _ways(invocation: Invocation, stream: Stream) -> Iterator[_Steps]:
     """Each pair of methods of its class that begin a sequence and read a token, where all that they need is known."""
     needs = {
-        name: [each.name for each in [*inspect.signature(method).parameters.values()][1:] if each.default is each.empty]
+        name: needs_of(method)
         for name, method in inspect.getmembers(type(invocation.target), inspect.isfunction)
         if _BEGINS.fullmatch(name) or _STEPS.fullmatch(name)
     }

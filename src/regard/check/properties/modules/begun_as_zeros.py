@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator
-from functools import cache
 
 import torch
 from torch import Tensor, nn
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.argument import text_of
 from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
-from regard.check.target.preparation import began_as_zeros, copied
+from regard.check.target.preparation import began_as_zeros, copied, drawn_like
 
 __all__ = ["begun_as_zeros_findings"]
 
@@ -65,7 +64,7 @@ def _moving(invocation: Invocation, live: nn.Module, parameters: dict[str, nn.Pa
     try:
         with torch.enable_grad():
             outputs = [each for each in invocation.outputs(invocation.run(target=live)) if each.requires_grad]
-            total = sum((each * _toward(each)).sum() for each in outputs)
+            total = sum((each * drawn_like(each, seed=3)).sum() for each in outputs)
             if not isinstance(total, Tensor):
                 return []
             found = torch.autograd.grad(total, [*parameters.values()], allow_unused=True)
@@ -75,24 +74,12 @@ def _moving(invocation: Invocation, live: nn.Module, parameters: dict[str, nn.Pa
     return [name for name, each in pairs if each is not None and not float(each.abs().max()) <= ZERO]
 
 
-def _toward(output: Tensor) -> Tensor:
-    return torch.randn(output.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-
-
 def _is_written_as_zeros(live: nn.Module, path: str) -> bool:
     """Whether a line of the class of a parameter's owner, or of a class around it, writes zeros by its name."""
     parts = path.split(".")
     for count in range(len(parts)):
         name = re.escape(parts[count])
         for kind in own_classes(type(live.get_submodule(".".join(parts[:count])))):
-            if re.search(rf"^.*{_OF_ZEROS}.*\b{name}\b|^.*\b{name}\b.*{_OF_ZEROS}", _code(kind), re.M):
+            if re.search(rf"^.*{_OF_ZEROS}.*\b{name}\b|^.*\b{name}\b.*{_OF_ZEROS}", text_of(kind), re.M):
                 return True
     return False
-
-
-@cache
-def _code(kind: type) -> str:
-    try:
-        return inspect.getsource(kind)
-    except (OSError, TypeError):
-        return ""

@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.check.properties.documentation import name_and_documentation, promises_co_attention
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.roles.influence import differs, record_invocation
+from regard.check.roles.influence import is_changed, record_invocation
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
@@ -55,7 +55,7 @@ def _changed(invocation: Invocation, base: Trace, arguments: dict[str, Tensor]) 
     if run.error or len(run.outputs) != len(base.outputs):
         return set()
     both = enumerate(zip(base.outputs, run.outputs, strict=True))
-    return {number for number, (one, two) in both if one.shape != two.shape or bool(differs(one.data, two.data).any())}
+    return {number for number, (one, two) in both if is_changed(one.data, two.data)}
 
 
 def _is(output: Tensor, given: Tensor) -> bool:

@@ -7,7 +7,7 @@ import torch
 from regard.check.location import CodeLocation
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Finding
-from regard.check.roles.influence import differs, record_invocation
+from regard.check.roles.influence import is_changed, record_invocation
 from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.target import Invocation
 
@@ -31,7 +31,7 @@ def constant_output_findings(invocation: Invocation, run: TaggedRun) -> list[Fin
     if other.error or not other.same_operations(run.trace):
         return []
     pairs = zip(run.trace.outputs, other.outputs, strict=True)
-    if any(one.shape != two.shape or bool(differs(one.data, two.data).any()) for one, two in pairs):
+    if any(is_changed(one.data, two.data) for one, two in pairs):
         return []
     if not run.bilinear:
         message = "no token changes the output: what is attended to is made of none"
@@ -80,8 +80,8 @@ def _weighted_sum(run: TaggedRun) -> CodeLocation | None:
     scores = {each.operation.index for each in run.bilinear}
     made = run.trace.made_of({run.trace.operations[each].outputs[0].storage for each in scores})
     for each in run.products:
-        places = (each.left_place, each.right_place)
-        sides = [run.trace.operations[index].inputs[number].storage in made for index, number in places]
+        places = each.places
+        sides = [run.trace.taken(each).storage in made for each in places]
         if each.operation.index not in scores and sum(sides) == 1:
             return each.operation.location
     return None

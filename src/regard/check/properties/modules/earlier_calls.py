@@ -44,7 +44,7 @@ def earlier_call_findings(invocation: Invocation, instances: Sequence[AttentionI
     ]
     fewer = with_fewer_tokens(invocation)
     if fewer is not None and not _recorded(invocation, [fewer[1]]).error:
-        (less, shorter), more = fewer, _tokens_of(invocation)
+        (less, shorter), more = fewer, invocation.tokens_of(invocation.streams[0])
         pairs += [
             (f"of {more} tokens", f"of {less}", shorter, plain),
             (f"of {less} tokens", f"of {more}", plain, shorter),
@@ -108,15 +108,10 @@ def _factors(one: Operation, two: Operation) -> list[tuple[Tensor, Tensor]]:
     return [(a.data, b.data) for a, b in zip(one.inputs, two.inputs, strict=False)]
 
 
-def _tokens_of(invocation: Invocation) -> int:
-    stream = invocation.streams[0]
-    return int(invocation.arguments[stream.argument].shape[stream.token_axes[0]])
-
-
 def with_fewer_tokens(invocation: Invocation) -> tuple[int, dict[str, Any]] | None:
     """The same call with one token less of each sequence, and how many the first has; None where it takes more."""
     given = with_tokens(invocation, -1)
-    return None if given is None else (_tokens_of(invocation) - 1, given)
+    return None if given is None else (invocation.tokens_of(invocation.streams[0]) - 1, given)
 
 
 def _line_of_the_end(trace: Trace) -> CodeLocation | None:

@@ -93,7 +93,7 @@ def _of_attention(run: TaggedRun) -> set[int]:
 
 def _by_a_matrix(run: TaggedRun, product: Contraction) -> TensorRecord | None:
     """What a matrix that hangs on no input is multiplied by; None where neither factor is one, or both are."""
-    is_left, is_right = (place in run.depends for place in (product.left_place, product.right_place))
+    is_left, is_right = (place in run.depends for place in product.places)
     if is_left == is_right:
         return None
     matrix, other = (product.right, product.left) if is_left else (product.left, product.right)

@@ -15,7 +15,7 @@ from torch.nn.functional import cosine_similarity
 from regard.check.properties.catalog import PROPERTIES
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.modules.unread_sequences import READ, is_meant
-from regard.check.roles.influence import differs
+from regard.check.roles.influence import is_changed
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
 from regard.check.target.errors import Failed
@@ -86,7 +86,7 @@ def _is_unread(invocation: Invocation, path: str, name: str) -> bool:
     if not before or len(before) != len(after):
         return False
     pairs = list(zip(before, after, strict=True))
-    return all(one.shape == two.shape and not bool(differs(one, two).any()) for one, two in pairs)
+    return all(not is_changed(one, two) for one, two in pairs)
 
 
 def _are_one_tensor(invocation: Invocation, path: str, names: Sequence[str]) -> bool:

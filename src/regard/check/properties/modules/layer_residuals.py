@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.feed_forward import is_of_one_place
-from regard.check.properties.modules.residuals import ACTIVATIONS, is_joined, reached
+from regard.check.properties.modules.residuals import ACTIVATIONS, is_joined
 from regard.check.roles.instances import AttentionInstance, TaggedRun
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import Operation, Trace, reached
 
 __all__ = ["layer_residual_findings"]
 
@@ -45,14 +45,14 @@ def _around_feed_forward_alone(trace: Trace, instances: Sequence[AttentionInstan
     ends = [*(each.sums[0].operation.index for each in instances[1:]), len(trace)]
     for instance, end in zip(instances, ends, strict=True):
         later = trace.operations[instance.sums[-1].operation.index + 1 : end]
-        attended = reached(trace, {each.operation.outputs[0].storage for each in instance.sums}, later)
+        attended = reached({each.operation.outputs[0].storage for each in instance.sums}, later)
         activated = {
             record.storage
             for each in later
             if each.name.rstrip("_") in ACTIVATIONS and each.inputs[0].storage in attended
             for record in each.outputs
         }
-        network = reached(trace, activated, later)
+        network = reached(activated, later)
         if any(_is_met(each, attended, made) for each in later) or not any(is_joined(each, network) for each in later):
             return False
     return True
@@ -68,7 +68,7 @@ def _around_attentions_alone(run: TaggedRun, instances: Sequence[AttentionInstan
     starts = [each.sums[-1].operation.index + 1 for each in instances]
     for number, instance in enumerate(instances):
         later = trace.operations[starts[number] :]
-        attended = reached(trace, {each.operation.outputs[0].storage for each in instance.sums}, later)
+        attended = reached({each.operation.outputs[0].storage for each in instance.sums}, later)
         total = next((each for each in later if is_joined(each, attended)), None)
         if total is None:
             return False

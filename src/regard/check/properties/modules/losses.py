@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
-from regard.check.properties.other_methods import run_of_method
+from regard.check.properties.other_methods import needs_of, run_of_method
 from regard.check.roles.influence import differs, record_invocation
 from regard.check.target import Invocation, Stream
 from regard.check.target.names import call_meaning
@@ -30,6 +30,7 @@ __all__ = [
     "loss_methods",
     "loss_runs",
     "run_with",
+    "several_labels",
     "skipped_label_findings",
 ]
 
@@ -63,7 +64,7 @@ def loss_findings(invocation: Invocation) -> Iterator[Finding]:
     if name is None or tokens.ndim != 2 or ids[0].batch_axis != 0:
         return
     samples, count = tokens.shape
-    labels = (torch.arange(samples)[:, None] + torch.arange(count)[None]) % (count + 1) + FIRST_LABEL
+    labels = several_labels(samples, count)
     scored = _scored(run_with(invocation, name, labels), labels)
     if scored is None:
         return
@@ -114,6 +115,11 @@ def _is_of_numbers(invocation: Invocation, stream: Stream) -> bool:
     return bool(invocation.arguments[stream.argument].is_floating_point())
 
 
+def several_labels(samples: int, count: int) -> Tensor:
+    """(samples, count): the labels of a sample differ, and those of two samples at one place."""
+    return (torch.arange(samples)[:, None] + torch.arange(count)[None]) % (count + 1) + FIRST_LABEL
+
+
 def run_with(invocation: Invocation, name: str, labels: Tensor) -> Trace:
     """The run of a call with other labels."""
     return record_invocation(invocation, {**invocation.arguments, name: labels}, lines=True)
@@ -140,8 +146,7 @@ def _methods_of_losses(invocation: Invocation) -> Iterator[tuple[str, list[str]]
     """The methods of a module's class that compute a loss of what its call takes, and what they need besides."""
     kind, given = type(invocation.target), set(invocation.arguments)
     for name, method in inspect.getmembers(kind, inspect.isfunction):
-        several = [*inspect.signature(method).parameters.values()][1:]
-        needs = [each.name for each in several if each.default is each.empty]
+        needs = needs_of(method)
         if _LOSS_METHOD.fullmatch(name) and given <= {*needs} and not method.__module__.startswith("torch."):
             yield name, [each for each in needs if each not in given]
 
@@ -202,7 +207,7 @@ def skipped_label_findings(invocation: Invocation) -> Iterator[Finding]:
     if asked is None or asked.default is not None:
         return
     samples, count = invocation.arguments[ids[0].argument].shape
-    labels = (torch.arange(samples)[:, None] + torch.arange(count)[None]) % (count + 1) + FIRST_LABEL
+    labels = several_labels(samples, count)
     alone = replace(invocation, arguments={**invocation.arguments, ids[0].argument: None})
     scored = _scored(run_with(alone, name, labels), labels)
     if scored is None or len(distances := distances_of(*scored, labels)) != 1:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Finding
+from regard.check.properties.other_methods import needs_of
 from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import copied
@@ -51,8 +52,8 @@ def masked_label_findings(invocation: Invocation, base: Trace) -> Iterator[Findi
     for name, method in inspect.getmembers(type(target), inspect.isfunction):
         if not _HIDES.search(name) or method.__module__.startswith("torch."):
             continue
-        needs = [each for each in [*inspect.signature(method).parameters.values()][1:] if each.default is each.empty]
-        if len(needs) != 1 or not (needs[0].name == ids[0].argument or call_meaning(needs[0].name) == "ids"):
+        needs = needs_of(method)
+        if len(needs) != 1 or not (needs[0] == ids[0].argument or call_meaning(needs[0]) == "ids"):
             continue
         original = torch.randint(FIRST_WORD, vocab, SHAPE, generator=torch.Generator().manual_seed(0))
         exchanged = _exchanged(target, name, original)

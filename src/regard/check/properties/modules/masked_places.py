@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.properties.finding import Finding
+from regard.check.properties.other_methods import needs_of, run_of_method
 from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
-from regard.check.target.preparation import copied
 from regard.check.trace.operation import Operation, Trace
-from regard.check.trace.recorder import record
 
 __all__ = ["masked_place_findings"]
 
@@ -49,14 +48,14 @@ def masked_place_findings(invocation: Invocation) -> Iterator[Finding]:
     lengths = given.shape[1] - 1 - torch.arange(len(given)) % 2
     texts = torch.where(torch.arange(given.shape[1]) < lengths[:, None], given, padding)
     for name, method in inspect.getmembers(type(target), inspect.isfunction):
-        needs = [each for each in [*inspect.signature(method).parameters.values()][1:] if each.default is each.empty]
+        needs = needs_of(method)
         if method.__module__.startswith("torch.") or len(needs) != 2:
             continue
-        of_ids, of_lengths = (each.name for each in needs)
+        of_ids, of_lengths = needs
         is_asked = of_ids == ids[0].argument or call_meaning(of_ids) == "ids"
         if not is_asked or not _LENGTHS.fullmatch(of_lengths):
             continue
-        run = _run(invocation, name, {of_ids: texts.clone(), of_lengths: lengths.clone()})
+        run = run_of_method(replace(invocation, arguments={of_ids: texts}), name, of_lengths, lengths)
         put, read = _put(run, mark, len(texts)), _read(run, len(texts))
         if put is None or read is None or read[0].shape[1] != put.shape[1]:
             continue
@@ -68,15 +67,6 @@ def masked_place_findings(invocation: Invocation) -> Iterator[Finding]:
             )
             yield Finding("violation", "read-at-the-mask", "output", message, read[1].location)
             return
-
-
-def _run(invocation: Invocation, method: str, given: dict[str, Tensor]) -> Trace:
-    call = replace(invocation, positional=[], completion=None)
-    return record(
-        lambda watch: call.run(given, watch=watch, target=getattr(copied(invocation.target), method)),
-        outputs=invocation.outputs,
-        lines=True,
-    )
 
 
 def _put(run: Trace, mark: int, samples: int) -> Tensor | None:

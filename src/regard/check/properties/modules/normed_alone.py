@@ -95,8 +95,8 @@ def passed_over_findings(run: TaggedRun, instances: Sequence[AttentionInstance])
     trace = run.trace
     for first, second in itertools.pairwise(instances):
         attended = trace.made_of({each.operation.outputs[0].storage for each in first.sums})
-        places = [place for each in second.scores for place in (each.left_place, each.right_place)]
-        if any(trace.operations[index].inputs[number].storage in attended for index, number in places):
+        places = [place for each in second.scores for place in each.places]
+        if any(trace.taken(each).storage in attended for each in places):
             continue
         read = trace.made_of({each.operation.outputs[0].storage for each in second.sums})
         normed = {

@@ -29,7 +29,7 @@ from regard.check.roles.local import projections_of
 from regard.check.target import Invocation
 from regard.check.target.argument import STREAMS
 from regard.check.target.errors import Failed, error_line
-from regard.check.target.preparation import are_written, copied, is_norm, kept_tensors
+from regard.check.target.preparation import are_written, copied, drawn_like, is_norm, kept_tensors
 from regard.check.target.signature import readings
 from regard.check.target.token_ids import special_ids
 from regard.check.trace.operation import Operation, TensorRecord
@@ -105,7 +105,7 @@ def _judged(
         if any(bool(each.isnan().any()) for each in outputs.values()):
             return
         before = {at: each.detach().clone() for at, each in outputs.items()}
-        total = sum((each * _toward(each)).sum() for each in outputs.values())
+        total = sum((each * drawn_like(each, seed=3)).sum() for each in outputs.values())
         assert isinstance(total, Tensor)
         weights = {name: next(each.parameters()) for name, each in norms.items()}
         learned = {name: each for name, each in live.named_parameters() if each.requires_grad}
@@ -324,10 +324,6 @@ def _is_one_part(unused: Tensor) -> bool:
     )
 
 
-def _toward(output: Tensor) -> Tensor:
-    return torch.randn(output.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-
-
 def _has_effect(
     invocation: Invocation,
     live: nn.Module,
@@ -337,7 +333,7 @@ def _has_effect(
 ) -> bool:
     kept = parameter.detach().clone()
     with torch.no_grad():
-        parameter.add_(0.3 * part * _toward(parameter))
+        parameter.add_(0.3 * part * drawn_like(parameter, seed=3))
         try:
             after = invocation.outputs(invocation.run(target=live))
         except Failed:

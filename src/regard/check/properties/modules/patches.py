@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import SOFTMAXES, TaggedRun
-from regard.check.target import Invocation
+from regard.check.target import Invocation, Stream
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.sizes import both_sides
@@ -27,13 +27,9 @@ def patch_findings(invocation: Invocation, run: TaggedRun) -> Iterator[Finding]:
     yield from _cut_by_reshapes(invocation, run)
     softmaxes = [each for each in run.trace if each.name in SOFTMAXES]
     scores = set[int]().union(*(run.owner_of(run.tags.inputs[each.index][0]) for each in softmaxes))
-    for stream in invocation.streams:
-        given = run.given.get(stream.argument)
-        if given is None or given.ndim != 4 or len(stream.token_axes) != 2 or stream.batch_axis is None:
-            continue
-        (channel_axis,) = {0, 1, 2, 3} - {stream.batch_axis, *stream.token_axes}
-        if channel_axis < 3 and _are_apart(given.shape, stream.token_axes, channel_axis):
-            tokens = _first_tokens(run, given.permute(stream.batch_axis, channel_axis, *stream.token_axes), 0)
+    for stream, channel_axis, tags in _maps(invocation, run):
+        if channel_axis < 3 and _are_apart(run.given[stream.argument].shape, stream.token_axes, channel_axis):
+            tokens = _first_tokens(run, tags, 0)
             if tokens is not None and not tokens[1]:
                 yield _mixed("places", tokens[0])
     for operation in run.trace:
@@ -51,17 +47,22 @@ def patch_findings(invocation: Invocation, run: TaggedRun) -> Iterator[Finding]:
             return
 
 
-def _cut_by_reshapes(invocation: Invocation, run: TaggedRun) -> Iterator[Finding]:
-    """The first matrix that takes the numbers of a picture in rows, each of which is to be a patch of it.
-
-    A row may also be a whole channel, as where channels attend to one another.
-    """
+def _maps(invocation: Invocation, run: TaggedRun) -> Iterator[tuple[Stream, int, Tensor]]:
+    """The maps among the inputs: each with its axis of channels, and its tags as (samples, channels, rows, columns)."""
     for stream in invocation.streams:
         given = run.given.get(stream.argument)
         if given is None or given.ndim != 4 or len(stream.token_axes) != 2 or stream.batch_axis is None:
             continue
         (channel_axis,) = {0, 1, 2, 3} - {stream.batch_axis, *stream.token_axes}
-        tags = given.permute(stream.batch_axis, channel_axis, *stream.token_axes)
+        yield stream, channel_axis, given.permute(stream.batch_axis, channel_axis, *stream.token_axes)
+
+
+def _cut_by_reshapes(invocation: Invocation, run: TaggedRun) -> Iterator[Finding]:
+    """The first matrix that takes the numbers of a picture in rows, each of which is to be a patch of it.
+
+    A row may also be a whole channel, as where channels attend to one another.
+    """
+    for _, _, tags in _maps(invocation, run):
         start, count = int(tags.min()), tags.numel()
         for product in run.products:
             index, number = product.left_place if product.right.learned else product.right_place

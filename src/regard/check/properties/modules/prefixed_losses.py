@@ -16,6 +16,7 @@ from regard.check.properties.modules.losses import (
     distances_of,
     loss_methods,
     run_with,
+    several_labels,
 )
 from regard.check.properties.other_methods import run_of_method
 from regard.check.roles.influence import differs
@@ -42,7 +43,7 @@ def prefixed_loss_findings(invocation: Invocation) -> Iterator[Finding]:
     if (told.batch_axis, told.token_axes) != (0, (1,)) or given.ndim != 2 or given.shape[1] < 3:
         return
     samples, count = given.shape
-    labels = (torch.arange(samples)[:, None] + torch.arange(count)[None]) % (count + 1) + FIRST_LABEL
+    labels = several_labels(samples, count)
     changed = labels.clone()
     at = count // 2
     changed[:, at] = (labels[:, at] - FIRST_LABEL + 1 + count - at) % (count + 1) + FIRST_LABEL

@@ -10,9 +10,9 @@ import torch
 
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance, TaggedRun
-from regard.check.trace.operation import Operation, TensorRecord, Trace
+from regard.check.trace.operation import Operation, TensorRecord, Trace, reached
 
-__all__ = ["ACTIVATIONS", "LAYER_NORMS", "forgotten_findings", "is_joined", "is_sum", "reached", "residual_findings"]
+__all__ = ["ACTIVATIONS", "LAYER_NORMS", "forgotten_findings", "is_joined", "is_sum", "residual_findings"]
 
 PRE_NORM = re.compile(
     r"pre[-_ ]?(?:layer[-_ ]?|rms[-_ ]?)?norm|\bpre[-_ ]?ln\b|\b(\w+)\s*\+\s*\w+\(\s*(?:\w*norm|ln)\w*\(\s*\1\s*\)",
@@ -73,10 +73,10 @@ def forgotten_findings(run: TaggedRun, instances: Sequence[AttentionInstance]) -
     for first, second in itertools.pairwise(instances):
         attended = trace.made_of({each.operation.outputs[0].storage for each in first.sums})
         total = next((each for each in trace if is_joined(each, attended)), None)
-        places = [place for each in second.scores for place in (each.left_place, each.right_place)]
-        of_first = [trace.operations[index].inputs[number].storage in attended for index, number in places]
+        places = [place for each in second.scores for place in each.places]
+        of_first = [trace.taken(each).storage in attended for each in places]
         values = [second.values_place(each) for each in second.sums]
-        reads_first = any(trace.operations[index].inputs[number].storage in attended for index, number in values)
+        reads_first = any(trace.taken(each).storage in attended for each in values)
         if total is None or total.index > second.scores[0].operation.index or reads_first or not any(of_first):
             continue
         read = trace.made_of({each.operation.outputs[0].storage for each in second.sums})
@@ -130,8 +130,8 @@ def _subtracted(run: TaggedRun) -> Iterator[Finding]:
         if made.shape != x.shape or made.data.ndim < 2 or made.storage == x.storage:
             continue
         before = trace.operations[: operation.index]
-        carried = reached(trace, {x.storage}, [each for each in before if each.index not in products])
-        if made.storage in reached(trace, {x.storage}, before) - carried:
+        carried = reached({x.storage}, [each for each in before if each.index not in products])
+        if made.storage in reached({x.storage}, before) - carried:
             message = "the input is subtracted from what the block computed of it: the residual has the wrong sign"
             yield Finding("violation", "residual-added", "block", message, operation.location)
             return
@@ -141,7 +141,7 @@ def _added_again(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Oper
     """The sum of x and of x + attention(x): both the attention and the code that calls it add the residual."""
     trace = run.trace
     sums = {each.operation.outputs[0].storage for instance in instances for each in instance.sums}
-    attended = reached(trace, sums, trace.operations)
+    attended = reached(sums, trace.operations)
     made: dict[int, Operation] = {}
     for operation in trace:
         if is_sum(operation):
@@ -164,7 +164,7 @@ def _added_again(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Oper
 def _normalized_in_place(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
     """A sum with an attention's output of what a norm has written into: the vector before the norm is gone."""
     trace, written = run.trace, dict[int, Operation]()
-    attended = reached(trace, {each.operation.outputs[0].storage for one in instances for each in one.sums}, [*trace])
+    attended = reached({each.operation.outputs[0].storage for one in instances for each in one.sums}, [*trace])
     for operation in trace:
         if operation.name in ("mul_", "div_") and operation.written and len(operation.inputs) == 2:
             into, factor = operation.written[0], operation.inputs[1]
@@ -223,7 +223,7 @@ def _lost(run: TaggedRun, instance: AttentionInstance) -> tuple[Operation, bool]
     None where the sum with the attention goes on in any other way, or where there is no such sum.
     """
     trace = run.trace
-    attended = reached(trace, {each.operation.outputs[0].storage for each in instance.sums}, trace.operations)
+    attended = reached({each.operation.outputs[0].storage for each in instance.sums}, trace.operations)
     for operation in trace.operations[instance.sums[-1].operation.index + 1 :]:
         if not is_sum(operation):
             continue
@@ -248,8 +248,8 @@ def _sum_without(run: TaggedRun, total: Operation, x: TensorRecord) -> Operation
     trace = run.trace
     later = trace.operations[total.index + 1 :]
     products = {each.operation.index for each in run.products}
-    carried = reached(trace, {total.outputs[0].storage}, [each for each in later if each.index not in products])
-    network = reached(trace, {total.outputs[0].storage}, later)
+    carried = reached({total.outputs[0].storage}, [each for each in later if each.index not in products])
+    network = reached({total.outputs[0].storage}, later)
     if any(each.storage in carried for each in trace.outputs):
         return None
     found, is_activated = None, False
@@ -263,15 +263,6 @@ def _sum_without(run: TaggedRun, total: Operation, x: TensorRecord) -> Operation
         others = [each for each in operation.inputs if not _is_same(each, x)]
         if found is None and is_activated and len(others) == 1 and others[0].storage in network:
             found = operation
-    return found
-
-
-def reached(trace: Trace, start: Collection[int], operations: Sequence[Operation]) -> set[int]:
-    """The memory of what some operations made of what is in some memory."""
-    found = set(start)
-    for operation in operations:
-        if any(each.storage in found for each in operation.inputs):
-            found.update(each.storage for each in (*operation.outputs, *operation.written))
     return found
 
 

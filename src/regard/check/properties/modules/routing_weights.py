@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.properties.finding import Finding
-from regard.check.roles.influence import differs, record_invocation, selections
+from regard.check.roles.influence import is_changed, record_invocation, selections
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
 from regard.check.trace.operation import Operation, Trace
@@ -106,4 +106,4 @@ def _is_moved(invocation: Invocation, base: Trace, frozen: Mapping[int, Tensor])
     if run.error or len(run.outputs) != len(base.outputs):
         return None
     pairs = zip(base.outputs, run.outputs, strict=True)
-    return any(one.shape != other.shape or bool(differs(one.data, other.data).any()) for one, other in pairs)
+    return any(is_changed(one.data, other.data) for one, other in pairs)

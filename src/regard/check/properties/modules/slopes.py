@@ -15,6 +15,7 @@ from regard.check.properties.code import code_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
+from regard.check.target.preparation import drawn_like
 
 __all__ = ["slope_findings"]
 
@@ -46,10 +47,10 @@ def slope_findings(invocation: Invocation) -> Iterator[Finding]:
             output = _first(invocation, given | leaves)
             if not output.requires_grad:
                 return
-            toward = _drawn(output, seed=3)
+            toward = drawn_like(output, seed=3)
             found = torch.autograd.grad((output * toward).sum(), [*leaves.values()], allow_unused=True)
         for name, gradient in zip(names, found, strict=True):
-            direction = _drawn(given[name], seed=4)
+            direction = drawn_like(given[name], seed=4)
             by_gradient = 0.0 if gradient is None else float((gradient * direction).sum())
             far, near = (_slope(invocation, name, size * direction, toward, size) for size in (STEP, STEP / 10))
             lacking = abs(far - by_gradient)
@@ -67,10 +68,6 @@ def slope_findings(invocation: Invocation) -> Iterator[Finding]:
 
 def _first(invocation: Invocation, given: dict[str, Any]) -> Tensor:
     return invocation.outputs(invocation.run(given))[0]
-
-
-def _drawn(like: Tensor, seed: int) -> Tensor:
-    return torch.randn(like.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def _slope(invocation: Invocation, name: str, step: Tensor, toward: Tensor, size: float) -> float:

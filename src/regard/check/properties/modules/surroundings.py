@@ -15,7 +15,7 @@ from regard.check.properties.modules.routing_weights import routing_weight_findi
 from regard.check.properties.outputs.exchanged_axes import exchanged_axis_findings
 from regard.check.properties.outputs.patches_put_back import put_back_findings
 from regard.check.properties.outputs.unfolded_grids import unfolded_grid_findings
-from regard.check.roles.influence import Influence, differs, influence_of, record_invocation
+from regard.check.roles.influence import Influence, differs, influence_of, is_changed, record_invocation
 from regard.check.roles.instances import TaggedRun
 from regard.check.target import Failed, Invocation
 from regard.check.target.argument import source_of
@@ -138,7 +138,7 @@ def is_random(invocation: Invocation) -> bool:
         one, two = (invocation.outputs(invocation.run(seed=seed))[0] for seed in (0, 1))
     except (Failed, IndexError):
         return True
-    return one.shape != two.shape or bool(differs(one, two).any())
+    return is_changed(one, two)
 
 
 def _places(invocation: Invocation, base: Trace) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from regard.check.location import CodeLocation
 from regard.check.properties.catalog import PROPERTIES
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Finding
-from regard.check.roles.influence import differs, record_invocation
+from regard.check.roles.influence import is_changed, record_invocation
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
@@ -64,7 +64,7 @@ def unread_sequence_findings(
         if other.error or not other.same_operations(base) or not base.outputs:
             continue
         pairs = zip(base.outputs, other.outputs, strict=True)
-        if any(one.shape != two.shape or bool(differs(one.data, two.data).any()) for one, two in pairs):
+        if any(is_changed(one.data, two.data) for one, two in pairs):
             continue
         if not _is_named(function, name):
             why = "no line reads it"
@@ -133,10 +133,7 @@ def _is_computed_with(base: Trace, other: Trace) -> bool:
     """Whether an operation that is more than a view gave other numbers with another sequence."""
     return any(
         not one.is_view
-        and any(
-            mine.shape != its.shape or bool(differs(mine.data, its.data).any())
-            for mine, its in zip(one.outputs, two.outputs, strict=False)
-        )
+        and any(is_changed(mine.data, its.data) for mine, its in zip(one.outputs, two.outputs, strict=False))
         for one, two in zip(base, other, strict=False)
     )
 

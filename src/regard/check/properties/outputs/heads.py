@@ -327,7 +327,7 @@ def _projection(evidence: Evidence) -> Finding:
     """Whether a matrix is applied to the weighted sums, or a convolution."""
     instance = evidence.base.instance
     run, sums = instance.run, {each.operation.index for each in instance.sums}
-    factors = [place for each in run.products for place in (each.left_place, each.right_place)]
+    factors = [place for each in run.products for place in each.places]
     factors += [(each.index, 0) for each in run.trace if each.name == "convolution"]
     for operation, number in sorted(factors):
         if operation not in sums and run.owner_of(run.tags.inputs[operation][number]) & sums:

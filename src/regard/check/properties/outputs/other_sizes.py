@@ -57,7 +57,7 @@ def _beyond_a_window(analysis: Analysis, judge: Callable[[Invocation], Analysis]
         return
     if _BY_PLACE.search(code_of(invocation.target)):
         return
-    tokens = invocation.arguments[stream.argument].shape[stream.token_axes[0]]
+    tokens = invocation.tokens_of(stream)
     held = {
         value
         for module in invocation.target.modules()

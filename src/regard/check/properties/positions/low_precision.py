@@ -35,7 +35,7 @@ def rounded_position_findings(invocation: Invocation) -> Iterator[Finding]:
     stream = invocation.streams[0]
     if len(stream.token_axes) != 1 or invocation.packed or invocation.arrays or invocation.steps_from:
         return
-    given = with_tokens(invocation, TOKENS - invocation.arguments[stream.argument].shape[stream.token_axes[0]])
+    given = with_tokens(invocation, TOKENS - invocation.tokens_of(stream))
     if given is None:
         return
     low, wide = (_angles(invocation, given, dtype) for dtype in (torch.bfloat16, torch.float32))

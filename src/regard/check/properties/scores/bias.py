@@ -229,19 +229,18 @@ def _by_sum(dense: Tensor) -> bool:
 def added_to_scores(evidence: Evidence) -> Iterator[tuple[Tensor, TensorRecord, CodeLocation | None]]:
     """(scores): what each operation adds to the scores, NaN where it adds nothing; as it is added; and its line."""
     table = evidence.base
-    layout, run = table.layout, table.instance.run
-    kept = torch.full((len(layout.used) + 1,), -1)
-    kept[:-1][layout.used] = torch.arange(int(layout.used.sum()))
+    run = table.instance.run
+    row_of = table.rows_of_tags()
     softmax = max((each.index for each in table.instance.softmaxes), default=len(run.trace))
     for operation in run.trace.operations[:softmax]:
         if operation.name.rstrip("_") not in ("add", "sub") or len(operation.inputs) != 2:
             continue
-        rows = kept[layout.row_of[run.tags.outputs[operation.index][0]]]
+        rows = row_of[run.tags.outputs[operation.index][0]]
         known = rows >= 0
         if not bool(known.any()):
             continue
         result = operation.outputs[0].data
-        is_score = [bool((layout.row_of[tags] >= 0).any()) for tags in run.tags.inputs[operation.index]]
+        is_score = [bool((table.layout.row_of[tags] >= 0).any()) for tags in run.tags.inputs[operation.index]]
         if sum(is_score) != 1 or not result.is_floating_point():
             continue
         if _is_of_the_softmax(operation.name, result, table.instance.steps):

@@ -242,7 +242,7 @@ def _never_read(invocation: Invocation, entries: int) -> int:
 def run_of_tokens(invocation: Invocation, tokens: int) -> Trace | None:
     """A run of the call with as many tokens; None where it takes more than sequences, or does not run."""
     stream = invocation.streams[0]
-    given = with_tokens(invocation, tokens - invocation.arguments[stream.argument].shape[stream.token_axes[0]])
+    given = with_tokens(invocation, tokens - invocation.tokens_of(stream))
     run = None if given is None else record_invocation(invocation, given, lines=True)
     return None if run is None or run.error else run
 

@@ -50,8 +50,8 @@ def norm_axis_findings(invocation: Invocation, evidence: Evidence) -> Iterator[F
         run = _with_another(invocation, table.instance.run, int(mine[-1]))
         if run is None:
             continue
-        taken = run.operations[place[0]].inputs[place[1]].data
-        is_moved = differs(table.instance.run.trace.operations[place[0]].inputs[place[1]].data, taken)
+        taken = run.taken(place).data
+        is_moved = differs(table.instance.run.trace.taken(place).data, taken)
         moved = table.instance.run.tags.inputs[place[0]][place[1]][is_moved]
         others = torch.isin(sources, moved[~torch.isin(moved, mine)]).any(-1)
         is_same = (owner.token == owner.token[-1]) & (owner.sample == owner.sample[-1])
@@ -145,7 +145,7 @@ def _moved(tensor: Tensor, place: int) -> Tensor:
 def _line(table: AttentionTable, place: tuple[int, int]) -> CodeLocation | None:
     """Of the last operation that normalizes what is multiplied at a place."""
     trace = table.instance.run.trace
-    multiplied = trace.operations[place[0]].inputs[place[1]].storage
+    multiplied = trace.taken(place).storage
     for operation in reversed(trace.operations[: place[0]]):
         if operation.name in NORMALIZATIONS and multiplied in trace.made_of(one.storage for one in operation.outputs):
             return operation.location

@@ -258,7 +258,7 @@ def _is_same(numbers: Tensor, groups: Tensor) -> bool:
 def _is_cut_from_distances(run: TaggedRun, product: Contraction, distances: set[int]) -> bool:
     """Whether learned vectors that are taken by place are some of as many as there are distances, or not the first."""
     place = product.right_place if product.left_place in run.depends else product.left_place
-    behind = {run.trace.operations[place[0]].inputs[place[1]].storage}
+    behind = {run.trace.taken(place).storage}
     for operation in reversed(run.trace.operations[: place[0]]):
         if not operation.outputs or operation.outputs[0].storage not in behind:
             continue

@@ -183,13 +183,11 @@ def _folded(instance: AttentionInstance) -> tuple[float, int] | None:
     run = instance.run
     products = {each.operation.index: each for each in run.products}
     for score in instance.scores:
-        left, right = (
-            run.owner_of(run.tags.inputs[at][number]) for at, number in (score.left_place, score.right_place)
-        )
+        left, right = (run.owner_of(run.tags.inputs[at][number]) for at, number in score.places)
         if not left or not right:  # tokens as they are
             for index in (left | right) & set(products):
                 made = products[index]
-                matrices = [each for each in (made.left_place, made.right_place) if each not in run.depends]
+                matrices = [each for each in made.places if each not in run.depends]
                 factors = [_times_a_product(run, each, products) for each in matrices]
                 if len(factors) == 1 and factors[0] is not None:
                     return factors[0]
@@ -208,7 +206,7 @@ def _times_a_product(
     if not product.left.learned or not product.right.learned:
         return None
     before = product.output.data.flatten()[tags - run.first_tag[product.operation.index]]
-    ratio = run.trace.operations[place[0]].inputs[place[1]].data / before
+    ratio = run.trace.taken(place).data / before
     is_one = float(ratio.max() - ratio.min()) < SAME_NUMBER * float(ratio.abs().max())
     return (float(ratio.mean()), product.left_terms.shape[-1]) if is_one else None
 
@@ -311,7 +309,7 @@ def _is_learned(instance: AttentionInstance, num_heads: int) -> bool:
     softmax = max((each.index for each in instance.softmaxes), default=len(run.trace))
     own = {each.operation.index for each in instance.scores}
     for each in instance.scores:
-        for operation, number in (each.left_place, each.right_place):
+        for operation, number in each.places:
             own |= run.owner_of(run.tags.inputs[operation][number])
     return any(run.owner_of(tags) & own for tags in _times_learned(instance, num_heads, softmax))
 

@@ -78,7 +78,7 @@ def _are_weighed_again(instance: AttentionInstance) -> bool:
     """Whether the weighted sums meet what is made of the tokens, or are summed themselves, as parts of chunks are."""
     run, sums = instance.run, {each.operation.index for each in instance.sums}
     for product in run.products:
-        places = (product.left_place, product.right_place)
+        places = product.places
         for (index, number), other in zip(places, places[::-1], strict=True):
             if product.operation.index not in sums and run.owner_of(run.tags.inputs[index][number]) & sums:
                 return other in run.depends or product.operation.name == "sum"
@@ -122,7 +122,7 @@ def _results(instance: AttentionInstance, run: Trace) -> Iterator[tuple[TensorRe
     for product in base.products:
         if product.operation.index in sums:
             continue
-        for index, number in (product.left_place, product.right_place):
+        for index, number in product.places:
             tags = base.tags.inputs[index][number]
             if base.owner_of(tags) & sums:
                 yield base.trace.operations[index].inputs[number], run.operations[index].inputs[number], tags > 0

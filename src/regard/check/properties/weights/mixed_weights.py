@@ -19,7 +19,7 @@ from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Operation
 
-__all__ = ["GATED", "MIXED", "NORMED", "mixed_weights", "of_the_softmax"]
+__all__ = ["GATED", "MIXED", "mixed_weights", "of_the_softmax"]
 
 MIXED = "weights-mixed-in"
 GATED = "gated-positions"

@@ -99,12 +99,8 @@ def values_places(instance: AttentionInstance) -> list[tuple[int, int]]:
             ]
             if kept.count(True) != 1:
                 return []
-            found.append(_places(scores)[kept.index(True)])
+            found.append(scores.places[kept.index(True)])
     return found
-
-
-def _places(product: Contraction) -> tuple[tuple[int, int], tuple[int, int]]:
-    return product.left_place, product.right_place
 
 
 def _divisions(instance: AttentionInstance) -> Iterator[tuple[Operation, int, Tensor]]:
@@ -147,7 +143,7 @@ def _asks_alike(instance: AttentionInstance, product: Contraction) -> bool:
 
 
 def _rows(run: TaggedRun, place: tuple[int, int], terms: Tensor) -> Tensor:
-    return run.trace.operations[place[0]].inputs[place[1]].data.flatten()[terms].double()
+    return run.trace.taken(place).data.flatten()[terms].double()
 
 
 def _is_inverse(run: TaggedRun, products: set[int], storage: int) -> bool:

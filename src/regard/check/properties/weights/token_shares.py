@@ -36,7 +36,7 @@ def token_share_findings(invocation: Invocation, run: TaggedRun) -> Iterator[Fin
     softmax = next(each for each in run.trace if each.name in SOFTMAXES and _are_alike(each.outputs[0].data, shares))
     parts = shares.exp() if softmax.name == "_log_softmax" else shares
     streams = [each for each in invocation.streams if len(each.token_axes) == 1]
-    for size in {invocation.arguments[each.argument].shape[each.token_axes[0]] for each in streams}:
+    for size in {invocation.tokens_of(each) for each in streams}:
         order = torch.arange(size).roll(1)
         moved = _of_moved_tokens(invocation, order, number)
         for axis in [axis for axis, found in enumerate(shares.shape) if found == size > 1]:
