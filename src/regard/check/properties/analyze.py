@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.check.properties.analysis import OPEN_QUESTIONS, Analysis
 from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
+from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.designs import (
     channel_gate,
@@ -381,6 +382,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += cache_findings(invocation, instances)
         analysis.findings += memory_gradient_findings(invocation)
         analysis.findings += state_findings(invocation)
+        analysis.findings += [] if analysis.violations else step_method_findings(invocation)
 
 
 def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:

@@ -78,6 +78,13 @@ CACHES = (
         "z = z[..., None, :] + k.cumsum(-2)  # what was summed before, and not the new keys alone",
     ),
     Property(
+        "steps-equal-whole",
+        "output",
+        "token by token through a method for one token, and its state, a text gives what it gives in one call",
+        "What is generated is not what was trained.",
+        "k = torch.cat((k, new), 2)[:, :, -self.span :]  # the new token is one of those that a window holds",
+    ),
+    Property(
         "cache-unasked",
         "call",
         "a call that is not given a cache does not depend on the call before",
