@@ -51,9 +51,11 @@ from regard.check.properties.modules.constant_outputs import constant_output_fin
 from regard.check.properties.modules.drop_paths import drop_path_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
+from regard.check.properties.modules.modes import mode_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
+from regard.check.properties.modules.read_outs import read_out_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
 from regard.check.properties.modules.repeated_samples import repeated_sample_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS
@@ -86,6 +88,7 @@ from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
 from regard.check.properties.weights.attention_free import attention_free_findings
 from regard.check.properties.weights.channel_weights import channel_weight_findings
+from regard.check.properties.weights.detached_sums import detached_sum_findings
 from regard.check.properties.weights.divided_values import divided_output_findings
 from regard.check.properties.weights.feature_maximum import feature_maximum_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
@@ -372,6 +375,9 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += untied_weight_findings(invocation.target)
         analysis.findings += carried_state_findings(invocation)
         analysis.findings += drop_path_findings(invocation)
+        analysis.findings += detached_sum_findings(invocation)
+        analysis.findings += mode_findings(invocation)
+        analysis.findings += read_out_findings(invocation)
         analysis.findings += repeated_sample_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:

@@ -31,6 +31,8 @@ SETUP = re.compile(r"^(setup|set|build|init|allocate|alloc|make|create|enable)_\
 """Methods that put a cache into a module, or make one for it."""
 MAKES = r"_?(?:new|init|initial|make|build|empty|fresh|create|allocate|alloc|begin|start|zero|blank)_(?:\w+_)?"
 """How names of methods begin that return an empty one."""
+SAMPLES = ("batch", "b", "bs", "bsz", "beams", "rows", "num_samples", "samples")
+"""Names of how many samples there are, in a method that makes a cache."""
 HOLDER = re.compile(r"cache")
 NOT_A_CACHE = re.compile(r"attention|block|layer|model|transformer|config|error|gpt|decoder", re.IGNORECASE)
 """Classes that use a cache."""
@@ -163,7 +165,7 @@ def _arguments(method: Callable[..., Any], sizes: Sizes) -> dict[str, Any]:
     }
     given = {}
     for name, parameter in inspect.signature(method).parameters.items():
-        means = constructor_meaning(name)
+        means = "batch" if name in SAMPLES else constructor_meaning(name)
         required = parameter.default is parameter.empty
         if means in values and (required or means not in ("device", "dtype")):
             given[name] = values[str(means)]

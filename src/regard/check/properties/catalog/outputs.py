@@ -8,6 +8,13 @@ __all__ = ["OUTPUTS"]
 
 OUTPUTS = (
     Property(
+        "read-outs-change-nothing",
+        "output",
+        "who asks for the weights, or for a log, beside the output gets the same output",
+        "What is looked at is another model than the one that is trained and used.",
+        "entropy = -(w * w.log()).sum(-1)  # of tensors of its own: queries stay those that the output is made of",
+    ),
+    Property(
         "variance-of-the-weights",
         "output",
         "the variance of weighted tokens is taken from the mean by the same weights",
