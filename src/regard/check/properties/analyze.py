@@ -48,14 +48,12 @@ from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.carried_states import carried_state_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings, summed_weight_findings
-from regard.check.properties.modules.drop_paths import drop_path_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
-from regard.check.properties.modules.modes import mode_findings
+from regard.check.properties.modules.memos import memo_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
-from regard.check.properties.modules.read_outs import read_out_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
 from regard.check.properties.modules.repeated_samples import repeated_sample_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS
@@ -66,6 +64,7 @@ from regard.check.properties.modules.unread_sequences import unread_sequence_fin
 from regard.check.properties.modules.untied_weights import untied_weight_findings
 from regard.check.properties.modules.unused_parameters import unread_scale_findings
 from regard.check.properties.modules.written_inputs import written_input_findings
+from regard.check.properties.other_modes import other_mode_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
 from regard.check.properties.outputs.documented_functions import documented_function_findings
 from regard.check.properties.outputs.fused_kernels import fused_kernel_findings
@@ -88,7 +87,6 @@ from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
 from regard.check.properties.weights.attention_free import attention_free_findings
 from regard.check.properties.weights.channel_weights import channel_weight_findings
-from regard.check.properties.weights.detached_sums import detached_sum_findings
 from regard.check.properties.weights.divided_values import divided_output_findings
 from regard.check.properties.weights.feature_maximum import feature_maximum_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
@@ -354,7 +352,13 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
     if not analysis.violations:
-        for of_calls in (call_effect_findings, begun_anew_findings, kept_input_findings, sibling_findings):
+        for of_calls in (
+            call_effect_findings,
+            begun_anew_findings,
+            kept_input_findings,
+            memo_findings,
+            sibling_findings,
+        ):
             analysis.findings += of_calls(invocation)
         analysis.findings += documented_function_findings(invocation)
         analysis.findings += fused_kernel_findings(invocation)
@@ -374,10 +378,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += repeated_layer_findings(invocation.target)
         analysis.findings += untied_weight_findings(invocation.target)
         analysis.findings += carried_state_findings(invocation)
-        analysis.findings += drop_path_findings(invocation)
-        analysis.findings += detached_sum_findings(invocation)
-        analysis.findings += mode_findings(invocation)
-        analysis.findings += read_out_findings(invocation)
+        analysis.findings += other_mode_findings(invocation)
         analysis.findings += repeated_sample_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from regard.check.location import CodeLocation
@@ -53,7 +52,9 @@ def step_method_findings(invocation: Invocation) -> Iterator[Finding]:
         return
     for name, state in _methods(target):
         for is_kept in (False, True):
-            tokens = [given.narrow(axis, at, 1) if is_kept else given.select(axis, at) for at in range(given.shape[axis])]
+            tokens = [
+                given.narrow(axis, at, 1) if is_kept else given.select(axis, at) for at in range(given.shape[axis])
+            ]
             try:
                 stepped = _stepped(invocation, name, state, tokens)
                 whole = [_row(invocation, stream.argument, axis, number + 1) for number in range(len(stepped))]
@@ -66,10 +67,12 @@ def step_method_findings(invocation: Invocation) -> Iterator[Finding]:
             wrong = next((number for number, each in enumerate(gaps) if each is not None and each > least), None)
             if wrong is not None:
                 message = (
-                    f"token by token {name}() gives token {wrong} an output that differs by up to {gaps[wrong]:.2g} from "
-                    f"that of the call, which reads the {wrong + 1} tokens at once"
+                    f"token by token {name}() gives token {wrong} an output that differs by up to {gaps[wrong]:.2g} "
+                    f"from that of the call, which reads the {wrong + 1} tokens at once"
                 )
-                yield Finding("violation", "steps-equal-whole", "output", message, _line_of(getattr(type(target), name)))
+                yield Finding(
+                    "violation", "steps-equal-whole", "output", message, _line_of(getattr(type(target), name))
+                )
                 return
             break
 

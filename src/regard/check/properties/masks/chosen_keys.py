@@ -21,7 +21,7 @@ MIN_QUERIES = 8
 
 
 def chosen_key_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
-    """Whether a mask that hangs on the scores keeps the smallest ones, all from the k-th smallest on, or one less than k.
+    """Whether a mask that hangs on the scores keeps the smallest ones, all from the k-th smallest on, or k - 1.
 
     Args:
         invocation: the call.

@@ -45,7 +45,11 @@ def read_out_findings(invocation: Invocation) -> Iterator[Finding]:
     for each in parameters:
         if each.default is None and invocation.arguments.get(each.name) is None:
             holder = _holder(called, each.name)
-            asked += [(each.name, holder, f"{each.name}={holder}, which the call writes into,")] if holder is not None else []
+            asked += (
+                [(each.name, holder, f"{each.name}={holder}, which the call writes into,")]
+                if holder is not None
+                else []
+            )
         elif each.default is False and _WEIGHTS.fullmatch(each.name.lower()):
             asked.append((each.name, True, f"{each.name}=True, which asks for the weights,"))
     for name, value, what in asked:

@@ -42,6 +42,8 @@ _FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|classif|head$|logit|pool|nul
 """In the name of what only some calls read, or another module."""
 _ATTENDS = re.compile(r"att(?:entio)?n|mha|transformer|encoder_?layer|decoder_?layer", re.I)
 """In the name of a class that attends, or holds what does."""
+_STACK = re.compile(r"layer|block|stack|(?:^|\.)h$", re.I)
+"""In the path of a list of modules that run one after the other."""
 _LEFT_OUT = re.compile(r"\bnot\b|n't\b|\bnever\b|\bno longer\b|\bunused\b", re.I)
 """In a comment on what is constructed and not called."""
 _CHOOSES = re.compile(r"rout|gat(?:e|ing)|select|top_?k|codebook|quant|hash", re.I)
@@ -250,7 +252,9 @@ class _Unused:
             if len({type(layer) for _, layer in layers}) != 1 or _FOR_OTHERS.search(path) or _CHOOSES.search(path):
                 continue
             of_layers = [f"{path}.{name}" if path else name for name, _ in layers]
-            is_seen = any(f"{one}.".startswith(f"{each}.") for one in self.attending for each in of_layers)
+            is_seen = _STACK.search(path) is not None and any(
+                f"{one}.".startswith(f"{each}.") for one in self.attending for each in of_layers
+            )
             if not is_seen and not any(_ATTENDS.search(type(each).__name__) for each in layers[0][1].modules()):
                 continue
             are_run = [any(self._used_within(f"{path}.{name}")) for name, _ in layers]
