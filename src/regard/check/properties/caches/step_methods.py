@@ -35,7 +35,7 @@ MIN_TOKENS = 4
 
 
 def step_method_findings(invocation: Invocation) -> Iterator[Finding]:
-    """A method that takes one token and a state, and gives something else than the call, which reads the tokens at once.
+    """A method that takes one token and a state, and gives something else than the call, which reads all at once.
 
     Of the first token alone both have to give the same: else it is another thing that the method returns. Of each later
     token the call is asked with those before it, so that it does not matter whether it hides later ones.

@@ -63,8 +63,8 @@ def read_out_token_findings(invocation: Invocation) -> Iterator[Finding]:
 
 
 def _outputs(invocation: Invocation, other: dict[str, Tensor]) -> Tensor:
-    (output, *_) = invocation.outputs(invocation.run({**invocation.arguments, **other}))
-    return output.detach()
+    output: Tensor = invocation.outputs(invocation.run({**invocation.arguments, **other}))[0].detach()
+    return output
 
 
 def _changed(invocation: Invocation, axis: int, at: int) -> Tensor:
