@@ -63,14 +63,15 @@ def read_out_token_findings(invocation: Invocation) -> Iterator[Finding]:
 
 
 def _outputs(invocation: Invocation, other: dict[str, Tensor]) -> Tensor:
-    output: Tensor = invocation.outputs(invocation.run({**invocation.arguments, **other}))[0].detach()
-    return output
+    output: Tensor = invocation.outputs(invocation.run({**invocation.arguments, **other}))[0]
+    return output.detach()
 
 
 def _changed(invocation: Invocation, axis: int, at: int) -> Tensor:
     """The sequence with another token at one place."""
     stream = invocation.streams[0]
-    given, generator = invocation.arguments[stream.argument].clone(), torch.Generator().manual_seed(23)
+    given: Tensor = invocation.arguments[stream.argument].clone()
+    generator = torch.Generator().manual_seed(23)
     if given.is_floating_point():
         others = torch.randn(given.shape, generator=generator, dtype=torch.float64).to(given.dtype)
     else:

@@ -20,7 +20,10 @@ from regard.check.target.preparation import copied
 
 __all__ = ["kept_input_findings"]
 
-_EMPTIED = re.compile(r"reset|clear|flush|empty_|\bfresh\b|\bnew (?:instance|model|module)\b|\bstreaming\b", re.I)
+_EMPTIED = re.compile(
+    r"reset|clear|flush|empty_|def _?(?:begin|start|new)\w*\(|\bfresh\b|\bnew (?:instance|model|module)\b|\bstreaming\b",
+    re.I,
+)
 """In code that has a way to begin anew, or says that one is needed: the caller sees to it."""
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """Kinds of parameters that take whatever is given."""
@@ -87,7 +90,7 @@ def _methods(invocation: Invocation) -> Iterator[tuple[str, list[str]]]:
 def _held(module: nn.Module) -> dict[tuple[str, str], Any]:
     """The attributes of its modules that are empty or hold tensors, by path and name; no parameters and buffers."""
     return {
-        (path, name): type(value)(value) if isinstance(value, dict | list) else value
+        (path, name): dict(value) if type(value) is dict else value
         for path, part in module.named_modules()
         for name, value in vars(part).items()
         if name not in _OF_MODULES and (_is_empty(value) or _is_of_tensors(value))
@@ -95,7 +98,7 @@ def _held(module: nn.Module) -> dict[tuple[str, str], Any]:
 
 
 def _is_empty(value: Any) -> bool:
-    return value is None or (type(value) in (dict, list) and not value)
+    return value is None or (type(value) is dict and not value)
 
 
 def _is_of_tensors(value: Any) -> bool:

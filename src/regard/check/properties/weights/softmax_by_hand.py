@@ -153,7 +153,7 @@ def _sink(evidence: Evidence, sums: Tensor, line: CodeLocation | None) -> Findin
     rest = (1 - sums).log() + denominators
     known = rest.isfinite()
     heads = torch.zeros(count, dtype=torch.long).scatter(0, rows, table.head)[known]
-    rests = [(rest[known][heads == each], largest[known][heads == each]) for each in heads.unique().tolist()]
+    rests = [(rest[known][heads == each], largest[known][heads == each]) for each in sorted(set(heads.tolist()))]
     if int(known.sum()) < MIN_QUERIES or any(len(each) < MIN_QUERIES for each, _ in rests):
         return None
     told = [*dict.fromkeys(f"{float(each.mean()):.4g}" for each, _ in rests)]
