@@ -21,7 +21,8 @@ from regard.check.target.preparation import copied
 __all__ = ["kept_input_findings"]
 
 _EMPTIED = re.compile(
-    r"reset|clear|flush|empty_|def _?(?:begin|start|new)\w*\(|\bfresh\b|\bnew (?:instance|model|module)\b|\bstreaming\b",
+    r"reset|clear|flush|empty_|def _?(?:begin|start|new)\w*\(|\bfresh\b|\bnew (?:instance|model|module)\b"
+    r"|\bstreaming\b",
     re.I,
 )
 """In code that has a way to begin anew, or says that one is needed: the caller sees to it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.location import CodeLocation
+from regard.check.properties.code import code_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
@@ -136,12 +138,13 @@ def _is_full(cell: Any) -> bool:
 
 
 def _functions_of_file(target: Any) -> Iterator[Any]:
-    """The functions that the file of a target has under a name, and static ones of its class."""
+    """The functions of its file that a target names, and static ones of its class."""
+    code = code_of(target)
     kind = type(target) if isinstance(target, nn.Module) else target
     file = sys.modules.get(getattr(kind, "__module__", ""))
-    for value in (*vars(file or object).values(), *vars(type(target)).values()):
+    for name, value in (*vars(file or object).items(), *vars(type(target)).items()):
         value = getattr(value, "__func__", value)
-        if inspect.isfunction(value):
+        if inspect.isfunction(value) and re.search(rf"\b{re.escape(name)}\b", code):
             yield value
 
 
