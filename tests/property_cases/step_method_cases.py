@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, joined, of_module, split
+from attention_styles import heads_call
+from property_cases import WIDTH, Case, drawn, joined, of_module, split
+from regard.check.target import Invocation
 
 State = tuple[Tensor, Tensor]
 
@@ -110,7 +113,51 @@ class StartReadAfterwards(OnAShelf):
     is_read_before = False
 
 
+class Beams(Window):
+    """A search with beams reorders what is kept."""
+
+    def reorder_cache(self, past: dict[str, Tensor], beam_idx: Tensor) -> dict[str, Tensor]:
+        return {name: each.index_select(0, beam_idx) for name, each in past.items()}
+
+
+class BeamsTheOtherWayRound(Beams):
+    def reorder_cache(self, past: dict[str, Tensor], beam_idx: Tensor) -> dict[str, Tensor]:
+        return {name: torch.empty_like(each).index_copy_(0, beam_idx, each) for name, each in past.items()}
+
+
+def written(q: Tensor, k: Tensor, v: Tensor, share: Tensor, *, is_of_the_difference: bool) -> Tensor:
+    """Linear attention by the delta rule; share (batch, heads, tokens)."""
+    k = F.normalize(k, dim=-1)
+    memory, read = k.new_zeros(*k.shape[:2], k.shape[-1], v.shape[-1]), []
+    for at in range(q.shape[2]):
+        old = (k[:, :, at, None] @ memory).squeeze(2)
+        part = share[:, :, at, None]
+        new = part * (v[:, :, at] - old) if is_of_the_difference else part * v[:, :, at] - old
+        memory = memory + k[:, :, at, :, None] * new[:, :, None]
+        read.append((q[:, :, at, None] @ memory).squeeze(2))
+    return torch.stack(read, 2)
+
+
+def share_of_the_difference(q: Tensor, k: Tensor, v: Tensor, share: Tensor) -> Tensor:
+    """The delta rule."""
+    return written(q, k, v, share, is_of_the_difference=True)
+
+
+def share_of_the_value(q: Tensor, k: Tensor, v: Tensor, share: Tensor) -> Tensor:
+    """The delta rule."""
+    return written(q, k, v, share, is_of_the_difference=False)
+
+
+def of_shares(function: Any) -> Invocation:
+    q, k, v = (drawn(2, 2, 5, 4, seed=seed) for seed in range(3))
+    call = heads_call(function, q, k, v)
+    share = drawn(2, 2, 5, seed=3).sigmoid()
+    return replace(call, arguments={**call.arguments, "share": share}, positional=[*call.positional, "share"])
+
+
 CASES = [
+    Case("rows-of-their-beams", BeamsTheOtherWayRound, Beams, of_module, has_line=False),
+    Case("delta-rule", share_of_the_value, share_of_the_difference, of_shares, has_line=False),
     Case("steps-equal-whole", WindowOfOneMore, Window, of_module, has_line=False),
     Case("steps-equal-whole", NewIsDecayed, Decayed, of_module, has_line=False),
     Case("cache-equals-whole", StartReadAfterwards, OnAShelf, of_module),

@@ -92,6 +92,13 @@ CACHES = (
         "past = None if not use_cache else past  # what is kept is read and written only where it is asked for",
     ),
     Property(
+        "rows-of-their-beams",
+        "k",
+        "a method that reorders what is kept gives each new row the old row that it continues",
+        "A beam goes on from what another one wrote.",
+        "state[name] = tensor.index_select(0, parents)  # index_copy_ puts rows where the order is inverted",
+    ),
+    Property(
         "caches-follow-beams",
         "k",
         "where hypotheses of a beam search change their rows, cached keys and values do so too",

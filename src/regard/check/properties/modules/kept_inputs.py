@@ -56,7 +56,10 @@ def kept_input_findings(invocation: Invocation) -> Iterator[Finding]:
             kept = [key for key, each in after_it if _is_empty(before.get(key)) and not _is_empty(each)]
             if not kept or not first:
                 continue
+            sizes = [_size(_held(live)[each]) for each in kept]
             after = _outputs(invocation, live, method, one)
+            if sizes != [_size(_held(live).get(each)) for each in kept]:
+                continue  # it goes on behind what it keeps, as a cache of keys does
             alone = copied(target)
             expected, again = (_outputs(invocation, alone, method, one) for _ in range(2))
             if not _is_same(expected, again) or _is_same(expected, after):
@@ -96,6 +99,12 @@ def _held(module: nn.Module) -> dict[tuple[str, str], Any]:
         for name, value in vars(part).items()
         if name not in _OF_MODULES and (_is_empty(value) or _is_of_tensors(value))
     }
+
+
+def _size(value: Any) -> int:
+    """How many numbers a value holds."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
+    return value.numel() if isinstance(value, Tensor) else sum(map(_size, parts))
 
 
 def _is_empty(value: Any) -> bool:
