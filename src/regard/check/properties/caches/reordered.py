@@ -17,6 +17,10 @@ from regard.check.target.preparation import copied
 __all__ = ["reorder_findings"]
 
 _REORDER = re.compile(r"_*re_?order\w*|_*select_(?:beams?|hypotheses)\w*|_*permute_(?:cache|state|beams?)\w*")
+_KEPT = re.compile(r"cache|state|past|beams?|hypo|incremental|memory|kv", re.I)
+"""In the name of such a method, or of what it is given."""
+_BACK = re.compile(r"back|undo|restore|inverse|unsort")
+"""In the name of one that undoes an order."""
 _FROM = re.compile(r"(?:\w+_)?(?:parents?|beams?|order|idx|ids?|ind(?:ex|ices)|from|source|src|origins?)(?:_\w+)?")
 """Names of the argument that says of each new row which old one it continues."""
 _TO = re.compile(r"dest|target|(?:^|_)to(?:_|$)|slots?")
@@ -44,6 +48,8 @@ def reorder_findings(invocation: Invocation) -> Iterator[Finding]:
         try:
             several = [*inspect.signature(method).parameters]
         except (ValueError, TypeError):
+            continue
+        if not _KEPT.search(f"{name} {several[:1]}") or _BACK.search(name):
             continue
         if len(several) != 2 or not _FROM.fullmatch(several[1]) or _TO.search(several[1]):
             continue

@@ -19,9 +19,9 @@ from regard.check.target.errors import Failed
 __all__ = ["read_out_findings"]
 
 _WEIGHTS = re.compile(
-    r"(?:need|return|output|with|get|give|ret|want|collect|store|save|keep|record)_?"
-    r"(?:the_)?(?:attn|attention|att|all_attn|attn_?weights?|weights?|attentions?|attention_?weights?|probs?|scores?"
-    r"|attn_?probs?|attn_?maps?|attention_?maps?|entropy|maps?)"
+    r"(?:need|return|output|give|ret|want|collect|record)_?"
+    r"(?:attn|attention|att|all_attn|attn_?weights?|weights?|attentions?|attention_?weights?|attn_?probs?"
+    r"|attn_?maps?|attention_?maps?|entropy)"
 )
 """Flags that ask for the weights beside the output."""
 _APPENDS, _SETS = frozenset({"append", "extend"}), frozenset({"update", "setdefault"})
@@ -59,6 +59,8 @@ def read_out_findings(invocation: Invocation) -> Iterator[Finding]:
             after = invocation.outputs(invocation.run({**invocation.arguments, name: value}))
         except (Failed, RuntimeError):
             continue
+        if value is True and len(after) <= len(before):
+            continue  # they are returned in the place of the output
         if not before or not after or before[0].shape != after[0].shape:
             continue
         one, two = before[0].detach(), after[0].detach()
