@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -312,6 +315,32 @@ class FirstOfTheLayers(AttentionLayers):
         return 0
 
 
+class Steps(nn.Module):
+    """Layers that run as functions, so that a caller may wrap each of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Block() for _ in range(3))
+
+    def steps(self) -> list[Callable[[Tensor], Tensor]]:
+        return [partial(layer) for layer in self.layers]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for step in self.steps():
+            x = step(x)
+        return x
+
+
+class StepsOfTheLast(Steps):
+    """The same, whose functions all look the last layer up."""
+
+    def steps(self) -> list[Callable[[Tensor], Tensor]]:
+        found: list[Callable[[Tensor], Tensor]] = []
+        for layer in self.layers:
+            found.append(lambda x: layer(x))  # noqa: B023
+        return found
+
+
 class GatedBlock(Block):
     """Its feed-forward network is SwiGLU."""
 
@@ -361,6 +390,7 @@ CASES = [
     Case("feed-forward-bends", BlockWithoutAnActivationInPlace, BlockBentInPlace, of_module),
     Case("parameters-used", NormedAndThrownAway, NormedAndRead, of_module, has_line=False),
     Case("parameters-used", FirstOfTheLayers, AttentionLayers, of_module, has_line=False, attentions=3),
+    Case("parameters-used", StepsOfTheLast, Steps, of_module, has_line=False, attentions=3),
     Case("parameters-used", MadeAndThrownAway, MadeAndKept, of_module, has_line=False),
     Case("parameters-used", MadeAndThrownAway, MadeAndReturnedWhereAsked, of_module, has_line=False),
 ]

@@ -43,6 +43,23 @@ class Read(nn.Module):
         return joined((q @ k.mT / 2).softmax(-1) @ v)
 
 
+class ReadAndFeed(nn.Module):
+    """Attention to another sequence, and a feed-forward network."""
+
+    is_added = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.feed = nn.Sequential(nn.Linear(WIDTH, 11), nn.ReLU(), nn.Linear(11, WIDTH))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        q, k, v = split(self.q(x)), split(self.k(y)), split(self.v(y))
+        read = joined((q @ k.mT / 2).softmax(-1) @ v)
+        x = x + read if self.is_added else read
+        return x + self.feed(x)
+
+
 class SecondAsksWithTheInput(nn.Module):
     """Post-norm: LayerNorm(x + Sublayer(x))."""
 
@@ -375,7 +392,30 @@ class FedByStraightConvolutions(FedByConvolutions):
         return hidden
 
 
+class Induced(nn.Module):
+    """Learned points read a set, and the set reads them (Lee et al. 2019, "Set Transformer")."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points = nn.Parameter(torch.randn(1, 2, WIDTH))
+        self.read = nn.ModuleList(ReadAndFeed() for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = self.read
+        return second(x, first(self.points.expand(len(x), -1, -1), x))
+
+
+class InducedByAttentionAlone(Induced):
+    """The same without a sum around its attentions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for each in self.read:
+            each.is_added = False
+
+
 CASES = [
+    Case("residual-of-the-input", InducedByAttentionAlone, Induced, of_module, has_line=False, attentions=2),
     Case("norm-used", ValuesPastTheNorm, AllBehindTheNorm, of_module),
     Case("norm-used", AloneBehindTheNorm, CarriesTheNormOn, of_module),
     Case("residual-of-the-sum", ForgetsTheFirst, OfAMemory, of_layer_and_memory, attentions=2),

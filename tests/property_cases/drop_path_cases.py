@@ -12,15 +12,15 @@ from regard.check.target import Invocation, Stream
 
 
 class DropPath(nn.Module):
-    def __init__(self, axis: int) -> None:
+    def __init__(self, axis: int, rate: float = 0.5, kept: float = 0.5) -> None:
         super().__init__()
-        self.axis = axis
+        self.axis, self.rate, self.kept = axis, rate, kept
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
         shape = [size if axis == self.axis else 1 for axis, size in enumerate(x.shape)]
-        return x * (torch.rand(shape, dtype=x.dtype) < 0.5) * 2
+        return x * (torch.rand(shape, dtype=x.dtype) < self.kept) / (1 - self.rate)
 
 
 class TokensFirst(nn.Module):
@@ -50,4 +50,39 @@ def tokens_first(kind: Any) -> Invocation:
     return call
 
 
-CASES = [Case("drop-path-of-samples", LeavesOutTokens, TokensFirst, tokens_first, has_line=False)]
+class KeptForAnotherShare(TokensFirst):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop_path = DropPath(self.axis, rate=0.2, kept=0.2)
+
+
+def drop_path(x: Tensor, axis: int, kept: float, training: bool) -> Tensor:
+    if not training:
+        return x
+    shape = [size if each == axis else 1 for each, size in enumerate(x.shape)]
+    return x * torch.empty(shape, dtype=x.dtype).bernoulli_(kept) / 0.8
+
+
+class ByAFunction(TokensFirst):
+    kept = 0.8
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.transpose(0, 1) for each in self.qkv(x).chunk(3, -1))
+        read = (q @ k.mT / WIDTH**0.5).softmax(-1) @ v
+        return x + drop_path(read.transpose(0, 1), self.axis, self.kept, self.training)
+
+
+class TokensLeftOutByAFunction(ByAFunction):
+    axis = 0
+
+
+class KeptForAnotherShareByAFunction(ByAFunction):
+    kept = 0.2
+
+
+CASES = [
+    Case("drop-path-of-samples", LeavesOutTokens, TokensFirst, tokens_first, has_line=False),
+    Case("drop-path-of-samples", TokensLeftOutByAFunction, ByAFunction, tokens_first, has_line=False),
+    Case("drop-path-keeps-mean", KeptForAnotherShare, TokensFirst, tokens_first, has_line=False),
+    Case("drop-path-keeps-mean", KeptForAnotherShareByAFunction, ByAFunction, tokens_first, has_line=False),
+]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, split
+from regard.check.target import Invocation
 
 REGISTER = drawn(1, 1, WIDTH, seed=9)
 DISTANCE = (torch.arange(3)[:, None] - torch.arange(3)).double()
@@ -342,7 +344,33 @@ def the_nearest_beside_itself(x: Tensor) -> Tensor:
     return (neighbours.softmax(-1) @ v)[:, :, 0]
 
 
+class KeepsTheLargest(nn.Module):
+    """Each query keeps the keys with its largest scores."""
+
+    keep = 2
+
+    def is_removed(self, scores: Tensor, bar: Tensor) -> Tensor:
+        return scores < bar
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = x @ drawn(WIDTH, WIDTH, seed=4) @ x.mT / WIDTH**0.5  # here
+        bar = scores.topk(self.keep).values[..., -1:]
+        return scores.masked_fill(self.is_removed(scores, bar), -torch.inf).softmax(-1) @ x
+
+
+class KeepsOneLess(KeepsTheLargest):
+    def is_removed(self, scores: Tensor, bar: Tensor) -> Tensor:
+        return scores <= bar
+
+
+def keeping_three(kind: Any) -> Invocation:
+    module = kind()
+    module.keep = 3
+    return of_x(module, tokens=6)
+
+
 CASES = [
+    Case("largest-kept", KeepsOneLess, KeepsTheLargest, keeping_three),
     Case("nearest-kept", two_at_the_other_end, the_nearest_two, partial(of_x, tokens=5)),
     Case("nearest-kept", all_but_the_nearest, the_nearest_beside_itself, partial(of_x, tokens=5)),
     Case("scale", UnscaledTalkingHeads, TalkingHeads, of_module, has_line=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -152,6 +153,38 @@ def causal_after_a_norm_over_tokens(x: Tensor) -> Tensor:
 
 def causal_after_a_norm(x: Tensor) -> Tensor:
     return causal_after(x, -1)
+
+
+class ConvolvedKeys(nn.Module):
+    """Causal attention, whose keys and values pass a short convolution first."""
+
+    taps, first = 3, 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.kv = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
+        self.conv = nn.Conv1d(2 * WIDTH, 2 * WIDTH, self.taps, groups=2 * WIDTH, padding=self.taps - 1)
+
+    def forward(self, x: Tensor, pad: Tensor | None = None) -> Tensor:
+        """Pad is true where a token is padding: (batch, tokens)."""
+        tokens = x.shape[1]
+        kv = self.conv(self.kv(x).mT)[..., self.first : self.first + tokens].mT
+        k, v = map(split, kv.chunk(2, -1))
+        seen = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+        seen = seen if pad is None else seen & ~pad[:, None, None]
+        return joined(nn.functional.scaled_dot_product_attention(split(self.q(x)), k, v, seen))
+
+
+class ConvolvedWithLaterKeys(ConvolvedKeys):
+    """Causal attention, whose keys and values pass a short convolution first."""
+
+    first = 2
+
+
+def of_padded_module(kind: Any) -> Invocation:
+    call = of_module(kind)
+    call.masks = ["pad"]
+    return replace(call, arguments={"x": drawn(2, 5, WIDTH, seed=0)})
 
 
 def attended_twice(x: Tensor) -> Tensor:
@@ -540,6 +573,7 @@ CASES = [
     Case("residual-once", added_twice, added_once, of_x),
     Case("residual-once", added_inside_and_outside, added_once_beside_another, of_x),
     Case("later-tokens-hidden", causal_after_a_norm_over_tokens, causal_after_a_norm, of_x, has_line=False),
+    Case("later-tokens-hidden", ConvolvedWithLaterKeys, ConvolvedKeys, of_padded_module, has_line=False),
     Case("residual-of-the-input", attended_twice, added_once, of_x),
     Case("residual-before-norm", PreNormInPlace, PreNormBlock, of_module),
     Case("residual-before-norm", PreNormThatStays, PreNormBesidePlaces, of_module),

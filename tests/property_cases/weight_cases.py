@@ -151,6 +151,23 @@ def sink_of_score_zero(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return exponentials / ((-largest).exp() + exponentials.sum(-1, keepdim=True)) @ v
 
 
+SINKS = torch.tensor([0.4, -0.3], dtype=torch.float64)[:, None, None]
+"""(heads, 1, 1): the score of a sink in each."""
+
+
+def sinks_beside_the_largest_score(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2
+    exponentials = (scores - scores.amax(-1, keepdim=True)).exp()
+    return exponentials / (SINKS.exp() + exponentials.sum(-1, keepdim=True)) @ v  # here
+
+
+def sinks_of_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q @ k.mT / 2
+    largest = torch.maximum(scores.amax(-1, keepdim=True), SINKS)
+    exponentials = (scores - largest).exp()
+    return exponentials / ((SINKS - largest).exp() + exponentials.sum(-1, keepdim=True)) @ v
+
+
 def divided_by_its_own_key(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     q, k = q.exp(), k.exp()
     return (q @ (k.mT @ v)) / (q * k).sum(-1, keepdim=True)  # here
@@ -438,6 +455,7 @@ CASES = [
     Case("weights-not-negative", of_negative_features, of_positive_features, of_x),
     Case("weights-sum-to-one", divided_by_its_own_key, divided_by_all_keys),
     Case("sink-score", sink_of_the_largest_score, sink_of_score_zero),
+    Case("sink-score", sinks_beside_the_largest_score, sinks_of_heads),
     Case("keys-seen", whole_tiles, all_tiles, has_line=False),
     Case("masks-of-both-softmaxes", second_softmax_unmasked, both_masked, of_x),
     Case("sum-of-one-of-queries", summed_over_the_queries, over_the_keys),

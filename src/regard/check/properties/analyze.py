@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.check.properties.analysis import OPEN_QUESTIONS, Analysis
 from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
+from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.designs import (
     channel_gate,
@@ -47,9 +48,9 @@ from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.carried_states import carried_state_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings, summed_weight_findings
-from regard.check.properties.modules.drop_paths import drop_path_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
+from regard.check.properties.modules.memos import memo_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
@@ -63,6 +64,7 @@ from regard.check.properties.modules.unread_sequences import unread_sequence_fin
 from regard.check.properties.modules.untied_weights import untied_weight_findings
 from regard.check.properties.modules.unused_parameters import unread_scale_findings
 from regard.check.properties.modules.written_inputs import written_input_findings
+from regard.check.properties.other_modes import other_mode_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
 from regard.check.properties.outputs.documented_functions import documented_function_findings
 from regard.check.properties.outputs.fused_kernels import fused_kernel_findings
@@ -350,7 +352,13 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
     if not analysis.violations:
-        for of_calls in (call_effect_findings, begun_anew_findings, kept_input_findings, sibling_findings):
+        for of_calls in (
+            call_effect_findings,
+            begun_anew_findings,
+            kept_input_findings,
+            memo_findings,
+            sibling_findings,
+        ):
             analysis.findings += of_calls(invocation)
         analysis.findings += documented_function_findings(invocation)
         analysis.findings += fused_kernel_findings(invocation)
@@ -370,7 +378,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += repeated_layer_findings(invocation.target)
         analysis.findings += untied_weight_findings(invocation.target)
         analysis.findings += carried_state_findings(invocation)
-        analysis.findings += drop_path_findings(invocation)
+        analysis.findings += other_mode_findings(invocation)
         analysis.findings += repeated_sample_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
@@ -381,6 +389,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += cache_findings(invocation, instances)
         analysis.findings += memory_gradient_findings(invocation)
         analysis.findings += state_findings(invocation)
+        analysis.findings += [] if analysis.violations else step_method_findings(invocation)
 
 
 def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:

@@ -12,6 +12,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import mask_findings
 from regard.check.properties.scores.formula import fit_scores, score_findings
 from regard.check.properties.sums import query_numbers, sums_by
+from regard.check.properties.weights.delta_rule import delta_rule_findings, says_delta_rule
 from regard.check.properties.weights.later_division import later_division
 from regard.check.properties.weights.softmax import weight_findings
 from regard.check.roles.influence import influence_of
@@ -53,6 +54,8 @@ def read_evidence(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, An
 def read_findings(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, Any], make: Maker) -> list[Finding]:
     """What is found of a function of q, k and v in whose steps no attention was seen; nothing where none is read."""
     reader = reader_of(invocation)
+    if found := delta_rule_findings(invocation):
+        return found
     if reader is None:
         return []
     evidence = read_evidence(invocation, run, fresh, make)
@@ -74,6 +77,9 @@ def read_findings(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, An
 
 def _judged(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
     found = list(weight_findings(evidence))
+    if any(each.property == "weights-not-negative" for each in found) and says_delta_rule(invocation.target):
+        message = "its weights are those of the delta rule, and of something else besides: they were not judged"
+        found = [Finding("open", "weights-by-hand", "weights", message)]
     yield from found
     if any(each.kind == "violation" for each in found):
         return
@@ -154,7 +160,9 @@ def confirmed(
 
 
 def linear_findings(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, Any], make: Maker) -> list[Finding]:
-    """Whether linear attention that is normalized has weights that sum to 1."""
+    """Whether linear attention that is normalized has weights that sum to 1; of the delta rule, what it writes."""
+    if found := delta_rule_findings(invocation):
+        return found
     evidence = read_evidence(invocation, run, fresh, make)
     if evidence is None:
         return []

@@ -14,8 +14,10 @@ from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.looked_up import gets_an_axis, table_of
 from regard.check.target.token_ids import drawn_ids
 
-__all__ = ["asked_for", "candidates_beside"]
+__all__ = ["AXES_WITH_HEADS", "asked_for", "candidates_beside"]
 
+AXES_WITH_HEADS = 3
+"""Of a number of each token and head."""
 _SHAPES = ("bt", "bt1")
 """The axes that they may have."""
 
@@ -59,6 +61,9 @@ def candidates_beside(target: Any, source: str, name: str) -> Iterator[tuple[str
         name: of the argument, as rtgs: (B, T, 1).
     """
     told = documented_letters(source, name)
+    if len(told) == AXES_WITH_HEADS and told[-1] != "1":
+        yield "numbers of each head", lambda draft: draft.draw(*draft.shape("x", draft.layout)[:-1]).sigmoid()
+        return
     table = table_of(target, name)
     for letters in sorted(_SHAPES, key=lambda each: each != told):
         behind = (1,) if letters == "bt1" else ()

@@ -13,16 +13,24 @@ from torch import Tensor
 from regard.check.target.draft import Draft
 from regard.check.target.names import constructor_meaning
 
-__all__ = ["buffer_candidates"]
+__all__ = ["buffer_candidates", "is_filled"]
+
+
+def is_filled(source: str, name: str) -> bool:
+    """Whether the code asks whether an argument has a key, and writes there: an empty dict is one."""
+    name = re.escape(name)
+    return re.search(rf"\b{name}\[[^\]]+\]\s*=[^=]", source) is not None and bool(re.search(rf"\bin {name}\b", source))
 
 
 def buffer_candidates(source: str, name: str) -> dict[str, Callable[[Draft], Any]]:
-    """Two tensors of zeros, with as many places as tokens; none where the code does not take two apart and fills them.
+    """An empty dict, or two tensors of zeros, with as many places as tokens; none where the code fills neither.
 
     Args:
         source: the text of the code.
         name: of the argument.
     """
+    if is_filled(source, name):
+        return {"empty": lambda draft: {}}
     parts = re.search(rf"^\s*\(?(\w+)\s*,\s*\w+\)?\s*=\s*{re.escape(name)}\s*(?:#.*)?$", source, re.M)
     written = re.search(rf"\b{parts[1]}\.index_copy_\(\s*(?:dim\s*=\s*)?(\d)", source) if parts is not None else None
     return {"two buffers": partial(_buffers, axis=int(written[1]))} if written is not None else {}

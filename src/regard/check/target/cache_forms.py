@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regard.check.target.cache_objects import cache_objects, installers
+from regard.check.target.cache_objects import cache_objects, installers, made_by_method, makes
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.running import Invocation
@@ -87,11 +87,11 @@ def cache_names(invocation: Invocation) -> CacheNames:
     streams = {each.argument for each in invocation.streams}
     arguments = tuple(
         name
-        for name in parameters
+        for name, each in parameters.items()
         if name not in flags
         and name not in streams
         and call_meaning(name) in (None, "absent")
-        and ARGUMENT.search(name.lower())
+        and (ARGUMENT.search(name.lower()) or (each.default is None and makes(invocation.target, name)))
         and not NOT_A_CACHE.search(name.lower())
     )
     attributes: dict[str, None] = {}
@@ -143,6 +143,7 @@ def cache_forms(invocation: Invocation, names: CacheNames) -> Iterator[CacheForm
             continue
         makers: list[Callable[[], Any]] = [lambda: None]
         if len(arguments) == 1:
+            makers += made_by_method(invocation, arguments[0])
             makers += cache_objects(invocation, parameters.get(arguments[0]))
             makers += [dict, list, *_of_layers(invocation)]
         for make in makers:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.check.target.construction import constructions
 from regard.check.target.errors import Failed
@@ -21,7 +21,7 @@ from regard.check.target.running import Invocation
 from regard.check.target.sizes import Sizes
 from regard.errors import InputError
 
-__all__ = ["cache_objects", "has_setup", "installers", "set_up"]
+__all__ = ["cache_objects", "has_setup", "installers", "made_by_method", "makes", "set_up", "sizes_of"]
 
 METHODS = ("update", "update_and_fetch", "append", "add", "put", "store", "write", "forward", "__call__", "get")
 """One of which the class of a cache has."""
@@ -29,9 +29,17 @@ KIND = re.compile(r"cache|keys?_?(?:and_?)?values?|past|^kvs?(?![a-z])", re.I)
 """Names of classes of caches."""
 SETUP = re.compile(r"^(setup|set|build|init|allocate|alloc|make|create|enable)_\w*caches?$")
 """Methods that put a cache into a module, or make one for it."""
+MAKES = r"_?(?:new|init|initial|make|build|empty|fresh|create|allocate|alloc|begin|start|zero|blank)_(?:\w+_)?"
+"""How names of methods begin that return an empty one."""
+SAMPLES = ("batch", "b", "bs", "bsz", "beams", "rows", "num_samples", "samples")
+"""Names of how many samples there are, in a method that makes a cache."""
 HOLDER = re.compile(r"cache")
 NOT_A_CACHE = re.compile(r"attention|block|layer|model|transformer|config|error|gpt|decoder", re.IGNORECASE)
 """Classes that use a cache."""
+SHORTEST = 3
+"""Letters of a name that says what is made."""
+MAX_DEPTH = 4
+"""Of objects in objects."""
 MAX_CLASSES = 3
 MAX_WAYS = 2
 """To construct each."""
@@ -111,6 +119,39 @@ def set_up(target: Any, sizes: Sizes) -> None:
         in_float64(module)
 
 
+def makes(target: Any, name: str) -> list[str]:
+    """The methods of a target that by their names make what an argument is handed, as new_shelf() makes a shelf."""
+    if not isinstance(target, nn.Module) or len(name) < SHORTEST:
+        return []
+    wanted = re.compile(rf"{MAKES}{re.escape(name.strip('_').lower())}s?")
+    return [each for each in dir(type(target)) if wanted.fullmatch(each.lower())]
+
+
+def made_by_method(invocation: Invocation, name: str) -> Iterator[Callable[[], Any]]:
+    """Makers of what an argument is handed, by a method of the target that is called after it."""
+    for each in makes(invocation.target, name):
+        method = getattr(invocation.target, each)
+        with suppress(Failed, TypeError, ValueError):
+            given = _arguments(method, sizes_of(invocation))
+            yield lambda method=method, given=given: _in_float64(method(**given))  # type: ignore[misc]
+
+
+def _in_float64(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """A value with its float tensors in float64, also those in the attributes of objects."""
+    if isinstance(value, Tensor):
+        return value.double() if value.is_floating_point() else value
+    if not depth:
+        return value
+    if type(value) in (list, tuple):
+        return type(value)(_in_float64(each, depth - 1) for each in value)
+    if isinstance(value, dict):
+        return {key: _in_float64(each, depth - 1) for key, each in value.items()}
+    for key, each in vars(value).items() if hasattr(value, "__dict__") and not isinstance(value, type) else ():
+        if isinstance(each, Tensor | list | dict):
+            setattr(value, key, _in_float64(each, depth - 1))
+    return value
+
+
 def _arguments(method: Callable[..., Any], sizes: Sizes) -> dict[str, Any]:
     values: Mapping[str, Any] = {
         "batch": sizes.batch,
@@ -124,7 +165,7 @@ def _arguments(method: Callable[..., Any], sizes: Sizes) -> dict[str, Any]:
     }
     given = {}
     for name, parameter in inspect.signature(method).parameters.items():
-        means = constructor_meaning(name)
+        means = "batch" if name in SAMPLES else constructor_meaning(name)
         required = parameter.default is parameter.empty
         if means in values and (required or means not in ("device", "dtype")):
             given[name] = values[str(means)]

@@ -42,7 +42,7 @@ from regard.check.target.constructor_values import (
 from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import AlwaysFails, Failed, error_line, failed, named_in
 from regard.check.target.layouts import GRID
-from regard.check.target.names import constructor_meaning, last_words, side_names
+from regard.check.target.names import constructor_meaning, is_of_a_picture, last_words, side_names
 from regard.check.target.sizes import Sizes
 from regard.check.target.usage import (
     FEW_TOKENS,
@@ -178,7 +178,7 @@ class Construction:
 
     def _candidates(self, name: str, parameter: inspect.Parameter, sizes: Sizes, fields: Any) -> list[Any]:
         required = parameter.default is inspect.Parameter.empty
-        means = constructor_meaning(name)
+        means = "image" if is_of_a_picture(name, parameters_of(self.kind)) else constructor_meaning(name)
         if self._takes_config(name, parameter):
             kinds = [each for each in config_classes(parameter, self.kind) if not issubclass(each, dict)]
             made: list[Any] = []

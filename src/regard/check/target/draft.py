@@ -18,7 +18,7 @@ from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.errors import Failed
 from regard.check.target.first_layers import width_taken
 from regard.check.target.layouts import GRID, Layout
-from regard.check.target.names import constructor_meaning
+from regard.check.target.names import constructor_meaning, is_of_a_picture
 from regard.check.target.preparation import modules_in
 from regard.check.target.sizes import Sizes, both_sides
 from regard.check.target.usage import PARTS, squared
@@ -223,8 +223,10 @@ def sides_of_pictures(target: Any, sizes: Sizes) -> tuple[list[int], list[int]]:
     named = [
         sides[0]
         for part in parts
-        for name, value in _constructed_with(part)
-        if constructor_meaning(name) == "image" and (sides := both_sides(value)) and sides[0] == sides[1]
+        for constructed in [dict(_constructed_with(part))]
+        for name, value in constructed.items()
+        if constructor_meaning(name) == "image" or is_of_a_picture(name, constructed)
+        if (sides := both_sides(value)) and sides[0] == sides[1]
     ]
     first, others = ([each for each in dict.fromkeys(several) if 1 < each <= LARGEST_SIDE] for several in (told, named))
     return first, others

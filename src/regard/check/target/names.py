@@ -276,6 +276,12 @@ def first_word(name: str) -> str | None:
     return means if means in ("q", "k", "v", "context") else None
 
 
+def is_of_a_picture(name: str, others: Iterable[str]) -> bool:
+    """Whether a size of a constructor is that of a picture: it is told how large a patch is, and a width as well."""
+    meanings = {constructor_meaning(each) for each in others if each != name}
+    return name.lower() in ("size", "side") and meanings >= {"patch", "d_model"}
+
+
 def side_names(names: Iterable[str]) -> tuple[str, ...]:
     """The names of the height and the width of a map of features, in the order in which they stand; none of others.
 

@@ -11,12 +11,24 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.check.names import is_plain
-from regard.check.target.argument import ADDED, PLAIN, STREAMS, WEIGHTS, Argument, role_of_bias, source_of, text_of
+from regard.check.target.argument import (
+    ADDED,
+    BESIDE,
+    PLAIN,
+    STREAMS,
+    WEIGHTS,
+    Argument,
+    role_of_bias,
+    source_of,
+    text_of,
+)
 from regard.check.target.argument_parts import parts_by_place, parts_of_argument
+from regard.check.target.beside_tokens import AXES_WITH_HEADS
+from regard.check.target.cache_buffers import is_filled
 from regard.check.target.classes import parameters_of
 from regard.check.target.conditions import is_applied, is_condition, is_sequence
 from regard.check.target.decoder_steps import step_roles
-from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.documented_shapes import documented_letters, documented_shape
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
 from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs
@@ -66,7 +78,8 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     source = source_of(target)
     named = [_by_use(_by_layer(target, each, named), source) for each in _with_distances(named)]
     named = _with_looked_up(target, [_of_a_graph(target, each, named) for each in named])
-    named = [_added(each, named, source) for each in named]
+    named = [_filled(_added(each, named, source), source) for each in named]
+    named = [_of_each_head(each, named, source) for each in named]
     roles = feed_forward_roles({each.name: each.role for each in named})
     roles |= documents_alone({each.name: each.role for each in named if each.required}) if embeds(target) else {}
     roles |= step_roles({each.name: is_looked_up(source, each.name) for each in named if each.required}, source)
@@ -81,6 +94,19 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     in_a_list = [] if inputs else parts_by_place(named, source)
     last = (_settled(each) for each in (*_of_a_context(named), *_of_an_image(target, named)))
     return [*map(_settled, in_a_list), *_of_a_condition(target, named), *_read(named), *last]
+
+
+def _of_each_head(argument: Argument, named: list[Argument], source: str) -> Argument:
+    """The argument, or a number of each token and head: it is written to have all axes of a sequence but the last."""
+    shape = documented_shape(source, argument.name) if argument.required and argument.role is None else ()
+    others = {documented_shape(source, each.name)[:-1] for each in named if each.role in STREAMS}
+    return replace(argument, role=BESIDE) if len(shape) == AXES_WITH_HEADS and shape in others else argument
+
+
+def _filled(argument: Argument, source: str) -> Argument:
+    """The argument, or a dict that a call fills, as with the keys and values of the tokens so far."""
+    is_dict = argument.required and argument.role is None and is_filled(source, argument.name)
+    return replace(argument, role="absent") if is_dict else argument
 
 
 def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argument:

@@ -36,6 +36,13 @@ BLOCKS = (
         "keep = x.new_empty(1, x.size(1), 1).bernoulli_(1 - p)  # of (tokens, batch, width): one number a sample",
     ),
     Property(
+        "drop-path-keeps-mean",
+        "block",
+        "stochastic depth divides a branch by the share of samples that it stays for",
+        "The branch is another one in eval() than it was on average while it trained.",
+        "x = x * x.new_empty(x.size(0), 1, 1).bernoulli_(1 - p) / (1 - p)  # it stays with 1 - p, and not with p",
+    ),
+    Property(
         "residual-once",
         "block",
         "the input of a block is added to its output once",

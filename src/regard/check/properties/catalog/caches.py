@@ -78,11 +78,25 @@ CACHES = (
         "z = z[..., None, :] + k.cumsum(-2)  # what was summed before, and not the new keys alone",
     ),
     Property(
+        "steps-equal-whole",
+        "output",
+        "token by token through a method for one token, and its state, a text gives what it gives in one call",
+        "What is generated is not what was trained.",
+        "k = torch.cat((k, new), 2)[:, :, -self.span :]  # the new token is one of those that a window holds",
+    ),
+    Property(
         "cache-unasked",
         "call",
         "a call that is not given a cache does not depend on the call before",
         "Texts are mixed.",
         "past = None if not use_cache else past  # what is kept is read and written only where it is asked for",
+    ),
+    Property(
+        "rows-of-their-beams",
+        "k",
+        "a method that reorders what is kept gives each new row the old row that it continues",
+        "A beam goes on from what another one wrote.",
+        "state[name] = tensor.index_select(0, parents)  # index_copy_ puts rows where the order is inverted",
     ),
     Property(
         "caches-follow-beams",

@@ -36,6 +36,13 @@ CALLS = (
         "layer.cached = None  # for each layer that keeps keys and values, where another source begins",
     ),
     Property(
+        "remembered-by-all",
+        "call",
+        "what a function remembers is kept by all that it hangs on, as a mask by queries and keys",
+        "A call gets the mask or the table of an earlier one: later tokens are seen, or it raises.",
+        "key = (rows, cols)  # and not cols alone",
+    ),
+    Property(
         "one-tensor-as-two",
         "call",
         "keys and values that are one tensor are projected as equal ones of two tensors are",

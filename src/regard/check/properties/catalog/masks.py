@@ -8,6 +8,13 @@ __all__ = ["MASKS"]
 
 MASKS = (
     Property(
+        "hidden-in-both-modes",
+        "masked",
+        "later tokens are hidden in train() and in eval(), or in neither",
+        "The model is trained to predict what it sees, or sees what it never saw in training.",
+        "F.scaled_dot_product_attention(q, k, v, dropout_p=p if self.training else 0.0, is_causal=True)",
+    ),
+    Property(
         "mask-of-its-window",
         "mask",
         "each window of a picture has its own of several masks, also where there are several pictures",

@@ -8,6 +8,20 @@ __all__ = ["OUTPUTS"]
 
 OUTPUTS = (
     Property(
+        "read-at-the-last-token",
+        "output",
+        "an output that is read at one token by the length is read at the last one that is no padding",
+        "It is that of a token of padding, but for samples without any.",
+        "last = x[torch.arange(len(x)), lengths - 1]  # tokens are counted from 0",
+    ),
+    Property(
+        "read-outs-change-nothing",
+        "output",
+        "who asks for the weights, or for a log, beside the output gets the same output",
+        "What is looked at is another model than the one that is trained and used.",
+        "entropy = -(w * w.log()).sum(-1)  # of tensors of its own: queries stay those that the output is made of",
+    ),
+    Property(
         "variance-of-the-weights",
         "output",
         "the variance of weighted tokens is taken from the mean by the same weights",

@@ -8,6 +8,13 @@ __all__ = ["WEIGHTS"]
 
 WEIGHTS = (
     Property(
+        "delta-rule",
+        "weights",
+        "by the delta rule a token writes its share of the difference of its value and what its key returns",
+        "What was written for a key before stays, or is taken away where nothing is written.",
+        "S = S + k[..., None] * (beta * (v - (k[..., None, :] @ S).squeeze(-2)))[..., None, :]",
+    ),
+    Property(
         "weights-are-numbers",
         "weights",
         "weights are numbers",

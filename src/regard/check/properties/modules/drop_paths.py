@@ -1,9 +1,11 @@
-"""Stochastic depth: while it trains, a branch is left out for whole samples."""
+"""Stochastic depth: while it trains, a branch is left out for whole samples, and on average it is what it was."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,9 +18,11 @@ from regard.check.target.preparation import copied
 __all__ = ["drop_path_findings"]
 
 PATHS = re.compile(r"drop_?path|stochastic_?depth", re.I)
-"""In the names of classes that leave out branches."""
-DRAWS = 100
+"""In the names of classes and functions that leave out branches."""
+DRAWS = 400
 MOVED = 1e-9
+SURE = 6.0
+"""Standard deviations of a mean: one in a billion is as far away by chance."""
 
 
 def drop_path_findings(invocation: Invocation) -> Iterator[Finding]:
@@ -26,6 +30,8 @@ def drop_path_findings(invocation: Invocation) -> Iterator[Finding]:
 
     Huang et al. 2016, "Deep Networks with Stochastic Depth"; of each sample by itself as in Larsson et al. 2017,
     "FractalNet". Of (tokens, samples, width) the first axis, which such code draws along, is that of the tokens.
+
+    And a branch that is divided by the share of samples that it stays for, as is said, and stays for another share.
 
     Args:
         invocation: a call of a module that is in eval().
@@ -37,20 +43,65 @@ def drop_path_findings(invocation: Invocation) -> Iterator[Finding]:
         for name, each in invocation.target.named_modules()
         if name and PATHS.search(type(each).__name__) and not any(True for _ in each.children())
     ]
-    axes = _sample_axes(invocation, paths) if paths else {}
+    axes = _sample_axes(invocation, lambda given: _handed_over(invocation, paths, given)) if paths else {}
     for path, (shape, axis) in axes.items():
-        drawn = _drawn_along(invocation.target.get_submodule(path), shape)
-        if len(drawn) == 1 and axis not in drawn:
-            message = (
-                f"while it trains, it draws one number for each of the {shape[drawn[0]]} entries of axis "
-                f"{drawn[0]}, for all samples alike: those stand along axis {axis}"
-            )
-            yield Finding("violation", "drop-path-of-samples", "block", message, module=path)
+        live = copied(invocation.target.get_submodule(path)).train()
+        found = [*_judged(_draws(live, shape), axis)]
+        if found:
+            yield Finding("violation", *found[0], module=path)
+            return
+    functions = dict(_functions(invocation.target))
+    calls = dict[str, tuple[tuple[Any, ...], dict[str, Any]]]()
+    axes = _sample_axes(invocation, lambda given: _given_to_functions(invocation, functions, given, calls))
+    for name, (shape, axis) in axes.items() if functions else ():
+        args, kwargs = calls[name]
+        function = functions[name]
+        found = [*_judged(_draws(lambda ones: function(ones, *args[1:], **kwargs), shape), axis)]  # noqa: B023
+        if found:
+            step, text = found[0][:2], found[0][2]
+            yield Finding("violation", *step, f"{name}(): {text}")
             return
 
 
-def _sample_axes(invocation: Invocation, paths: list[str]) -> Mapping[str, tuple[torch.Size, int]]:
-    """Of each of some modules that are handed a tensor: its shape, and the axis that one sample has a part of."""
+def _judged(draws: Tensor | None, axis: int) -> Iterator[tuple[str, str, str]]:
+    """What is wrong with what ones became, if something is: the property, its step, and a sentence.
+
+    Args:
+        draws: (draws, shape of the branch); None where that was not seen.
+        axis: of the samples.
+    """
+    if draws is None:
+        return
+    drawn = [each for each in range(draws.ndim - 1) if bool((draws != draws.narrow(each + 1, 0, 1)).any())]
+    if len(drawn) == 1 and axis not in drawn:
+        message = (
+            f"while it trains, it draws one number for each of the {draws.shape[drawn[0] + 1]} entries of axis "
+            f"{drawn[0]}, for all samples alike: those stand along axis {axis}"
+        )
+        yield "drop-path-of-samples", "block", message
+        return
+    largest = float(draws.max())
+    if largest <= 1 + MOVED or bool(((draws != 0) & (draws != largest)).any()):
+        return  # nothing is left out, or what stays is not divided: it may be multiplied in eval()
+    alone = draws
+    for each in range(draws.ndim - 1, 0, -1):
+        alone = alone.select(each, 0) if each - 1 not in drawn else alone
+    kept, told = float((alone > 0).double().mean()), 1 / largest
+    if abs(kept - told) > SURE * (told * (1 - told) / alone.numel()) ** 0.5:
+        message = (
+            f"while it trains, a branch stays for about {kept:.2g} of the samples, and what stays is divided by "
+            f"{told:.3g}: on average it is {kept / told:.2g} times what it is in eval()"
+        )
+        yield "drop-path-keeps-mean", "block", message
+
+
+def _sample_axes(
+    invocation: Invocation, handed: Callable[[Mapping[str, Any]], dict[str, Tensor]]
+) -> Mapping[str, tuple[torch.Size, int]]:
+    """Of each of some modules or functions that are handed a tensor: its shape, and the axis of the samples in it.
+
+    That is the one of which one sample has a part.
+    """
     stream = invocation.streams[0]
     given = invocation.arguments[stream.argument]
     if stream.batch_axis is None or given.shape[stream.batch_axis] < 2 or not given.is_floating_point():
@@ -58,9 +109,7 @@ def _sample_axes(invocation: Invocation, paths: list[str]) -> Mapping[str, tuple
     moved = given.clone()
     moved.select(stream.batch_axis, 0).mul_(0.5).add_(1.0)
     try:
-        before, after = (
-            _handed_over(invocation, paths, {**invocation.arguments, stream.argument: each}) for each in (given, moved)
-        )
+        before, after = (handed({**invocation.arguments, stream.argument: each}) for each in (given, moved))
     except Failed:
         return {}
     found = {}
@@ -83,25 +132,81 @@ def _handed_over(invocation: Invocation, paths: list[str], arguments: Mapping[st
     return found
 
 
+def _functions(target: nn.Module) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The functions of the files of a module's classes that leave out branches by their names."""
+    for names in _namespaces(target):
+        for name, each in names.items():
+            if inspect.isfunction(each) and PATHS.search(name):
+                yield name, each
+
+
+def _namespaces(target: nn.Module) -> list[dict[str, Any]]:
+    """The names of the files in which the classes of a module stand, but for PyTorch's own."""
+    found: dict[int, dict[str, Any]] = {}
+    for kind in {type(each) for each in target.modules()}:
+        names = getattr(kind.forward, "__globals__", {})
+        if not str(names.get("__name__", "torch.")).startswith("torch."):
+            found[id(names)] = names
+    return [*found.values()]
+
+
+def _given_to_functions(
+    invocation: Invocation,
+    functions: Mapping[str, Callable[..., Any]],
+    arguments: Mapping[str, Any],
+    calls: dict[str, tuple[tuple[Any, ...], dict[str, Any]]],
+) -> dict[str, Tensor]:
+    """What each of some functions is handed first in a call in train(), and in `calls` all that it is."""
+    found = dict[str, Tensor]()
+
+    def kept(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            if args and name not in found:
+                _keep(found, name, args)
+                calls[name] = args, kwargs
+            return args[0] if args and isinstance(args[0], Tensor) else function(*args, **kwargs)
+
+        return inner
+
+    live = copied(invocation.target).train()
+    with _replaced(invocation.target, {name: kept(name, each) for name, each in functions.items()}):
+        invocation.run(arguments, target=live)
+    return found
+
+
+@contextmanager
+def _replaced(target: nn.Module, functions: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Inside, the classes of a module find other functions under some names of their files."""
+    spaces = _namespaces(target)
+    before = [{name: names[name] for name in functions if name in names} for names in spaces]
+    try:
+        for names, known in zip(spaces, before, strict=True):
+            names.update({name: functions[name] for name in known})
+        yield
+    finally:
+        for names, known in zip(spaces, before, strict=True):
+            names.update(known)
+
+
 def _keep(found: dict[str, Tensor], path: str, given: tuple[Any, ...]) -> None:
     if given and isinstance(given[0], Tensor):
         found.setdefault(path, given[0].detach().clone())
 
 
-def _drawn_along(path: nn.Module, shape: torch.Size) -> list[int]:
-    """The axes along which ones become other numbers in training; none where nothing is left out, or all at once."""
-    live, axes, dtype = copied(path).train(), set[int](), torch.float64
+def _draws(path: Callable[[Tensor], Any], shape: torch.Size) -> Tensor | None:
+    """What ones become in training, many times; None where that is not seen."""
+    made = []
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         for _ in range(DRAWS):
             try:
-                made = live(torch.ones(shape, dtype=dtype))
+                each = path(torch.ones(shape, dtype=torch.float64))
             except Exception:  # the code's own may raise anything
-                return []
-            if not isinstance(made, Tensor) or made.shape != shape:
-                return []
-            axes |= {axis for axis in range(len(shape)) if bool((made != made.narrow(axis, 0, 1)).any())}
-    return sorted(axes)
+                return None
+            if not isinstance(each, Tensor) or each.shape != shape:
+                return None
+            made.append(each)
+    return torch.stack(made)
 
 
 def _along(changed: Tensor, axis: int) -> Tensor:

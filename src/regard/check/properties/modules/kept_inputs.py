@@ -20,10 +20,16 @@ from regard.check.target.preparation import copied
 
 __all__ = ["kept_input_findings"]
 
-_EMPTIED = re.compile(r"reset|clear|flush|empty_|\bfresh\b|\bnew (?:instance|model|module)\b|\bstreaming\b", re.I)
+_EMPTIED = re.compile(
+    r"reset|clear|flush|empty_|def _?(?:begin|start|new)\w*\(|\bfresh\b|\bnew (?:instance|model|module)\b"
+    r"|\bstreaming\b",
+    re.I,
+)
 """In code that has a way to begin anew, or says that one is needed: the caller sees to it."""
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """Kinds of parameters that take whatever is given."""
+_OF_MODULES = frozenset(vars(nn.Module()))
+"""Attributes that PyTorch gives every module."""
 SAME = 1e-9
 
 
@@ -39,16 +45,21 @@ def kept_input_findings(invocation: Invocation) -> Iterator[Finding]:
     if not isinstance(target, nn.Module) or invocation.packed or _EMPTIED.search(code_of(target)):
         return
     given, others = invocation.arguments, {**invocation.arguments, **other_tokens(invocation)}
-    for method, names in _methods(invocation):
-        one, other = ({name: each[name] for name in names} for each in (given, others))
+    for method, names, changed in ((*each, name) for each in _methods(invocation) for name in each[1]):
+        one = {name: given[name] for name in names}
+        other = {**one, changed: others[changed]}
         try:
             live = copied(target)
             before = _held(live)
             first = _outputs(invocation, live, method, other)
-            kept = [key for key, value in _held(live).items() if before.get(key) is None and value is not None]
+            after_it = _held(live).items()
+            kept = [key for key, each in after_it if _is_empty(before.get(key)) and not _is_empty(each)]
             if not kept or not first:
                 continue
+            sizes = [_size(_held(live)[each]) for each in kept]
             after = _outputs(invocation, live, method, one)
+            if sizes != [_size(_held(live).get(each)) for each in kept]:
+                continue  # it goes on behind what it keeps, as a cache of keys does
             alone = copied(target)
             expected, again = (_outputs(invocation, alone, method, one) for _ in range(2))
             if not _is_same(expected, again) or _is_same(expected, after):
@@ -62,7 +73,7 @@ def kept_input_findings(invocation: Invocation) -> Iterator[Finding]:
             continue
         path, name = kept[0]
         message = (
-            f"{method}() keeps {f'{path}.' if path else ''}{name} of the first {names[0]} that it is given, and reads "
+            f"{method}() keeps {f'{path}.' if path else ''}{name} of the first {changed} that it is given, and reads "
             f"it for the next one: what it returns for that is another thing than alone"
         )
         yield Finding("violation", "kept-of-its-input", "call", message)
@@ -75,24 +86,35 @@ def _methods(invocation: Invocation) -> Iterator[tuple[str, list[str]]]:
     for name, method in inspect.getmembers(type(invocation.target), inspect.isfunction):
         several = [*inspect.signature(method).parameters.values()][1:]
         needs = [each.name for each in several if each.default is each.empty and each.kind not in _ANY]
-        is_own = not method.__module__.startswith("torch.") and not name.startswith("_") and name != "forward"
+        is_own = not method.__module__.startswith("torch.") and not name.startswith("_")
         if is_own and needs and {*needs} <= streams:
             yield name, needs
 
 
 def _held(module: nn.Module) -> dict[tuple[str, str], Any]:
-    """The attributes of its modules that are None or hold tensors, by path and name; no parameters and buffers."""
+    """The attributes of its modules that are empty or hold tensors, by path and name; no parameters and buffers."""
     return {
-        (path, name): value
+        (path, name): dict(value) if type(value) is dict else value
         for path, part in module.named_modules()
         for name, value in vars(part).items()
-        if value is None or _is_of_tensors(value)
+        if name not in _OF_MODULES and (_is_empty(value) or _is_of_tensors(value))
     }
 
 
+def _size(value: Any) -> int:
+    """How many numbers a value holds."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
+    return value.numel() if isinstance(value, Tensor) else sum(map(_size, parts))
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (type(value) is dict and not value)
+
+
 def _is_of_tensors(value: Any) -> bool:
-    several = value if isinstance(value, tuple | list) else [value]
-    return len(several) > 0 and all(isinstance(each, Tensor) for each in several)
+    several = [*value.values()] if isinstance(value, dict) else value if isinstance(value, tuple | list) else [value]
+    parts = [one for each in several for one in (each if isinstance(each, tuple | list) else [each])]
+    return len(parts) > 0 and all(isinstance(each, Tensor) for each in parts)
 
 
 def _outputs(invocation: Invocation, module: nn.Module, method: str, given: dict[str, Any]) -> list[Tensor]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from regard.check.properties.caches.comparison import by_line, line_key
+from regard.check.properties.documentation import documentation_of, promises_causal_attention
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import allowed_of, built_in_pattern
 from regard.check.properties.modules.earlier_calls import with_fewer_tokens
@@ -57,7 +58,8 @@ def later_token_findings(
         several = [each for each in several if bool((each.base.key.stream == number).all())]
     if not several or any(each.is_masked or each.num_tokens not in (0, count) for each in several):
         return
-    says = _says_causal(several, are_all_seen=are_all_seen)
+    promised = promises_causal_attention(documentation_of(invocation.target))
+    says = _says_causal(several, are_all_seen=are_all_seen, promised=promised)
     if not says:
         return
     influence = influence_of(
@@ -77,15 +79,19 @@ def later_token_findings(
         yield from _by_later_tokens(invocation, base, several, stream)
 
 
-def _says_causal(several: Sequence[Evidence], *, are_all_seen: bool) -> str:
+def _says_causal(several: Sequence[Evidence], *, are_all_seen: bool, promised: bool) -> str:
     """What shows that no output is of a later token: the masks, or words where keys are of several tokens; else empty.
 
-    Masks of such keys are none that is known.
+    Masks of such keys are none that is known, as where a convolution takes them from later tokens: the code hides
+    some of them by itself, and its caller need not.
     """
     if are_all_seen and all(each.base.whole for each in several):
         patterns = {built_in_pattern(allowed_of(each)[0, 0])[0] for each in several}
         return THEY_ARE if patterns <= CAUSAL else ""
     is_promised = all(each.is_documented_causal for each in several)
+    if promised and not is_promised:
+        masks = [allowed_of(each)[0, 0] for each in several]
+        is_promised = all(built_in_pattern(each)[0] == "unknown" and not bool(each.all()) for each in masks)
     return "its documentation says that it is" if is_promised else ""
 
 

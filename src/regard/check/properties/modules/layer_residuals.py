@@ -14,6 +14,8 @@ __all__ = ["layer_residual_findings"]
 
 MIN_LAYERS = 2
 """In which a residual is missing: one alone may be there to gather another sequence."""
+IN_A_BATCH = 2
+"""Axes of a matrix; learned vectors have more where they stand beside those of a batch."""
 ELEMENTWISE = ("add", "sub", "mul", "lerp", "cat", "addcmul")
 
 
@@ -42,6 +44,7 @@ def layer_residual_findings(run: TaggedRun, instances: Sequence[AttentionInstanc
 def _around_feed_forward_alone(trace: Trace, instances: Sequence[AttentionInstance]) -> bool:
     """Whether each attention's output meets nothing else, and that of each feed-forward network is added."""
     made = {each.storage for operation in trace if not operation.is_view for each in operation.outputs}
+    made |= {each.storage for each in trace.arguments.values()}
     ends = [*(each.sums[0].operation.index for each in instances[1:]), len(trace)]
     for instance, end in zip(instances, ends, strict=True):
         later = trace.operations[instance.sums[-1].operation.index + 1 : end]
@@ -94,8 +97,15 @@ def _around_attentions_alone(run: TaggedRun, instances: Sequence[AttentionInstan
 
 
 def _is_met(operation: Operation, some: Collection[int], made: Collection[int]) -> bool:
-    """Whether something of some memory meets something else that was computed, as in a sum or the gates of a GRU."""
-    several = [each for each in operation.inputs if each.storage in made and each.data.ndim > 1]
+    """Whether something of some memory meets something else, as in a sum or the gates of a GRU.
+
+    That was computed or handed over, or learned vectors that ask as a sequence does, the same for each sample.
+    """
+    several = [
+        each
+        for each in operation.inputs
+        if each.data.ndim > 1 and (each.storage in made or (each.learned and each.data.ndim > IN_A_BATCH))
+    ]
     shapes = {each.shape for each in several}
     is_elementwise = operation.name.rstrip("_") in ELEMENTWISE
     return is_elementwise and len(shapes) == 1 and len({each.storage in some for each in several}) > 1

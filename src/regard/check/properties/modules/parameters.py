@@ -73,7 +73,7 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     for name in [each for each, gradient in gradients.items() if gradient is None]:
         if _only_chooses(unlearned[name], instances):
             del gradients[name]
-    yield from unused_parameter_findings(invocation, gradients)
+    yield from unused_parameter_findings(invocation, gradients, [each.module for each in instances])
     yield from unread_table_findings(invocation)
     yield from begun_as_zeros_findings(invocation)
 

@@ -42,23 +42,28 @@ _FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|classif|head$|logit|pool|nul
 """In the name of what only some calls read, or another module."""
 _ATTENDS = re.compile(r"att(?:entio)?n|mha|transformer|encoder_?layer|decoder_?layer", re.I)
 """In the name of a class that attends, or holds what does."""
+_STACK = re.compile(r"layer|block|stack|(?:^|\.)h$", re.I)
+"""In the path of a list of modules that run one after the other."""
 _LEFT_OUT = re.compile(r"\bnot\b|n't\b|\bnever\b|\bno longer\b|\bunused\b", re.I)
 """In a comment on what is constructed and not called."""
 _CHOOSES = re.compile(r"rout|gat(?:e|ing)|select|top_?k|codebook|quant|hash", re.I)
 """In the name of what chooses by its numbers, whose small changes change no choice."""
 
 
-def unused_parameter_findings(invocation: Invocation, gradients: Mapping[str, Tensor | None]) -> Iterator[Finding]:
+def unused_parameter_findings(
+    invocation: Invocation, gradients: Mapping[str, Tensor | None], attending: Collection[str] = ()
+) -> Iterator[Finding]:
     """A parameter, or a module with parameters, that no line reads but the one that makes it.
 
     Args:
         invocation: the call.
         gradients: of all parameters by their paths; None for what the output was not computed with.
+        attending: the paths of the modules that attend.
     """
     target = invocation.target
     if not isinstance(target, nn.Module) or not any(each is None for each in gradients.values()):
         return
-    unused = _Unused(target, gradients)
+    unused = _Unused(target, gradients, attending)
     for name, several in unused.layers():
         message = f"{name} is never run, one of {several} layers alike in a list: it has no effect and does not learn"
         yield Finding("violation", "parameters-used", "block", message)
@@ -218,8 +223,10 @@ class _Reading(TorchFunctionMode):
 class _Unused:
     """What the output of a call was not computed with."""
 
-    def __init__(self, target: nn.Module, gradients: Mapping[str, Tensor | None]) -> None:
-        self.target, self.gradients = target, gradients
+    def __init__(
+        self, target: nn.Module, gradients: Mapping[str, Tensor | None], attending: Collection[str] = ()
+    ) -> None:
+        self.target, self.gradients, self.attending = target, gradients, attending
 
     def names(self) -> Iterator[str]:
         """The paths of parameters and modules that belong to a module of the user's own code, which reads none."""
@@ -244,7 +251,11 @@ class _Unused:
             layers = [*stack.named_children()] if isinstance(stack, nn.ModuleList) else []
             if len({type(layer) for _, layer in layers}) != 1 or _FOR_OTHERS.search(path) or _CHOOSES.search(path):
                 continue
-            if not any(_ATTENDS.search(type(each).__name__) for each in layers[0][1].modules()):
+            of_layers = [f"{path}.{name}" if path else name for name, _ in layers]
+            is_seen = _STACK.search(path) is not None and any(
+                f"{one}.".startswith(f"{each}.") for one in self.attending for each in of_layers
+            )
+            if not is_seen and not any(_ATTENDS.search(type(each).__name__) for each in layers[0][1].modules()):
                 continue
             are_run = [any(self._used_within(f"{path}.{name}")) for name, _ in layers]
             if any(are_run) and not all(are_run) and self.parameters_of(f"{path}.{layers[are_run.index(False)][0]}"):

@@ -17,6 +17,8 @@ __all__ = ["by_hand_findings"]
 
 TOLERANCE = 1e-5
 """A small number in the denominator, against division by zero, is no mistake."""
+MIN_QUERIES = 3
+"""Of each head: what two have in common may be chance."""
 EXACT, NOTICEABLE = 1e-12, 1e-3
 """How far sums are from 1 that are of float64, and those that are not."""
 
@@ -150,17 +152,28 @@ def _sink(evidence: Evidence, sums: Tensor, line: CodeLocation | None) -> Findin
     largest = torch.full((count,), -torch.inf, dtype=torch.float64).scatter_reduce(0, rows[live], scores[live], "amax")
     rest = (1 - sums).log() + denominators
     known = rest.isfinite()
-    above = (rest - largest)[known]
-    if len(above) > 2 and float(above.abs().max()) < TOLERANCE:
+    heads = torch.zeros(count, dtype=torch.long).scatter(0, rows, table.head)[known]
+    rests = [(rest[known][heads == each], largest[known][heads == each]) for each in sorted(set(heads.tolist()))]
+    if int(known.sum()) < MIN_QUERIES or any(len(each) < MIN_QUERIES for each, _ in rests):
+        return None
+    told = [*dict.fromkeys(f"{float(each.mean()):.4g}" for each, _ in rests)]
+    if all(float(each.max() - each.min()) < TOLERANCE for each, _ in rests):
+        each_head = "" if len(told) == 1 else " of its head"
+        message = f"a sink of score {', '.join(told)}{each_head} takes a share of the weights of each query"
+        return Finding("design", "sinks", "weights", message, line)
+    if all(_is_above_the_largest(*each) for each in rests):
         message = (
-            "the rest of the weights, 1 less their sum, is that of a key whose score is the largest of the query's "
-            "scores: what was taken out of the exponents is missing in the denominator"
+            "the rest of the weights, 1 less their sum, is that of a key whose score is the same beside the largest of "
+            "the query's scores: what was taken out of the exponents is missing in the denominator"
         )
         return Finding("violation", "sink-score", "weights", message, line)
-    if len(above) > 2 and float(rest[known].max() - rest[known].min()) < TOLERANCE:
-        message = f"a sink of score {float(rest[known].mean()):.4g} takes a share of the weights of each query"
-        return Finding("design", "sinks", "weights", message, line)
     return None
+
+
+def _is_above_the_largest(rest: Tensor, largest: Tensor) -> bool:
+    """Whether what takes the rest of the weights has one score c beside the largest, or beside c if that is larger."""
+    one = (rest - largest).median()
+    return bool((((rest - largest - one).abs() < TOLERANCE) | ((rest - 2 * one).abs() < TOLERANCE)).all())
 
 
 def _are_numerators(evidence: Evidence) -> bool:

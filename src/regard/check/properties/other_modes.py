@@ -1,0 +1,30 @@
+"""The same call in another way: while it trains, with a log asked for, with gradients, and after other calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from regard.check.properties.caches.reordered import reorder_findings
+from regard.check.properties.finding import Finding
+from regard.check.properties.masks.read_out_tokens import read_out_token_findings
+from regard.check.properties.modules.drop_paths import drop_path_findings
+from regard.check.properties.modules.modes import mode_findings
+from regard.check.properties.modules.read_outs import read_out_findings
+from regard.check.properties.weights.detached_sums import detached_sum_findings
+from regard.check.target import Invocation
+
+__all__ = ["other_mode_findings"]
+
+
+def other_mode_findings(invocation: Invocation) -> Iterator[Finding]:
+    """What is wrong with a call in another mode, or with what it does beside its output.
+
+    Args:
+        invocation: a call.
+    """
+    yield from drop_path_findings(invocation)
+    yield from detached_sum_findings(invocation)
+    yield from mode_findings(invocation)
+    yield from read_out_findings(invocation)
+    yield from read_out_token_findings(invocation)
+    yield from reorder_findings(invocation)
