@@ -92,6 +92,7 @@ from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.pooling import pooling_findings
 from regard.check.properties.weights.token_shares import token_share_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
+from regard.check.properties.whole_outputs import judge_by_output
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections, stream_sizes
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
 from regard.check.roles.local import are_rows_alike
@@ -206,6 +207,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += loop_findings(instances, judged)
         frozen = {each.operation.index: each.output.data for instance in instances for each in instance.sums}
         _judge_attentions(analysis, base, judged, first, frozen)
+        judge_by_output(analysis, run)
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         analysis.findings += block_findings(invocation.target, run, instances)
         analysis.findings += divided_output_findings(run, instances)
