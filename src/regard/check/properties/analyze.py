@@ -27,6 +27,7 @@ from regard.check.properties.masks.arguments import (
     those_sharing,
 )
 from regard.check.properties.masks.closing_tokens import closing_token_findings
+from regard.check.properties.masks.emptied import emptied_findings
 from regard.check.properties.masks.hidden_keys import hidden_key_findings
 from regard.check.properties.masks.interleaved_steps import interleaved_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings, stacked_key_argument_findings
@@ -36,6 +37,7 @@ from regard.check.properties.masks.packed_sequences import packed_sequence_findi
 from regard.check.properties.masks.part_sizes import chunk_findings, part_size_findings
 from regard.check.properties.masks.shifted_windows import shifted_window_findings
 from regard.check.properties.masks.switched_settings import switched_setting_findings
+from regard.check.properties.masks.trained import trained_mask_findings
 from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import lost_fill_findings
 from regard.check.properties.masks.unread_arguments import documented_unread_findings
@@ -128,6 +130,7 @@ MASKINGS = (
     key_argument_findings,
     packed_sequence_findings,
     closing_token_findings,
+    emptied_findings,
     shifted_window_findings,
     window_findings,
     whole_block_findings,
@@ -373,6 +376,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += untied_weight_findings(invocation.target)
         analysis.findings += carried_state_findings(invocation)
         analysis.findings += drop_path_findings(invocation)
+        analysis.findings += trained_mask_findings(invocation)
         analysis.findings += repeated_sample_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
