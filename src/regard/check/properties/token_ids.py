@@ -24,7 +24,9 @@ __all__ = ["PADDED", "asking_text", "padded", "target_findings", "token_padding_
 _PADDING = re.compile(r"\bpad(?:s|ded|ding)?\b", re.I)
 _OF_ATTENTION = re.compile(r"\b(?:keys?|attention|attend(?:s|ed)?)\b", re.I)
 _HIDDEN = re.compile(r"\b(?:mask(?:s|ed)?|hid(?:den|es?)|ignored?|blocked|excluded|(?:not|never) attended)\b", re.I)
-_OF_OTHERS = re.compile(r"\b(?:loss|labels?|callers?|optional\w*|(?:not|never|un)\s?-?(?:masked|hidden|ignored)|no mask)\b|n't\b", re.I)
+_OF_OTHERS = re.compile(
+    r"\b(?:loss|labels?|callers?|optional\w*|(?:not|never|un)\s?-?(?:masked|hidden|ignored)|no mask)\b|n't\b", re.I
+)
 """What else may be said of padding: that who calls hides it, or nobody."""
 PADDED = 2
 """Tokens of the first sample that become padding, the last ones."""

@@ -18,7 +18,7 @@ from regard.check.target.errors import Failed
 __all__ = ["emptied_findings"]
 
 _EMPTY = re.compile(
-    r"\b(?:(?<!non-)(?<!not )empty|without (?:any|a) (?:valid|real|visible|unmasked|allowed)|no (?:valid|real|visible|unmasked|allowed)"
+    r"\b(?:(?<!non-)(?<!not )empty|(?:without (?:any|a)|no) (?:valid|real|visible|unmasked|allowed)"
     r"|(?:fully|entirely|completely|all)[- ]?(?:masked|padded|padding|hidden|blocked)"
     r"|(?:all|every|each)\b[^.;]{0,30}\b(?:is|are)\s+(?:masked|padding|hidden|blocked|invalid))\b",
     re.I,
@@ -29,7 +29,8 @@ _ZEROS = re.compile(
     re.I,
 )
 _OTHERWISE = re.compile(
-    r"\bnot\s+(?:\w+\s+)?zero|\b(?:unlike|instead of|rather than|average|mean|uniform|nan|position|start|index|cache)", re.I
+    r"\bnot\s+(?:\w+\s+)?zero|\b(?:unlike|instead of|rather than|average|mean|uniform|nan|position|start|index|cache)",
+    re.I,
 )
 _SENTENCES = re.compile(r"(?<=[.!?])\s+|\n\s*\n")
 
@@ -61,7 +62,9 @@ def emptied_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Fin
     emptied = dict(hiding_values(invocation, none))
     for argument, values in hiding_values(invocation, one):
         for hides_one, hides_all in zip(values, emptied.get(argument, ()), strict=False):
-            free, moved, left = (_moved(invocation, read, each) for each in ({}, {argument: hides_one}, {argument: hides_all}))
+            free, moved, left = (
+                _moved(invocation, read, each) for each in ({}, {argument: hides_one}, {argument: hides_all})
+            )
             if free is None or moved is None or free <= LEAST or moved > LEAST:
                 continue
             if left is not None and left > LEAST:

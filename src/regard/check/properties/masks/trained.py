@@ -19,7 +19,9 @@ from regard.check.target.preparation import copied
 
 __all__ = ["trained_mask_findings"]
 
-_ASKS_WHETHER_IT_TRAINS = re.compile(r"\bif\b[^\n]*\.training\b|\.training\s+(?:and|or|if|else)\b|\bnot\s+\w+\.training\b")
+_ASKS_WHETHER_IT_TRAINS = re.compile(
+    r"\bif\b[^\n]*\.training\b|\.training\s+(?:and|or|if|else)\b|\bnot\s+\w+\.training\b"
+)
 """Code that takes other steps in train(), beside dropout, which is told."""
 OF_OTHER_SAMPLES = frozenset({"randperm", "randint", "multinomial", "rand", "randn", "rand_like", "randn_like"})
 """Random numbers by which tokens may be chosen, or samples mixed, while a model is trained."""

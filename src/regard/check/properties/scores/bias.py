@@ -91,7 +91,9 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
                 "seen as well, far ones are favored, and of all keys the last"
             )
             yield Finding("violation", "alibi-sign", "bias", message, line)
-        elif len(slopes) > 1 and any(len(each) > 1 and max(each) - min(each) < 1e-9 for each in _parts(evidence, slopes)):
+        elif len(slopes) > 1 and any(
+            len(each) > 1 and max(each) - min(each) < 1e-9 for each in _parts(evidence, slopes)
+        ):
             yield Finding(
                 "violation",
                 "alibi-slopes",
