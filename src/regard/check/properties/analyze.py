@@ -52,6 +52,7 @@ from regard.check.properties.modules.constant_outputs import constant_output_fin
 from regard.check.properties.modules.drop_paths import drop_path_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
+from regard.check.properties.modules.memoized import memo_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
@@ -355,7 +356,8 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
     if not analysis.violations:
-        for of_calls in (call_effect_findings, begun_anew_findings, kept_input_findings, sibling_findings):
+        of_one_call = (call_effect_findings, begun_anew_findings, kept_input_findings, sibling_findings, memo_findings)
+        for of_calls in of_one_call:
             analysis.findings += of_calls(invocation)
         analysis.findings += documented_function_findings(invocation)
         analysis.findings += fused_kernel_findings(invocation)

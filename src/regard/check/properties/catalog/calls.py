@@ -36,6 +36,13 @@ CALLS = (
         "layer.cached = None  # for each layer that keeps keys and values, where another source begins",
     ),
     Property(
+        "kept-by-all-of-it",
+        "call",
+        "what a function keeps of a call, as a mask or a table of positions, is found again by all that it is made of",
+        "Who asks for another one gets the first: layers and branches have one bias, or one base, between them.",
+        "key = (length, heads, max_bias)  # each argument that the kept value is made of",
+    ),
+    Property(
         "one-tensor-as-two",
         "call",
         "keys and values that are one tensor are projected as equal ones of two tensors are",

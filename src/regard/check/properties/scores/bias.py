@@ -139,10 +139,9 @@ def _goes_on(evidence: Evidence, steps: Tensor, after: Tensor) -> bool:
 
 
 def _parts(evidence: Evidence, slopes: list[float]) -> list[list[float]]:
-    """The slopes of each product of several heads, where branches have others; else of all heads together.
+    """The slopes of each product of several heads; else of all heads together.
 
-    One line may compute the attention of several branches, each with heads, slopes and projections of its own. Where
-    all have the same slopes, these are of one branch that was meant to have more heads.
+    One line may compute the attention of several branches, each with heads, slopes and projections of its own.
     """
     table = evidence.base
     rows, first = table.rows_of_tags(), table.instance.run.first_tag
@@ -153,10 +152,7 @@ def _parts(evidence: Evidence, slopes: list[float]) -> list[list[float]]:
         parts.append(sorted(set(table.head[mine[mine >= 0]].tolist())))
     apart = [[slopes[head] for head in part] for part in parts]
     is_whole = sorted(head for part in parts for head in part) == list(range(len(slopes)))
-    if not is_whole or len(apart[0]) < 2 or len({*map(len, apart)}) > 1:
-        return [slopes]
-    are_alike = (all(map(_is_same, apart[0], each)) for each in apart[1:])
-    return [slopes] if any(are_alike) else apart
+    return apart if is_whole and len(apart[0]) > 1 and len({*map(len, apart)}) == 1 else [slopes]
 
 
 def _said_of_slopes(evidence: Evidence, slopes: Sequence[float]) -> str:
