@@ -53,6 +53,17 @@ def padding_alone_seen(ids: Tensor) -> Tensor:
     return encoded(ids, is_padding | ~is_padding.any(-1, keepdim=True))
 
 
+def said_to_be_hidden_and_seen(ids: Tensor) -> Tensor:
+    """Id 0 is padding, whose keys are masked."""
+    x = TABLE[ids] + PLACES[: ids.shape[1]]
+    return attended(x, x, (x.abs().sum(-1) != 0)[:, None, None])
+
+
+def said_to_be_seen(ids: Tensor) -> Tensor:
+    """Id 0 is padding, whose keys are not masked: the loss leaves it out."""
+    return said_to_be_hidden_and_seen(ids)
+
+
 def padding_mask_thrown_away(ids: Tensor) -> Tensor:
     no_padding(ids)  # and not kept
     return padding_seen(ids)
@@ -337,6 +348,7 @@ CASES = [
     Case("positions-without-effect", places_of_the_target_alone, translated_with_places, of_two_texts, False, 3),
     Case("queries-from-x", asked_by_the_source, translated_with_places, of_one_length_of_texts, False, 3),
     Case("padding-by-ids", queries_of_padding_blocked, keys_of_padding_blocked, of_tokens_and_ids, has_line=False),
+    Case("padding-by-ids", said_to_be_hidden_and_seen, said_to_be_seen, of_ids, has_line=False),
     Case("padding-by-ids", padding_alone_seen, padding_hidden_at_once, of_ids, has_line=False),
     Case("padding-by-ids", padding_hidden_in_the_first_layer, padding_hidden_in_both, of_ids, False, attentions=2),
     *(

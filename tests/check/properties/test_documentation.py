@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from regard.check.properties.documentation import (
+    groups_are_consecutive,
     index_direction,
     is_exclusive,
     is_inclusive,
@@ -255,3 +256,16 @@ Args:
 @pytest.mark.parametrize("name", ["x", "mask", "pad", "bias", "rows", "kept", "last", "other"])
 def test_an_argument_is_unused_where_its_own_entry_says_so_without_a_condition(name: str) -> None:
     assert says_unused(UNUSED, name) == (name in ("bias", "rows", "kept", "last"))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Query head ``i`` reads key head ``i // group``.", True),
+        ("Query head h reads head h // r of the keys.", True),
+        ("Each head sees its nearest neighbors.", False),
+        ("Head i reads key head i % groups.", False),
+    ],
+)
+def test_groups_of_heads_are_read_where_their_numbers_are_written(text: str, found: bool) -> None:
+    assert groups_are_consecutive(text) is found

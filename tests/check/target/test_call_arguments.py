@@ -552,3 +552,17 @@ def test_two_buffers_are_handed_over_where_keys_and_values_are_written_into_them
     analysis = analyze(call, masks=True)
     assert analysis.violations == []
     assert any("local_mask stands in the place of mask where" in each.message for each in analysis.findings)
+
+
+def of_matrices(query, key, value, query_dense, key_dense, value_dense, output_dense):  # type: ignore[no-untyped-def]
+    """query_dense, key_dense, value_dense: (heads, dim, head_dim); output_dense: (heads * head_dim, dim)"""
+    heads = [
+        attention(query @ w_q, key @ w_k, value @ w_v)
+        for w_q, w_k, w_v in zip(query_dense, key_dense, value_dense, strict=True)
+    ]
+    return torch.cat(heads, -1) @ output_dense
+
+
+def test_matrices_of_heads_and_one_of_all_are_as_documented() -> None:
+    shapes = {name: each.ndim for name, each in first(of_matrices).arguments.items()}
+    assert shapes == dict(zip(shapes, (3, 3, 3, 3, 3, 3, 2), strict=True))

@@ -166,6 +166,26 @@ def test_a_length_that_is_read_as_a_tensor_is_one_of_each_sample() -> None:
     assert call.arguments["seq_len"].tolist() == [5, 5]
 
 
+def lengths_to_mask(lengths: Tensor, count: int) -> Tensor:
+    return torch.arange(count) >= lengths[:, None]
+
+
+class OfAHelper(nn.Module):
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+
+    def forward(self, x: Tensor, seq_len: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        padding = lengths_to_mask(seq_len, x.shape[1])
+        scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(padding[:, None], -torch.inf)
+        return scores.softmax(-1) @ v
+
+
+def test_a_length_that_a_mask_is_made_of_is_one_of_each_sample() -> None:
+    assert first(OfAHelper).lengths == ["seq_len"]
+
+
 class ScoresItems(nn.Module):
     """The last state of each user meets the vectors of some items, the same for all."""
 

@@ -50,3 +50,9 @@ def test_what_never_learns_and_has_two_numbers_is_a_mask_that_stays():
     redraw(module, 0)
     assert module.mask.tolist() == [[0.0, -torch.inf], [0.0, 0.0]]
     assert bool(module.table.any())
+
+
+def test_the_vector_of_padding_stays_zero():
+    words = in_float64(nn.Embedding(5, 3, padding_idx=2))
+    redraw(words, 1)
+    assert [each.any().item() for each in words.weight] == [True, True, False, True, True]

@@ -28,6 +28,7 @@ from regard.check.properties.masks.arguments import (
     those_sharing,
 )
 from regard.check.properties.masks.closing_tokens import closing_token_findings
+from regard.check.properties.masks.emptied import emptied_findings
 from regard.check.properties.masks.hidden_keys import hidden_key_findings
 from regard.check.properties.masks.interleaved_steps import interleaved_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings, stacked_key_argument_findings
@@ -50,6 +51,7 @@ from regard.check.properties.modules.carried_states import carried_state_finding
 from regard.check.properties.modules.constant_outputs import constant_output_findings, summed_weight_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
+from regard.check.properties.modules.memoized import memoized_findings
 from regard.check.properties.modules.memos import memo_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.norms import norm_findings
@@ -94,6 +96,7 @@ from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.pooling import pooling_findings
 from regard.check.properties.weights.token_shares import token_share_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
+from regard.check.properties.whole_outputs import judge_by_output
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections, stream_sizes
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
 from regard.check.roles.local import are_rows_alike
@@ -129,6 +132,7 @@ MASKINGS = (
     key_argument_findings,
     packed_sequence_findings,
     closing_token_findings,
+    emptied_findings,
     shifted_window_findings,
     window_findings,
     whole_block_findings,
@@ -208,6 +212,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += loop_findings(instances, judged)
         frozen = {each.operation.index: each.output.data for instance in instances for each in instance.sums}
         _judge_attentions(analysis, base, judged, first, frozen)
+        judge_by_output(analysis, run)
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         analysis.findings += block_findings(invocation.target, run, instances)
         analysis.findings += divided_output_findings(run, instances)
@@ -357,6 +362,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
             begun_anew_findings,
             kept_input_findings,
             memo_findings,
+            memoized_findings,
             sibling_findings,
         ):
             analysis.findings += of_calls(invocation)

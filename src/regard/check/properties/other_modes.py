@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from regard.check.properties.caches.reordered import reorder_findings
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.read_out_tokens import read_out_token_findings
+from regard.check.properties.masks.trained import trained_mask_findings
 from regard.check.properties.modules.drop_paths import drop_path_findings
 from regard.check.properties.modules.modes import mode_findings
 from regard.check.properties.modules.read_outs import read_out_findings
@@ -23,6 +24,7 @@ def other_mode_findings(invocation: Invocation) -> Iterator[Finding]:
         invocation: a call.
     """
     yield from drop_path_findings(invocation)
+    yield from trained_mask_findings(invocation)
     yield from detached_sum_findings(invocation)
     yield from mode_findings(invocation)
     yield from read_out_findings(invocation)

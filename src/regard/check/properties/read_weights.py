@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from regard.check.location import CodeLocation
 from regard.check.properties.analysis import BY_HAND
+from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import mask_findings
 from regard.check.properties.scores.formula import fit_scores, score_findings
@@ -28,6 +30,13 @@ EXPONENTIALS = frozenset({"exp", "exp2", "_softmax", "_safe_softmax", "_log_soft
 DIVISIONS = frozenset({"div", "mul"})
 Maker = Callable[[AttentionTable, AttentionTable], Evidence]
 """Adds to the tables of two runs what else is known of a call."""
+_FEATURES = re.compile(
+    r"\bfeature[\s-]*mapped\b|\b(?:positive|non-?negative)\s+(?:(?:\w+\s+)?features\b|q(?:uery|ueries)?\b)"
+    r"|\b(?:positive|non-?negative)\)[^.\n]{0,9}\bq(?:uery|ueries)?\b|\bq(?:uery|ueries)?\b[^.:\n]*:[^.\n]*"
+    r"\b(?:all positive|(?:are|must be) (?:positive|non-?negative))\b",
+    re.I,
+)
+"""In documentation: that the caller has made features of queries and keys, none of which is negative."""
 SUM_TOLERANCE = 1e-4
 """Of the weights of linear attention: a small number in its denominator is larger beside its small features."""
 
@@ -53,6 +62,9 @@ def read_evidence(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, An
 
 def read_findings(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, Any], make: Maker) -> list[Finding]:
     """What is found of a function of q, k and v in whose steps no attention was seen; nothing where none is read."""
+    if _FEATURES.search(documentation_of(invocation.target)):
+        fresh = _features(invocation, fresh)
+        invocation = replace(invocation, arguments=_features(invocation, invocation.arguments))
     reader = reader_of(invocation)
     if found := delta_rule_findings(invocation):
         return found
@@ -73,6 +85,12 @@ def read_findings(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, An
             for each in _judged(invocation, evidence)
         ),
     ]
+
+
+def _features(invocation: Invocation, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments with queries and keys that are features: none negative."""
+    asking = {each.argument for each in invocation.streams if each.role in ("q", "k")}
+    return {name: value.abs() if name in asking else value for name, value in arguments.items()}
 
 
 def _judged(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:

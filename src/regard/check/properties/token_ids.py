@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
@@ -19,6 +21,13 @@ from regard.check.trace.operation import Trace
 
 __all__ = ["PADDED", "asking_text", "padded", "target_findings", "token_padding_findings", "with_padding"]
 
+_PADDING = re.compile(r"\bpad(?:s|ded|ding)?\b", re.I)
+_OF_ATTENTION = re.compile(r"\b(?:keys?|attention|attend(?:s|ed)?)\b", re.I)
+_HIDDEN = re.compile(r"\b(?:mask(?:s|ed)?|hid(?:den|es?)|ignored?|blocked|excluded|(?:not|never) attended)\b", re.I)
+_OF_OTHERS = re.compile(
+    r"\b(?:loss|labels?|callers?|optional\w*|(?:not|never|un)\s?-?(?:masked|hidden|ignored)|no mask)\b|n't\b", re.I
+)
+"""What else may be said of padding: that who calls hides it, or nobody."""
 PADDED = 2
 """Tokens of the first sample that become padding, the last ones."""
 
@@ -150,6 +159,10 @@ def _of_stream(
     if not hidden:
         # Causal attention alone hides padding at the end, and not at the begin: the mask is missed there.
         unread = _thrown_away((*seen, *several)[0], run, of_ids, invocation) if several and is_left else None
+        if unread is None and seen and not invocation.masks and _says_that_padding_is_hidden(invocation):
+            first = seen[0].base.instance
+            message = f"by the documentation padding is hidden; where {name} is {padding}, it is attended to"
+            unread = Finding("violation", "padding-by-ids", "mask", message, first.scores_location, first.module)
         if unread is not None:
             yield unread
         return
@@ -164,6 +177,15 @@ def _of_stream(
     else:
         message = f"padding ({name} is {padding}) is hidden"
         yield Finding("holds", "padding-by-ids", "mask", message, first.scores_location)
+
+
+def _says_that_padding_is_hidden(invocation: Invocation) -> bool:
+    """Whether a sentence of its documentation says that keys which are padding are hidden from attention."""
+    sentences = re.split(r"(?<=[.!?])\s+|\n\s*\n", documentation_of(invocation.target))
+    return any(
+        all(each.search(sentence) for each in (_PADDING, _OF_ATTENTION, _HIDDEN)) and not _OF_OTHERS.search(sentence)
+        for sentence in sentences
+    )
 
 
 def _of_another_text(several: Sequence[Evidence], run: Trace, number: int, padding: int) -> Finding | None:

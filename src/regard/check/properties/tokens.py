@@ -15,7 +15,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import is_chosen
 from regard.check.roles.owners import NONE, SEVERAL, Owners
 from regard.check.roles.table import AttentionTable, ValueTable
-from regard.check.target.names import call_meaning, is_encoded
+from regard.check.target.names import call_meaning, first_word, is_encoded
 from regard.check.target.token_ids import side_of
 
 __all__ = [
@@ -30,6 +30,8 @@ NEGLIGIBLE_WEIGHT = 1e-12
 """A smaller weight is none."""
 SIDE_BY_SIDE = frozenset({"y", "other"})
 """Names beside x that do not say which of the two is read."""
+SHORTEST_WORD = 3
+"""Letters of a name that says what is handed over."""
 KEYS_AND_VALUES = re.compile("keys?_.*values?|kv", re.I)
 """A name that says that both are made of it."""
 
@@ -69,6 +71,11 @@ def _name(evidence: Evidence, stream: Tensor) -> str:
     names = evidence.base.streams
     known = set(stream[stream >= 0].tolist()) if names == tuple(evidence.roles) else set()
     return names[known.pop()] if len(known) == 1 else ""
+
+
+def _is_told(name: str) -> bool:
+    """Whether a name says that it is one of queries, keys and values, or no word that says anything else."""
+    return len(name) < SHORTEST_WORD or {call_meaning(name), first_word(name)} & {"q", "k", "v"} != set()
 
 
 def _are_translated(names: list[str]) -> bool:
@@ -237,6 +244,8 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
     if {"q", "k", "v"} <= set(roles.values()):
         if table.of_no_token and key == value:  # learned queries that pool one sequence, handed over as all three
             return
+        if key == value and not any(_is_told(name) for name, role in roles.items() if role in ("k", "v")):
+            return  # two sequences to attend to, as a text and a picture
         for name, found, wanted in (("queries", query, "q"), ("keys", key, "k"), ("values", value, "v")):
             if found != wanted and found in ("q", "k", "v") and not evidence.is_optional[wanted]:
                 yield Finding(

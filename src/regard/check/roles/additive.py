@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.check.roles.contractions import MATRICES, Contraction
 from regard.check.roles.influence import Influence
+from regard.check.roles.recurrences import recurrent_outputs
 from regard.check.roles.tags import TaggedTrace
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
@@ -101,9 +102,16 @@ def _pairwise(influence: Influence, names: set[str], gathered: set[int]) -> Iter
 def concatenations(influence: Influence, products: Iterable[Contraction]) -> Iterator[Contraction]:
     """Sums of queries and keys that are written as one product, of both side by side and a matrix.
 
-    Each factor is the terms of one side, as many of both: of the fewer ones the last is repeated.
+    Each factor is the terms of one side, as many of both: of the fewer ones the last is repeated. The states of a
+    recurrent layer that reads from both ends stand side by side as well, and are of one token.
     """
-    beside = {each.outputs[0].storage: each for each in influence.base if each.name == "cat"}
+    trace = influence.base
+    states = {trace.operations[index].outputs[0].storage for index in recurrent_outputs(trace)}
+    beside = {
+        each.outputs[0].storage: each
+        for each in trace
+        if each.name == "cat" and not states.issuperset(one.storage for one in each.inputs)
+    }
     for product in products:
         for place, terms, side in (
             (product.left_place, product.left_terms, product.left),

@@ -22,7 +22,7 @@ from regard.check.roles.contractions import Contraction, contractions, without_l
 from regard.check.roles.head_mixing import mixed_heads, mixing_products
 from regard.check.roles.influence import Influence
 from regard.check.roles.recurrences import recurrent_outputs
-from regard.check.roles.separate_calls import Reads, connected, repetitions, sources_of
+from regard.check.roles.separate_calls import Reads, connected, repetitions, sequences_of, sources_of
 from regard.check.roles.tags import SOFTMAXES, TaggedTrace, behind_others, moves_numbers, tagged
 from regard.check.trace.operation import CHOICES, Operation, Trace
 
@@ -257,11 +257,12 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
     depths = _depths(run.trace, {product.operation.index: group for product, _, group in found})
     grouped: dict[object, AttentionInstance] = {}
     read: dict[object, list[Reads]] = {}
-    places = []
+    places, softmaxes = [], [run.taken[each.index] for each in run.trace if each.name in SOFTMAXES]
     for product, made_of, group in found:
         of_its_scores = _read_by(run, product, [bilinear[index] for index in sorted(made_of)], group[2])
         repetition = min((run.repetitions.get(index, 0) for index in made_of), default=0)
-        places.append((group, depths[product.operation.index], repetition))
+        sequences = sequences_of(run.streams, made_of, softmaxes)
+        places.append((group, depths[product.operation.index], repetition, sequences))
         read.setdefault(places[-1], []).append(of_its_scores)
     apart = {key: connected(several) for key, several in read.items()}
     for (product, made_of, group), place in zip(found, places, strict=True):
@@ -285,8 +286,7 @@ def attentions_of(run: TaggedRun) -> list[AttentionInstance]:
 def _read_by(run: TaggedRun, total: Contraction, scores: list[Contraction], weights_left: bool) -> Reads:
     """What the queries of a weighted sum are made of, and its keys as well where these two are not told apart.
 
-    Of two attentions by one line that read the same keys, as of a picture that reads a text beside the text itself,
-    the queries are of different sequences.
+    Of a picture that reads a text beside the text itself, by one line, the queries are of different sequences.
 
     Args:
         run: the run.

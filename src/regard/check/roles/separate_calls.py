@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from regard.check.roles.influence import Influence
 
-__all__ = ["Reads", "connected", "repetitions", "sources_of"]
+__all__ = ["Reads", "connected", "repetitions", "sequences_of", "sources_of"]
 
 Reads = frozenset[tuple[int, str]]
 """What the factors of scores are made of: 0, or 1 of the right one, and the input."""
+FEWEST = 3
+"""Sequences of which one asks and two are read."""
 
 
 def sources_of(influence: Influence, place: tuple[int, int], kind: str = "") -> frozenset[str]:
@@ -26,6 +28,23 @@ def connected(several: Sequence[Reads]) -> list[int]:
         joined = [group for group in groups if group & each]
         groups = [group for group in groups if group not in joined] + [each.union(*joined)]
     return [next((number for number, group in enumerate(groups) if group >= each), 0) for each in several]
+
+
+def sequences_of(streams: Mapping[int, Reads], made_of: set[int], softmaxes: Sequence[set[int]]) -> Reads:
+    """What some scores are of, where a softmax runs over these alone, and there are several sequences to read; or none.
+
+    A text and a picture that one sequence reads, each with a softmax of its own by one line, are two attentions.
+
+    Args:
+        streams: by the index of a product, the inputs that its factors are made of.
+        made_of: the products that the scores are.
+        softmaxes: for each softmax, the products whose elements it takes.
+    """
+    own = [each for each in softmaxes if each & made_of]
+    read = {name for index in set[int]().union(*softmaxes) for _, name in streams.get(index, Reads())}
+    if not own or any(each - made_of for each in own) or len(read) < FEWEST:
+        return Reads()
+    return Reads().union(*(streams.get(index, Reads()) for index in made_of))
 
 
 def repetitions(

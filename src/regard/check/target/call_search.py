@@ -43,10 +43,10 @@ from regard.check.target.running import Invocation, Stream
 from regard.check.target.sizes import Sizes
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import ABSENT, LAYER_STATE, ONE_HEAD, STATE, TEXT, VECTOR, candidates
+from regard.check.target.weight_stores import WEIGHT_STORES, weight_stores
 
 __all__ = ["ONE_QUERY", "Budget", "CallPlan", "search_calls"]
 
-WEIGHT_STORES = ("rectangular", "rectangular, out-in", "in-out", "out-in", "per head")
 ONE_QUERY = "one query"
 """The choice of lengths by which one query is beside several keys, as in a step of a decoder."""
 IN_PLACE = re.compile(r"modified in-?place|leaf Variable that requires grad .*in-place")
@@ -123,7 +123,7 @@ class CallPlan:
             # Who asks for the width of the tokens alone takes it for that of all heads as well.
             required = {each.role for each in self.arguments if each.required}
             is_square = "size d_model" in required and "size d_head" not in required
-            found["weights"] = [each for each in WEIGHT_STORES if not (is_square and each.startswith("rectangular"))]
+            found["weights"] = weight_stores(self.arguments, self.source, is_square=is_square)
         found["numbers"] = ["tensors"]
         if names_numpy(target):
             found["numbers"] += ["arrays"] if "torch" not in self.source or "ids" in roles else []
@@ -271,7 +271,7 @@ class CallPlan:
         draft.grouped = choice("heads") == "grouped"
         draft.weights = choice("weights", WEIGHT_STORES[0])
         roles = {each.role for each in self.arguments}
-        if roles & MATRICES - {"w_o"} and draft.weights != "per head":
+        if roles & MATRICES - {"w_o"} and not draft.weights.startswith("per head"):
             contexts = [each.name for each in self.arguments if each.role == "context" and each.required]
             has_heads = any(len(documented_letters(self.source, each)) > 3 for each in contexts)
             draft.matrix_heads = sizes.heads if "size heads" in roles or has_heads else 1

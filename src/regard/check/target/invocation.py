@@ -433,7 +433,7 @@ def _letters(found: _Found) -> str | None:
     """The layout of a call by the axes of its first stream; None where that is no plain sequence."""
     letters = found.plan.layout.letters
     stream = next(iter(found.invocation.streams), None)
-    if stream is None or len(stream.token_axes) != 1 or stream.role == "ids" or set("yx") & set(letters):
+    if stream is None or len(stream.token_axes) != 1 or set("yx") & set(letters):
         return None
     kept = [letter for letter in letters if letter not in "bht"]
     axes = {stream.batch_axis: "b", stream.head_axis: "h", stream.token_axes[0]: "t"}

@@ -64,7 +64,11 @@ _CALL = {
     "dropout": "dropout dropout_p p_drop attn_dropout",
     "context": "annotations cond xa",
     "qkv": "qkv packed_qkv qkv_packed mixed_qkv fused_qkv qkvs",
-    "w_o": "out_proj_weight proj_weight output_weight w_proj o_proj_weight c_proj_weight c_proj_w "
+    "w_q": "query_dense query_kernel q_kernel",
+    "w_k": "key_dense key_kernel k_kernel",
+    "w_v": "value_dense value_kernel v_kernel",
+    "w_o": "output_dense out_dense output_kernel out_kernel o_kernel "
+    "out_proj_weight proj_weight output_weight w_proj o_proj_weight c_proj_weight c_proj_w "
     "out_proj_w proj_w o_proj_w",
     "w_qkv": "in_proj_weight qkv_proj_weight in_proj_w w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",

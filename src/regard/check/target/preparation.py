@@ -122,7 +122,7 @@ def redraw(module: nn.Module, seed: int) -> None:
     """New random parameters, so that each has an effect: also those that begin as zeros or ones.
 
     What never learns, beside parameters that do, is what its constructor computed, as a scale, a table of sinusoids or
-    the features of a kernel: it stays, but for zeros.
+    the features of a kernel: it stays, but for zeros. So do the zeros of an embedding's padding.
     """
     generator = torch.Generator().manual_seed(seed)
     learns = any(each.requires_grad for each in module.parameters())
@@ -133,15 +133,18 @@ def redraw(module: nn.Module, seed: int) -> None:
             if learns and not parameter.requires_grad and bool((parameter != 0).any()):
                 continue
             drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            owner = module.get_submodule(name.rpartition(".")[0])
             if parameter.ndim >= 2:
-                owner = module.get_submodule(name.rpartition(".")[0])
                 is_kernel = isinstance(owner, nn.modules.conv._ConvNd)
                 terms = parameter[0].numel() if is_kernel and len(parameter) else parameter.shape[-1]
                 drawn *= SPREAD * max(1, terms) ** -0.5
             else:
-                kind = type(module.get_submodule(name.rpartition(".")[0])).__name__.lower()
+                kind = type(owner).__name__.lower()
                 multiplies = any(word in name for word in ONES) or ("norm" in kind and name.endswith("weight"))
                 drawn = drawn * 0.3 + (1.0 if multiplies else 0.0)
+            padding = owner.padding_idx if isinstance(owner, nn.Embedding) else None
+            if padding is not None and not bool(parameter[padding].any()):
+                drawn[padding] = 0.0
             parameter.copy_(drawn)
 
 

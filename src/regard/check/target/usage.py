@@ -9,7 +9,7 @@ from functools import cache, partial
 from torch import Tensor
 
 from regard.check.target.argument import tree_of
-from regard.check.target.documented_shapes import are_documented_marks, documented_letters
+from regard.check.target.documented_shapes import are_documented_marks, documented_letters, is_of_samples
 from regard.check.target.summed_ids import is_part_of_ids
 
 __all__ = [
@@ -207,9 +207,10 @@ def is_modulation(source: str, name: str) -> bool:
 
 
 def is_tensor(source: str, name: str) -> bool:
-    """Whether it is used as no number can be: by an axis that it gets, or by its shape."""
+    """Whether it is used as no number can be: by an axis that it gets, by its shape, or by what makes a mask of it."""
     used = r"\.(?:unsqueeze|view|reshape|shape|size|expand|dim)\b|\[[^\]]*(?:None|:)[^\]]*\]"
-    return re.search(rf"(?<![\w.]){re.escape(name)}(?:{used})", source) is not None
+    found = re.search(rf"(?<![\w.]){re.escape(name)}(?:{used})|len\w*_mask\(\s*{re.escape(name)}\b", source)
+    return found is not None or is_of_samples(source, name)
 
 
 def applied_modules(source: str, name: str) -> list[str]:

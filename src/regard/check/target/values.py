@@ -388,12 +388,14 @@ def _matrix(draft: Draft, role: str) -> Any:
     inner, outer = draft.width, draft.matrix_columns
     heads, d_head = draft.sizes.heads, draft.sizes.d_head
     shape: tuple[int, ...] = (inner, outer)
-    if role == "w_qkv" and draft.weights == "per head":
+    if role == "w_qkv" and draft.weights.startswith("per head"):
         shape = (3, heads, inner, d_head)
     elif role == "w_qkv":
         shape = (3 * outer, inner) if draft.weights.endswith("out-in") else (inner, 3 * outer)
-    elif draft.weights == "per head":
-        shape = (heads, inner, d_head) if role != "w_o" else (heads, d_head, inner)
+    elif draft.weights.startswith("per head") and role != "w_o":
+        shape = (heads, inner, d_head)
+    elif draft.weights.startswith("per head"):
+        shape = (heads * d_head, inner) if draft.weights.endswith("joined") else (heads, d_head, inner)
     elif (role == "w_o") != draft.weights.endswith("out-in"):
         shape = (outer, inner)
     return draft.draw(*shape) * inner**-0.5

@@ -16,6 +16,7 @@ from regard.check.properties.caches.chunks import hidden_past
 from regard.check.properties.caches.comparison import recorded
 from regard.check.properties.caches.handed_over import empty_cache_findings
 from regard.check.properties.caches.places import kept_writes, misplaced, reads_of
+from regard.check.properties.caches.reordered_states import reordered_findings
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
@@ -65,6 +66,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
         invocation: the call, which hands no cache over.
         instances: the attentions in it.
     """
+    yield from reordered_findings(invocation)
     names = cache_names(invocation)
     if not names or invocation.arrays or invocation.steps_from:
         return  # in steps, it is judged with its cache as it is

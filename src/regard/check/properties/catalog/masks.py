@@ -15,6 +15,20 @@ MASKS = (
         "F.scaled_dot_product_attention(q, k, v, dropout_p=p if self.training else 0.0, is_causal=True)",
     ),
     Property(
+        "empty-reads-zeros",
+        "mask",
+        "a sample all of whose keys are hidden reads zeros, where the documentation says so",
+        "It reads the mean of what is hidden, as what other samples left there, or what it returns is no number.",
+        "weights = weights.masked_fill(~valid, 0.0)  # after the softmax as well",
+    ),
+    Property(
+        "hidden-in-training",
+        "mask",
+        "what a mask hides where a model is evaluated it hides where the model learns",
+        "The model learns from padding, and meets none of it when it is used.",
+        "x = checkpoint(block, x, mask, use_reentrant=False)  # all that block(x, mask) is given",
+    ),
+    Property(
         "mask-of-its-window",
         "mask",
         "each window of a picture has its own of several masks, also where there are several pictures",

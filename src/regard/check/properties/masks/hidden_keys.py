@@ -25,7 +25,7 @@ from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.mask_values import MASK_FORMS, write_mask
 from regard.check.trace.operation import Trace
 
-__all__ = ["hidden_key_findings"]
+__all__ = ["LEAST", "OF_NEIGHBOURS", "hidden_key_findings", "hiding_values", "moved_by"]
 
 SHAPES = ("bk", "b1k", "b11k", "bk1", "b1k1", "bk11")
 """Axes of a mask of padding: samples, keys."""
@@ -58,13 +58,13 @@ def hidden_key_findings(invocation: Invocation, base: Trace, instances: list[Att
     keys = padding_mask([samples, tokens], "end")
     drawn = torch.randn(given.shape, generator=torch.Generator().manual_seed(7), dtype=given.dtype)
     other = torch.where(keys.reshape(samples, tokens, *[1] * (given.ndim - 2)), given, drawn)
-    free = _moved(invocation, {name: other}, {}, keys)
+    free = moved_by(invocation, {name: other}, {}, keys)
     if free is None or free[0] <= LEAST:
         return
-    for argument, values in _masks(invocation, keys):
+    for argument, values in hiding_values(invocation, keys):
         left = []
         for value in values:
-            moved = _moved(invocation, {name: other}, {argument: value}, keys)
+            moved = moved_by(invocation, {name: other}, {argument: value}, keys)
             # One that changes what padding returns, and nothing else, is of queries.
             if moved is not None and float((moved[1] - free[1])[keys].abs().max()) > LEAST:
                 left.append(moved[0] / free[0])
@@ -80,7 +80,7 @@ def hidden_key_findings(invocation: Invocation, base: Trace, instances: list[Att
             return
 
 
-def _masks(invocation: Invocation, keys: Tensor) -> Iterator[tuple[str, Sequence[Tensor]]]:
+def hiding_values(invocation: Invocation, keys: Tensor) -> Iterator[tuple[str, Sequence[Tensor]]]:
     """Each argument that may hide keys, and the values by which it would hide all but some (samples, keys)."""
     samples, tokens = keys.shape
     for mask in [each for each in invocation.masks if not NOT_OF_KEYS.search(each)]:
@@ -101,7 +101,7 @@ def _is_padding_told(run: Trace, keys: Tensor) -> bool:
     return any(torch.equal(each.bool().flatten(), side.flatten()) for each in made for side in (keys, ~keys))
 
 
-def _moved(
+def moved_by(
     invocation: Invocation, others: Mapping[str, Any], given: Mapping[str, Any], keys: Tensor
 ) -> tuple[float, Tensor] | None:
     """By how much outputs of real tokens change with hidden ones, and what is returned; None where it cannot run."""

@@ -91,7 +91,9 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
                 "seen as well, far ones are favored, and of all keys the last"
             )
             yield Finding("violation", "alibi-sign", "bias", message, line)
-        elif len(slopes) > 1 and max(slopes) - min(slopes) < 1e-9:
+        elif len(slopes) > 1 and any(
+            len(each) > 1 and max(each) - min(each) < 1e-9 for each in _parts(evidence, slopes)
+        ):
             yield Finding(
                 "violation",
                 "alibi-slopes",
@@ -99,8 +101,10 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
                 f"all heads have the same slope {slopes[0]:.3g} of the distance",
                 line,
             )
-        elif not _is_learned(evidence) and (said := _said_of_slopes(evidence, slopes)):
-            message = f"{said}: the published ones are {_listed(_published(len(slopes)))}"
+        elif not _is_learned(evidence) and (
+            said := next(filter(None, (_said_of_slopes(evidence, each) for each in _parts(evidence, slopes))), "")
+        ):
+            message = f"{said}: the published ones are {_listed(_published(len(_parts(evidence, slopes)[0])))}"
             yield Finding("violation", "alibi-slopes", "bias", message, line)
         else:
             yield Finding("design", "alibi", "bias", f"a bias linear in the distance (ALiBi), slopes {listed}", line)
@@ -132,6 +136,23 @@ def _goes_on(evidence: Evidence, steps: Tensor, after: Tensor) -> bool:
         return False
     low, high = future.nan_to_num(nan=torch.inf).amin(-1), future.nan_to_num(nan=-torch.inf).amax(-1)
     return float(low.min()) > SMALLEST and float((high - low).max()) < 1e-6
+
+
+def _parts(evidence: Evidence, slopes: list[float]) -> list[list[float]]:
+    """The slopes of each product of several heads; else of all heads together.
+
+    One line may compute the attention of several branches, each with heads, slopes and projections of its own.
+    """
+    table = evidence.base
+    rows, first = table.rows_of_tags(), table.instance.run.first_tag
+    parts = []
+    for product in table.instance.scores:
+        start = first[product.operation.index]
+        mine = rows[start : start + product.output.data.numel()]
+        parts.append(sorted(set(table.head[mine[mine >= 0]].tolist())))
+    apart = [[slopes[head] for head in part] for part in parts]
+    is_whole = sorted(head for part in parts for head in part) == list(range(len(slopes)))
+    return apart if is_whole and len(apart[0]) > 1 and len({*map(len, apart)}) == 1 else [slopes]
 
 
 def _said_of_slopes(evidence: Evidence, slopes: Sequence[float]) -> str:
