@@ -13,6 +13,7 @@ from regard.check.properties.caches.steps import step_position_findings
 from regard.check.properties.finding import Evidence
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
+from regard.check.properties.masks.finite_outputs import left_padded_nan_findings, low_precision_nan_findings
 from regard.check.properties.masks.graph_edges import edge_findings
 from regard.check.properties.masks.masked_means import (
     masked_mean_findings,
@@ -111,6 +112,8 @@ def judge_together(
         analysis.findings += pooled_method_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += mask_of_window_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
+        analysis.findings += left_padded_nan_findings(invocation) if analysis.asked_masks else ()
+        analysis.findings += low_precision_nan_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += target_findings(invocation, several, base)
         analysis.findings += co_attention_findings(invocation, base, several)
         analysis.findings += two_stream_findings(invocation, several)
