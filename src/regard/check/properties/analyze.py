@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.check.properties.analysis import OPEN_QUESTIONS, Analysis
 from regard.check.properties.attention import attention_findings
+from regard.check.properties.caches.generation import generation_findings
 from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.designs import (
@@ -382,6 +383,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += cache_findings(invocation, instances)
         analysis.findings += memory_gradient_findings(invocation)
+        analysis.findings += generation_findings(invocation)
         analysis.findings += state_findings(invocation)
 
 

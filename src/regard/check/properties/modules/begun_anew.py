@@ -27,9 +27,7 @@ _BEGINS = re.compile(
 )
 _STEPS = re.compile(r"(?:forward_|decode_|decoding_|generation_|inference_|generate_)?(?:step|one|token)(?:_forward)?")
 """Names of what begins a sequence, and of what reads one token of it."""
-_FORGETS = re.compile(
-    r"(?:reset|clear|empty|flush|forget)(?:_(?:\w+_)?(?:kv|caches?|states?|memory|memories|past))?"
-)
+_FORGETS = re.compile(r"(?:reset|clear|empty|flush|forget)(?:_(?:\w+_)?(?:kv|caches?|states?|memory|memories|past))?")
 """Names of what makes a module forget the sequence that its own call has read."""
 TOKENS = 2
 """That are read of either sequence."""

@@ -40,7 +40,9 @@ def dropout_mode_findings(invocation: Invocation) -> Iterator[Finding]:
             return
         silent = _is_drawn(invocation, target, [True, True]) and not _is_drawn(invocation, target, [False, True])
         if silent:
-            message = "after a call in eval() nothing is dropped in training any more: that call turns dropout off for good"
+            message = (
+                "after a call in eval() nothing is dropped in training any more: that call turns dropout off for good"
+            )
             yield Finding("violation", "dropout-switched", "call", message)
         elif _is_drawn(invocation, target, [True, False]):
             message = "after a call in training dropout stays on in eval(): that call turns it on for good"
