@@ -51,6 +51,7 @@ from regard.check.properties.outputs.documented_norms import head_factor_finding
 from regard.check.properties.outputs.restored_orders import restored_order_findings, rolled_back_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.outputs.vectors_of_texts import text_vector_findings
+from regard.check.properties.positions.given_positions import given_position_findings
 from regard.check.properties.positions.left_padding import left_padding_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
@@ -94,6 +95,7 @@ def judge_together(
         analysis.findings += sinusoid_findings(base, several[0])
         analysis.findings += position_table_findings(base, several, analysis.findings)
         analysis.findings += step_position_findings(invocation, base)
+        analysis.findings += given_position_findings(invocation, base, analysis.findings)
     if not analysis.violations:
         analysis.findings += rolled_back_findings(base, several)
         analysis.findings += deviation_findings(base)
