@@ -53,6 +53,7 @@ from regard.check.properties.modules.dropout_modes import dropout_mode_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
+from regard.check.properties.modules.normed_inputs import normed_input_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
@@ -369,6 +370,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += parameter_findings(invocation, instances)
     if not analysis.violations:
         analysis.findings += norm_setting_findings(invocation)
+        analysis.findings += normed_input_findings(invocation)
         analysis.findings += repeated_layer_findings(invocation.target)
         analysis.findings += untied_weight_findings(invocation.target)
         analysis.findings += carried_state_findings(invocation)
