@@ -419,6 +419,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += running_state_findings(invocation, run)
     if analysis.findings and not analysis.violations and analysis.is_first:
         analysis.findings += state_findings(invocation)
+        if analysis.asked_masks and any(each.property == "linear-attention" for each in analysis.findings):
+            analysis.findings += hidden_key_findings(invocation, run.trace, [])
     if not analysis.findings:
         analysis.findings += constant_output_findings(invocation, run)
     if analysis.findings and not analysis.violations:
