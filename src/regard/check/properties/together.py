@@ -11,9 +11,9 @@ from regard.check.properties.analysis import Analysis
 from regard.check.properties.caches.places import cache_place_findings
 from regard.check.properties.caches.steps import step_position_findings
 from regard.check.properties.finding import Evidence
+from regard.check.properties.finite_outputs import left_padded_nan_findings, low_precision_nan_findings
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
-from regard.check.properties.masks.finite_outputs import left_padded_nan_findings, low_precision_nan_findings
 from regard.check.properties.masks.graph_edges import edge_findings
 from regard.check.properties.masks.masked_means import (
     masked_mean_findings,

@@ -59,8 +59,8 @@ def generation_findings(invocation: Invocation) -> Iterator[Finding]:
                 step, gap = found
                 message = (
                     f"{name}() feeds token by token; the logits behind token {step} differ by up to {gap:.2g} from "
-                    f"those of the call of all {step + 1} tokens at once: what it hands over beside the tokens does not "
-                    "go on as they do"
+                    f"those of the call of all {step + 1} tokens at once: what it hands over beside the tokens does "
+                    "not go on as they do"
                 )
                 code = inspect.unwrap(method).__code__
                 line = CodeLocation(code.co_filename, code.co_firstlineno, f"def {name}")

@@ -131,8 +131,8 @@ def _beside_a_state(invocation: Invocation, name: str, mask: str, value: Tensor,
         return  # the state is not read
     if _apart(hidden, free, keys) <= LEAST:
         message = (
-            f"{mask} hides tokens in a first call, and none in one that goes on from the {states[0]} of an earlier one: "
-            "padding in later parts of a text reaches the others"
+            f"{mask} hides tokens in a first call, and none in one that goes on from the {states[0]} of an earlier "
+            "one: padding in later parts of a text reaches the others"
         )
         yield Finding("violation", "mask-argument", "mask", message)
 

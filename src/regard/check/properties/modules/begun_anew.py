@@ -105,16 +105,14 @@ def _of_calls(invocation: Invocation, others: Mapping[str, Any]) -> Iterator[Fin
     def after(live: nn.Module, before: Sequence[Mapping[str, Any]], names: Sequence[str], seed: int) -> list[Tensor]:
         for each in before:
             invocation.run({**each, **flags}, target=live)
-        for each in names:
-            getattr(live, each)()
+        for name in names:
+            getattr(live, name)()
         result = invocation.run({**invocation.arguments, **flags}, target=live, seed=seed)
         return [each.detach().clone() for each in invocation.outputs(result)]
 
     try:
-        alone, again, kept, anew = (
-            after(copied(invocation.target), *each)
-            for each in (([], [], 0), ([], [], 1), ([others], [], 0), ([others], methods, 0))
-        )
+        alone, again = (after(copied(invocation.target), [], [], seed) for seed in (0, 1))
+        kept, anew = (after(copied(invocation.target), [others], names, 0) for names in ([], methods))
     except Exception:  # methods of the code's own may raise anything
         return
     # What is longer was made by what is kept; a method that changes nothing is of something else.

@@ -36,7 +36,8 @@ _OF_EACH_HEAD = re.compile(
 """In a sentence: heads are normalized one by one."""
 _OF_QUERIES = re.compile(r"\b(?:quer(?:y|ies)|keys?|q|k|qk)\b|\bqk[-_]?norm", re.I)
 _NOT_EACH = re.compile(
-    r"\b(?:not|never|instead|rather|optional\w*|if|unless|scales?|temperatures?|gains?|gammas?|all heads|across (?:the |all )?heads|flat\w*"
+    r"\b(?:not|never|instead|rather|optional\w*|if|unless|scales?|temperatures?|gains?|gammas?|all heads"
+    r"|across (?:the |all )?heads|flat\w*"
     r"|(?:whole|full|entire) (?:width|vector|hidden|embedding|model)\w*)\b|n't",
     re.I,
 )

@@ -1,4 +1,4 @@
-"""Masks beside which real tokens get NaN: of batches padded on the left, and in float16, where code is meant for these."""
+"""NaN for real tokens: of batches padded on the left, and in float16, where code is meant for these."""
 
 from __future__ import annotations
 
