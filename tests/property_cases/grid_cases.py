@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attention_styles import tokens_call
-from property_cases import WIDTH, Case, drawn, joined, split
+from property_cases import WIDTH, Case, drawn, joined, of_x, split
 from property_cases.position_cases import rotated
 from regard.check.target import Invocation, Stream
 
@@ -65,7 +65,55 @@ def by_frames(x: Tensor) -> Tensor:
     return attended(x, frame, frame)
 
 
+class RowAndColumn(nn.Module):
+    """Attention to the patches of a grid, with two-dimensional rotary positions."""
+
+    def __init__(self, grid: tuple[int, int] = (ROWS, COLUMNS)) -> None:
+        super().__init__()
+        self.grid = grid
+
+    def turns(self) -> tuple[Tensor, Tensor]:
+        return places(self.grid[1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k = (rotated(split(x @ each), self.angles()) for each in (W_Q, W_K))
+        return joined((q @ k.mT / 2).softmax(-1) @ split(x))  # here
+
+    def angles(self) -> Tensor:
+        return torch.stack(self.turns(), -1).double().repeat(1, 2)
+
+
+class RowTwice(RowAndColumn):
+    """Attention to the patches of a grid, with two-dimensional rotary positions."""
+
+    def turns(self) -> tuple[Tensor, Tensor]:
+        row, _ = super().turns()
+        return row, row
+
+
+class ByFrames(RowTwice):
+    """Attention to the patches of a grid of frames and places, with rotary positions by the frame."""
+
+
+class WidthFirst(RowAndColumn):
+    """Attention to the patches of a grid (columns, rows), with two-dimensional rotary positions."""
+
+    def __init__(self) -> None:
+        super().__init__((COLUMNS, ROWS))
+
+    def turns(self) -> tuple[Tensor, Tensor]:
+        return places(self.grid[0])
+
+
+def of_patches(kind: Any) -> Invocation:
+    """A call of a module that was made for a grid, with its patches in a row."""
+    return of_x(kind(), tokens=ROWS * COLUMNS)
+
+
 CASES = [
+    Case("rotary-axes", RowTwice, RowAndColumn, of_patches),
+    Case("rotary-axes", RowTwice, ByFrames, of_patches),
+    Case("rotary-axes", RowTwice, WidthFirst, of_patches),
     Case("rotary-axes", by_the_row_alone, by_row_and_column, of_a_map),
     Case("rotary-axes", by_the_column_alone, by_frames, of_a_map),
     Case("rotary-axes", by_another_width, by_row_and_column, of_a_map),

@@ -64,3 +64,26 @@ def keys_alone(x: Tensor) -> Tensor:
 def test_norms_over_heads_are_a_violation(function: Any) -> None:
     (found,) = analyze(of_x(function)).violations
     assert found.property == "norm-over-channels"
+
+
+def of_each_head_as_it_does_not(x: Tensor) -> Tensor:
+    """The vectors of queries and keys are brought to unit RMS in each head by itself."""
+    return of_all_heads(x)
+
+
+def of_all_heads_with_a_scale_of_each(x: Tensor) -> Tensor:
+    """Queries and keys are normalized, and each head has a scale of its own."""
+    return of_all_heads(x)
+
+
+def of_the_whole_width(x: Tensor) -> Tensor:
+    """Queries and keys are normalized over the whole width, before it is split into the channels of each head."""
+    return of_all_heads(x)
+
+
+def test_a_norm_of_all_heads_is_a_violation_where_it_is_said_to_be_of_each() -> None:
+    (found,) = analyze(of_x(of_each_head_as_it_does_not)).violations
+    assert found.property == "norm-over-channels"
+    assert "of all 2 heads" in found.message
+    for each in (of_all_heads_with_a_scale_of_each, of_the_whole_width):
+        assert analyze(of_x(each)).violations == []

@@ -68,6 +68,36 @@ def test_one_frequency_in_all_channels_is_told() -> None:
     assert found.message.endswith("are one and the same, 1, in all 16 channels: with 10000 they fall from 1")
 
 
+class WithWaves(nn.Module):
+    def __init__(self, frequencies: Tensor, least: float) -> None:
+        super().__init__()
+        self.frequencies, self.least = frequencies, least
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + table(self.frequencies, halves=True)[: x.shape[1]]
+        q, k = (split(x @ (drawn(WIDTH, WIDTH, seed=seed) / 4)) for seed in (1, 2))
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ split(x))
+
+
+def test_places_of_frequencies_that_were_raised_to_a_small_number_are_one_frequency() -> None:
+    for least in (BASE, 1 / BASE):
+        (found,) = analyze(of_waves((EVEN / WIDTH) ** (1 / BASE), least)).violations
+        assert found.property == "sinusoid-frequencies"
+        assert "are one and the same, 1, in all 14 channels" in found.message
+
+
+def test_of_a_small_number_other_frequencies_say_nothing() -> None:
+    twice = BASE ** (-2 * EVEN / WIDTH)
+    assert [each.property for each in analyze(of_waves(twice, BASE)).violations] == ["sinusoid-frequencies"]
+    assert analyze(of_waves(twice, 1 / BASE)).violations == []
+
+
+def of_waves(frequencies: Tensor, least: float) -> Invocation:
+    call = of_x(WithWaves(frequencies, least))
+    call.arguments["x"] = drawn(2, 5, WIDTH, seed=0)
+    return call
+
+
 def test_normalized_places_and_a_frequency_for_each_channel_are_right() -> None:
     normalized = torch.arange(16.0) / 5 * 2 * math.pi
     assert analyze(of_x_of_width(table(BASE ** (-EVEN / WIDTH), places=normalized))).violations == []

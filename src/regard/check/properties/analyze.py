@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.check.properties.analysis import OPEN_QUESTIONS, Analysis
 from regard.check.properties.attention import attention_findings
+from regard.check.properties.caches.generation import generation_findings
 from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
 from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
@@ -54,6 +55,7 @@ from regard.check.properties.modules.kept_inputs import kept_input_findings
 from regard.check.properties.modules.memoized import memoized_findings
 from regard.check.properties.modules.memos import memo_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
+from regard.check.properties.modules.normed_inputs import normed_input_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
@@ -381,6 +383,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         analysis.findings += parameter_findings(invocation, instances)
     if not analysis.violations:
         analysis.findings += norm_setting_findings(invocation)
+        analysis.findings += normed_input_findings(invocation)
         analysis.findings += repeated_layer_findings(invocation.target)
         analysis.findings += untied_weight_findings(invocation.target)
         analysis.findings += carried_state_findings(invocation)
@@ -394,6 +397,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
     if not analysis.violations:
         analysis.findings += cache_findings(invocation, instances)
         analysis.findings += memory_gradient_findings(invocation)
+        analysis.findings += generation_findings(invocation)
         analysis.findings += state_findings(invocation)
         analysis.findings += [] if analysis.violations else step_method_findings(invocation)
 
@@ -428,6 +432,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += running_state_findings(invocation, run)
     if analysis.findings and not analysis.violations and analysis.is_first:
         analysis.findings += state_findings(invocation)
+        if analysis.asked_masks and any(each.property == "linear-attention" for each in analysis.findings):
+            analysis.findings += hidden_key_findings(invocation, run.trace, [])
     if not analysis.findings:
         analysis.findings += constant_output_findings(invocation, run)
     if analysis.findings and not analysis.violations:

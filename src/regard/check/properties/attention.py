@@ -23,7 +23,7 @@ from regard.check.properties.outputs.inner_tokens import inner_output_findings
 from regard.check.properties.outputs.joint import joint_output_findings
 from regard.check.properties.outputs.rows import query_row_findings
 from regard.check.properties.positions.equal_tokens import position_findings
-from regard.check.properties.positions.grids import grid_of
+from regard.check.properties.positions.grids import grid_of, kept_grid
 from regard.check.properties.read_weights import confirmed
 from regard.check.properties.scores.distance_buckets import bucket_findings
 from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
@@ -161,7 +161,8 @@ def attention_findings(
     if not evidence.base.instance.run.additive and (mixed is None or mixed.property != GATED):
         may_hide = partial(may_hide_later_keys, invocation, evidence)
         learned = list(relative_logit_findings(invocation, evidence, may_hide))
-        yield from learned or position_findings(evidence, documentation_of(invocation.target), grid_of(invocation))
+        told, grid = documentation_of(invocation.target), grid_of(invocation)
+        yield from learned or position_findings(evidence, told, grid, kept_grid(invocation))
     averaged = averaged_heads(evidence.base)
     if averaged is not None:
         yield averaged

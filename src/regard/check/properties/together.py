@@ -11,6 +11,7 @@ from regard.check.properties.analysis import Analysis
 from regard.check.properties.caches.places import cache_place_findings
 from regard.check.properties.caches.steps import step_position_findings
 from regard.check.properties.finding import Evidence
+from regard.check.properties.finite_outputs import left_padded_nan_findings, low_precision_nan_findings
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.graph_edges import edge_findings
@@ -50,6 +51,7 @@ from regard.check.properties.outputs.documented_norms import head_factor_finding
 from regard.check.properties.outputs.restored_orders import restored_order_findings, rolled_back_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.outputs.vectors_of_texts import text_vector_findings
+from regard.check.properties.positions.given_positions import given_position_findings
 from regard.check.properties.positions.left_padding import left_padding_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
@@ -93,6 +95,7 @@ def judge_together(
         analysis.findings += sinusoid_findings(base, several[0])
         analysis.findings += position_table_findings(base, several, analysis.findings)
         analysis.findings += step_position_findings(invocation, base)
+        analysis.findings += given_position_findings(invocation, base, analysis.findings)
     if not analysis.violations:
         analysis.findings += rolled_back_findings(base, several)
         analysis.findings += deviation_findings(base)
@@ -111,6 +114,8 @@ def judge_together(
         analysis.findings += pooled_method_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += mask_of_window_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
+        analysis.findings += left_padded_nan_findings(invocation) if analysis.asked_masks else ()
+        analysis.findings += low_precision_nan_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += target_findings(invocation, several, base)
         analysis.findings += co_attention_findings(invocation, base, several)
         analysis.findings += two_stream_findings(invocation, several)

@@ -15,7 +15,7 @@ from regard.check.target import Invocation
 from regard.check.target.cache_forms import CacheNames, parameters_of
 from regard.check.target.errors import Failed
 
-__all__ = ["empty_cache_findings", "memory_gradient_findings", "state_findings"]
+__all__ = ["empty_cache_findings", "goes_on", "memory_gradient_findings", "optional_states", "state_findings"]
 
 SAME = 1e-9
 """Of the largest number of an output."""
@@ -28,8 +28,8 @@ _MEMORY = re.compile(r"(?:\w+_)?mem(?:s|ory|ories)?")
 _STATE = re.compile(r"(?:\w+_)?states?")
 """Arguments for what a recurrence has come to."""
 _GOES_ON = re.compile(
-    r"\bstates?\b[^.;]*\b(?:continues?|continued|resumes?|resumed|goes on|carried|carries|carry)\b"
-    r"|\b(?:continues?|continued|resumes?|resumed|goes on|carried|carries|carry)\b[^.;]*\bstates?\b"
+    r"\bstates?\b[^.;]*\b(?:continues?|continued|resumes?|resumed|go(?:es)? on|carried|carries|carry)\b"
+    r"|\b(?:continues?|continued|resumes?|resumed|go(?:es)? on|carried|carries|carry)\b[^.;]*\bstates?\b"
     r"|\b(?:chunk by chunk|in chunks|streaming)\b[^.;]*\bstates?\b",
     re.I,
 )
@@ -120,14 +120,9 @@ def state_findings(invocation: Invocation) -> Iterator[Finding]:
         return
     (axis,), name = streams[0].token_axes, streams[0].argument
     given = invocation.arguments[name]
-    optional = [
-        each
-        for each, parameter in parameters_of(invocation.target).items()
-        if parameter.default is None and invocation.arguments.get(each) is None and _STATE.fullmatch(each)
-    ]
-    tokens = given.shape[axis]
+    optional, tokens = optional_states(invocation), given.shape[axis]
     text = " ".join(documentation_of(invocation.target).split())
-    if len(optional) != 1 or not given.is_floating_point() or tokens < 4 or not _GOES_ON.search(text):
+    if len(optional) != 1 or not given.is_floating_point() or tokens < 4 or not goes_on(text):
         return
     half = tokens // 2
     parts = given.narrow(axis, 0, half), given.narrow(axis, half, tokens - half)
@@ -158,6 +153,20 @@ def state_findings(invocation: Invocation) -> Iterator[Finding]:
             f"an output that differs by up to {gaps[1]:.2g} from that of all at once"
         )
         yield Finding("violation", "state-goes-on", "output", message)
+
+
+def optional_states(invocation: Invocation) -> list[str]:
+    """The arguments for what a recurrence has come to, which need not be handed over."""
+    return [
+        each
+        for each, parameter in parameters_of(invocation.target).items()
+        if parameter.default is None and invocation.arguments.get(each) is None and _STATE.fullmatch(each)
+    ]
+
+
+def goes_on(text: str) -> bool:
+    """Whether a documentation says that a later part of a text goes on from the state of an earlier one."""
+    return _GOES_ON.search(text) is not None
 
 
 def _first(invocation: Invocation, given: dict[str, Any]) -> Tensor:

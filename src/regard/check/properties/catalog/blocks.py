@@ -78,6 +78,13 @@ BLOCKS = (
         "h = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)  # not x.mul_(...): the residual is x",
     ),
     Property(
+        "residual-behind-norm",
+        "block",
+        "the residual of a post-norm block is what the norm returned",
+        "The sum that nothing normalized goes on: weights of a post-norm model do not fit.",
+        "x = self.norm1(x + self.attention(x))\nx = self.norm2(x + self.mlp(x))  # x is what norm1 returned",
+    ),
+    Property(
         "norm-as-documented",
         "block",
         "a norm that is said to take the sum of a sublayer's input and its output takes that sum",

@@ -15,6 +15,13 @@ CALLS = (
         "x = F.dropout(x, self.p, training=self.training)  # read: only train() and eval() set it",
     ),
     Property(
+        "dropout-switched",
+        "call",
+        "train() turns dropout on and eval() turns it off, whatever was called before",
+        "From the first validation on nothing is dropped in training, or from the first training on also in use.",
+        "p = self.dropout_p if self.training else 0.0  # and not self.dropout_p = 0.0",
+    ),
+    Property(
         "inputs-kept",
         "call",
         "a call writes into no sequence that it is handed",

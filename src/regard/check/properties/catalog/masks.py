@@ -50,6 +50,13 @@ MASKS = (
         "x = self.norm(x)  # over the channels of a token: no mean, norm or convolution over later tokens",
     ),
     Property(
+        "finite-in-low-precision",
+        "masked",
+        "in a precision that it says that it runs in, code returns numbers where it does so in float64",
+        "Everything that is computed in that precision is NaN.",
+        "lowest = torch.finfo(scores.dtype).min  # -1e9 is -inf in float16, and 0 * -inf is NaN",
+    ),
+    Property(
         "blocked-scores",
         "masked",
         "a key whose score is blocked has weight zero",

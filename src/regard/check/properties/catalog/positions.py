@@ -50,6 +50,13 @@ POSITIONS = (
         "q * cos + rotate_half(q) * sin  # rotate_half: torch.cat((-q2, q1), -1)",
     ),
     Property(
+        "positions-as-given",
+        "positions",
+        "positions that are handed over with the tokens are where these stand",
+        "Texts that are packed into one row, or padded, are read as if they were one text from the first place on.",
+        "cos, sin = cos[position_ids], sin[position_ids]  # and not cos[:T]",
+    ),
+    Property(
         "rotary-axes",
         "positions",
         "rotary positions of a grid are of its rows and of its columns, as many as there are",

@@ -12,7 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
+from regard.check.properties.caches.handed_over import goes_on, optional_states
+from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.documented import documented_forms
 from regard.check.properties.masks.drawn import padding_mask
@@ -22,6 +25,7 @@ from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
 from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.errors import Failed
 from regard.check.target.mask_values import MASK_FORMS, write_mask
 from regard.check.trace.operation import Trace
 
@@ -55,22 +59,29 @@ def hidden_key_findings(invocation: Invocation, base: Trace, instances: list[Att
     if not given.is_floating_point():
         return
     samples, tokens = given.shape[:2]
-    keys = padding_mask([samples, tokens], "end")
     drawn = torch.randn(given.shape, generator=torch.Generator().manual_seed(7), dtype=given.dtype)
-    other = torch.where(keys.reshape(samples, tokens, *[1] * (given.ndim - 2)), given, drawn)
-    free = moved_by(invocation, {name: other}, {}, keys)
-    if free is None or free[0] <= LEAST:
+    for side in ("end", "front"):  # where each token sees those before it alone, what is padding comes first
+        keys = padding_mask([samples, tokens], side)
+        other = torch.where(keys.reshape(samples, tokens, *[1] * (given.ndim - 2)), given, drawn)
+        free = moved_by(invocation, {name: other}, {}, keys)
+        if free is None:
+            return
+        if free[0] > LEAST:
+            break
+    else:
         return
     for argument, values in hiding_values(invocation, keys):
-        left = []
+        left, kept = [], list[Tensor]()
         for value in values:
             moved = moved_by(invocation, {name: other}, {argument: value}, keys)
             # One that changes what padding returns, and nothing else, is of queries.
             if moved is not None and float((moved[1] - free[1])[keys].abs().max()) > LEAST:
                 left.append(moved[0] / free[0])
+                kept += [value] if left[-1] <= LEFT else []
         if left and min(left) <= LEFT:
             yield Finding("holds", "mask-form", "mask", f"tokens that {argument} hides reach no others")
-        elif left:
+            yield from _beside_a_state(invocation, name, argument, kept[0], keys)
+        elif left and (side == "end" or not _is_shifted(base, tokens)):
             message = (
                 f"tokens that {argument} hides reach the others all the same: exchanged, they change an output by "
                 f"{min(left):.0%} of what they change it by without a mask"
@@ -78,6 +89,57 @@ def hidden_key_findings(invocation: Invocation, base: Trace, instances: list[Att
             line = instances[0].sums_location if instances else None
             yield Finding("violation", "mask-argument", "mask", message, line)
             return
+
+
+def _is_shifted(base: Trace, tokens: int) -> bool:
+    """Whether a run moves tokens along by one, as where each is mixed with the one before it."""
+    return any(
+        each.name in ("roll", "constant_pad_nd")
+        or (
+            each.name == "cat"
+            and any(tokens - 1 in one.shape for one in each.inputs)
+            and tokens in each.outputs[0].shape
+        )
+        for each in base
+    )
+
+
+def _beside_a_state(invocation: Invocation, name: str, mask: str, value: Tensor, keys: Tensor) -> Iterator[Finding]:
+    """A mask that is not read where a state of an earlier part is handed over, by which a text is said to go on.
+
+    Code that goes on with one token at a time alone may leave it out: that one is no padding.
+
+    Args:
+        invocation: the call.
+        name: its sequence.
+        mask: an argument that hides tokens without a state.
+        value: by which it hides all but some.
+        keys: (samples, tokens): these.
+    """
+    states = optional_states(invocation)
+    if len(states) != 1 or not goes_on(" ".join(documentation_of(invocation.target).split())):
+        return
+    try:
+        returned = invocation.run()
+    except Failed:
+        return
+    if not isinstance(returned, tuple) or len(returned) != 2 or returned[1] is None:
+        return
+    state = {states[0]: tree_map(lambda each: each.detach() if isinstance(each, Tensor) else each, returned[1])}
+    begun, hidden, free = (moved_by(invocation, {}, each, keys) for each in ({}, {**state, mask: value}, state))
+    if begun is None or hidden is None or free is None or _apart(begun, free, keys) <= LEAST:
+        return  # the state is not read
+    if _apart(hidden, free, keys) <= LEAST:
+        message = (
+            f"{mask} hides tokens in a first call, and none in one that goes on from the {states[0]} of an earlier "
+            "one: padding in later parts of a text reaches the others"
+        )
+        yield Finding("violation", "mask-argument", "mask", message)
+
+
+def _apart(one: tuple[float, Tensor], other: tuple[float, Tensor], keys: Tensor) -> float:
+    """How far apart two outputs are for some tokens."""
+    return float((one[1] - other[1])[keys].abs().max())
 
 
 def hiding_values(invocation: Invocation, keys: Tensor) -> Iterator[tuple[str, Sequence[Tensor]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from regard.check.properties.finding import Finding
 from regard.check.properties.other_methods import needs_of
 from regard.check.target import Invocation, Stream
+from regard.check.target.cache_forms import cache_names
 from regard.check.target.cache_search import other_tokens
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
@@ -26,6 +28,8 @@ _BEGINS = re.compile(
 )
 _STEPS = re.compile(r"(?:forward_|decode_|decoding_|generation_|inference_|generate_)?(?:step|one|token)(?:_forward)?")
 """Names of what begins a sequence, and of what reads one token of it."""
+_FORGETS = re.compile(r"(?:reset|clear|empty|flush|forget)(?:_(?:\w+_)?(?:kv|caches?|states?|memory|memories|past))?")
+"""Names of what makes a module forget the sequence that its own call has read."""
 TOKENS = 2
 """That are read of either sequence."""
 SAME = 1e-9
@@ -59,6 +63,7 @@ def begun_anew_findings(invocation: Invocation) -> Iterator[Finding]:
     if len(stream.token_axes) != 1:
         return
     others = {**invocation.arguments, **other_tokens(invocation)}
+    yield from itertools.islice(_of_calls(invocation, others), 1)
     for steps in _ways(invocation, stream):
         for is_cut in (False, True):  # with an axis of one token, or without it
             first, second = (
@@ -79,6 +84,48 @@ def begun_anew_findings(invocation: Invocation) -> Iterator[Finding]:
             )
             yield Finding("violation", "begun-anew", "call", message)
             return
+
+
+def _of_calls(invocation: Invocation, others: Mapping[str, Any]) -> Iterator[Finding]:
+    """What is kept by the calls of a module themselves, beyond the method that makes it forget.
+
+    Args:
+        invocation: the call.
+        others: its arguments with other tokens.
+    """
+    flags = dict.fromkeys(cache_names(invocation).flags, True)
+    methods = [
+        name
+        for name, method in inspect.getmembers(type(invocation.target), inspect.isfunction)
+        if _FORGETS.fullmatch(name)
+        and all(each.default is not each.empty for each in [*inspect.signature(method).parameters.values()][1:])
+    ]
+    if not methods:
+        return
+
+    def after(live: nn.Module, before: Sequence[Mapping[str, Any]], names: Sequence[str], seed: int) -> list[Tensor]:
+        for each in before:
+            invocation.run({**each, **flags}, target=live)
+        for name in names:
+            getattr(live, name)()
+        result = invocation.run({**invocation.arguments, **flags}, target=live, seed=seed)
+        return [each.detach().clone() for each in invocation.outputs(result)]
+
+    try:
+        alone, again = (after(copied(invocation.target), [], [], seed) for seed in (0, 1))
+        kept, anew = (after(copied(invocation.target), [others], names, 0) for names in ([], methods))
+    except Exception:  # methods of the code's own may raise anything
+        return
+    # What is longer was made by what is kept; a method that changes nothing is of something else.
+    if not alone or _gap(alone, again) > SAME or _gap(anew, kept) <= SAME or (gap := _gap(alone, anew)) <= SAME:
+        return
+    text = " and ".join(f"{each}()" for each in methods)
+    message = (
+        f"after {text} a second sequence is read with what is left of the one before: the call"
+        f"{''.join(f' with {each}=True' for each in flags)} returns numbers that differ by up to {gap:.3g} from those "
+        "of a new module"
+    )
+    yield Finding("violation", "begun-anew", "call", message)
 
 
 def _ways(invocation: Invocation, stream: Stream) -> Iterator[_Steps]:

@@ -15,6 +15,7 @@ from regard.check.properties.modules.norm_places import norm_place_findings
 from regard.check.properties.modules.normed_alone import (
     norm_of_sum_findings,
     normed_alone_findings,
+    passed_norm_residual_findings,
     passed_over_findings,
 )
 from regard.check.properties.modules.norms_passed import passed_norm_findings
@@ -42,6 +43,7 @@ def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionIns
     yield from forgotten_findings(run, instances)
     yield from passed_norm_findings(run, instances)
     yield from norm_of_sum_findings(target, run, instances)
+    yield from passed_norm_residual_findings(target, run, instances)
     yield from norm_place_findings(target, run, instances)
     yield from parallel_branch_findings(target, run, instances)
     yield from modulation_findings(run.trace)

@@ -7,19 +7,21 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from regard.check.properties.documentation import documentation_of
+from regard.check.properties.documentation import documentation_of, name_and_documentation
 from regard.check.properties.finding import Finding
-from regard.check.properties.modules.norm_calls import norm_paths, parent_of
-from regard.check.properties.modules.residuals import is_joined
+from regard.check.properties.modules.norm_calls import norm_calls, norm_paths, parent_of
+from regard.check.properties.modules.residuals import PRE_NORM, is_joined
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.roles.table import NORMALIZATIONS
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["norm_of_sum_findings", "normed_alone_findings", "passed_over_findings"]
+__all__ = ["norm_of_sum_findings", "normed_alone_findings", "passed_norm_residual_findings", "passed_over_findings"]
 
 
 _OF_SUMS = re.compile(r"norm\w*\(\s*x\s*\+", re.I)
 """In a documentation: each norm takes the sum, as in LayerNorm(x + Sublayer(x))."""
+_POST_NORM = re.compile(rf"post[-_ ]?(?:layer[-_ ]?|rms[-_ ]?)?norm|post[-_ ]?ln|{_OF_SUMS.pattern}", re.I)
+"""The same in a name, or by the name of the arrangement."""
 
 
 def norm_of_sum_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
@@ -49,6 +51,39 @@ def norm_of_sum_findings(target: Any, run: TaggedRun, instances: Sequence[Attent
                     "documentation it normalizes the sum"
                 )
                 yield Finding("violation", "norm-as-documented", "block", message, norm.location)
+                return
+
+
+def passed_norm_residual_findings(
+    target: Any, run: TaggedRun, instances: Sequence[AttentionInstance]
+) -> Iterator[Finding]:
+    """A sum that is added to what follows beside its norm, in what is said to be a post-norm block.
+
+    There the norm stands on the way itself: what it returned is read, and added to what is made of it.
+
+    Args:
+        target: what was called.
+        run: the run.
+        instances: its attentions.
+    """
+    text = name_and_documentation(target)
+    if not _POST_NORM.search(text) or PRE_NORM.search(text):
+        return
+    trace, calls = run.trace, list(norm_calls(target, run.trace))
+    for instance in instances:
+        attended = trace.made_of({each.operation.outputs[0].storage for each in instance.sums})
+        total = next((each for each in trace if is_joined(each, attended)), None)
+        norm = next((each for each in calls if total is not None and each.given == total.outputs[0].storage), None)
+        if norm is None:
+            continue
+        made = trace.made_of([norm.returned])
+        for operation in trace.operations[norm.last.index + 1 :]:
+            if is_joined(operation, made) and norm.given in {each.storage for each in operation.inputs}:
+                message = (
+                    f"what the next sublayer returns is added to the sum that {norm.path} takes, and not to what it "
+                    "returns, in what is said to be a post-norm block: the residual passes the norm by"
+                )
+                yield Finding("violation", "residual-behind-norm", "block", message, operation.location)
                 return
 
 

@@ -12,7 +12,15 @@ from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.trace.operation import Operation, TensorRecord, Trace, reached
 
-__all__ = ["ACTIVATIONS", "LAYER_NORMS", "forgotten_findings", "is_joined", "is_sum", "residual_findings"]
+__all__ = [
+    "ACTIVATIONS",
+    "LAYER_NORMS",
+    "PRE_NORM",
+    "forgotten_findings",
+    "is_joined",
+    "is_sum",
+    "residual_findings",
+]
 
 PRE_NORM = re.compile(
     r"pre[-_ ]?(?:layer[-_ ]?|rms[-_ ]?)?norm|\bpre[-_ ]?ln\b|\b(\w+)\s*\+\s*\w+\(\s*(?:\w*norm|ln)\w*\(\s*\1\s*\)",

@@ -32,13 +32,16 @@ PRODUCTS = frozenset({"mul", "mm", "bmm", "addmm", "baddbmm", "linear", "matmul"
 """Operations that are linear in one of their tensors."""
 
 
-def position_findings(evidence: Evidence, text: str, grid: tuple[int, int] | None = None) -> Iterator[Finding]:
+def position_findings(
+    evidence: Evidence, text: str, grid: tuple[int, int] | None = None, kept: tuple[int, int] | None = None
+) -> Iterator[Finding]:
     """What positions do, shown by tokens that are all alike.
 
     Args:
         evidence: an attention.
         text: the documentation.
         grid: how many rows and columns its tokens are of, row by row; None where they are of no grid.
+        kept: the two numbers of a grid that the module was made for, in either order.
     """
     table = evidence.equal
     if table is None or not len(table.product) or not table.whole:
@@ -122,7 +125,7 @@ def position_findings(evidence: Evidence, text: str, grid: tuple[int, int] | Non
     if not relative and is_by_rows_and_columns(scores):
         message = "rotary positions of a grid: scores depend on the distance in rows and in columns"
         design = Finding("design", "rotary", "positions", message, line)
-        yield rotary_axes(scores, grid, text, line) or design
+        yield rotary_axes(scores, grid, kept, text, line) or design
         return
     if not relative:
         only = "queries" if not moves["key"] else "keys" if not moves["query"] else ""

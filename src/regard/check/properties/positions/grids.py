@@ -12,8 +12,9 @@ from regard.check.location import CodeLocation
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
+from regard.check.target.preparation import modules_in
 
-__all__ = ["grid_of", "has_two_axes", "is_by_rows_and_columns", "rotary_axes"]
+__all__ = ["grid_of", "has_two_axes", "is_by_rows_and_columns", "kept_grid", "rotary_axes"]
 
 SAME = 1e-7
 """Beside the largest score."""
@@ -26,6 +27,9 @@ TWO_AXES = re.compile(
     re.I,
 )
 """In a documentation: positions tell rows apart, and columns as well."""
+
+KEPT = re.compile(r"(?:^|_)(?:grid|resolution|hw|spatial_(?:shape|size))(?:_|$)", re.I)
+"""In the names of attributes: how many rows and columns a module was made for."""
 
 
 def grid_of(invocation: Invocation) -> tuple[int, int] | None:
@@ -47,6 +51,24 @@ def grid_of(invocation: Invocation) -> tuple[int, int] | None:
     return (grid[0], grid[1]) if is_grid and [grid[0] * grid[1]] == sizes else None
 
 
+def kept_grid(invocation: Invocation) -> tuple[int, int] | None:
+    """The two numbers of a grid that a module was made for, where the tokens of its call are as many; else None.
+
+    Which of the two counts rows is not said.
+    """
+    if len(invocation.streams) != 1 or len(invocation.streams[0].token_axes) != 1:
+        return None
+    (stream,) = invocation.streams
+    tokens = invocation.arguments[stream.argument].shape[stream.token_axes[0]]
+    for module in modules_in(invocation.target):
+        for part in module.modules():
+            for name, value in vars(part).items():
+                is_grid = isinstance(value, tuple | list) and len(value) == 2 and KEPT.search(name) is not None
+                if is_grid and all(type(each) is int for each in value) and value[0] * value[1] == tokens:
+                    return value[0], value[1]
+    return None
+
+
 def has_two_axes(invocation: Invocation) -> bool:
     """Whether its tokens are of a grid, or have more axes than that."""
     return any(len(each.token_axes) > 1 for each in invocation.streams) or grid_of(invocation) is not None
@@ -57,7 +79,13 @@ def is_by_rows_and_columns(scores: Tensor) -> bool:
     return any(_fits(scores, columns) for columns in range(2, min(scores.shape[-2:])))
 
 
-def rotary_axes(scores: Tensor, grid: tuple[int, int] | None, text: str, line: CodeLocation | None) -> Finding | None:
+def rotary_axes(
+    scores: Tensor,
+    grid: tuple[int, int] | None,
+    kept: tuple[int, int] | None,
+    text: str,
+    line: CodeLocation | None,
+) -> Finding | None:
     """Scores of tokens that are alike, in a grid: one of its two distances has no effect, or it is another grid's.
 
     Some positions are meant for one axis alone, as the frames of a film: so only where the documentation has both.
@@ -65,9 +93,12 @@ def rotary_axes(scores: Tensor, grid: tuple[int, int] | None, text: str, line: C
     Args:
         scores: (samples, heads, queries, keys), which depend on the distances in a grid of some width.
         grid: how many rows and columns the tokens are of; None where it is not known.
+        kept: the same of the grid that the module was made for, in either order.
         text: the documentation.
         line: of the scores.
     """
+    if grid is None and kept is not None:
+        grid = next((each for each in (kept, kept[::-1]) if _fits(scores, each[1])), None)
     if grid is None or min(grid) < 2 or scores.shape[-2:] != (grid[0] * grid[1],) * 2:
         return None
     rows, columns = grid

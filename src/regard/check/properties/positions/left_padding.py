@@ -19,7 +19,7 @@ from regard.check.target import Invocation, Stream
 from regard.check.target.mask_values import MASK_FORMS, write_mask
 from regard.check.target.names import call_meaning
 
-__all__ = ["left_padding_findings"]
+__all__ = ["PADDED", "is_left_padded", "left_padding_findings"]
 
 PADDED = 2
 """Tokens of padding."""
@@ -59,7 +59,9 @@ def left_padding_findings(invocation: Invocation) -> Iterator[Finding]:
     """
     target = invocation.target
     told = "\n\n".join((documentation_of_file(target), comments_of_file(target), documentation_of(target)))
-    if len(invocation.streams) != 1 or not _may_be_left_padded(told):
+    if len(invocation.streams) != 1 or not is_left_padded(told):
+        return
+    if OF_REAL_TOKENS.search(" ".join(told.split())) is None:
         return
     (stream,) = invocation.streams
     given = invocation.arguments[stream.argument]
@@ -81,9 +83,9 @@ def left_padding_findings(invocation: Invocation) -> Iterator[Finding]:
                 return
 
 
-def _may_be_left_padded(text: str) -> bool:
-    is_left = any(LEFT_PADDED.search(each) and not NOT_MEANT.search(each) for each in sentences_of(text, ".;:"))
-    return is_left and OF_REAL_TOKENS.search(" ".join(text.split())) is not None
+def is_left_padded(text: str) -> bool:
+    """Whether it says that batches are padded on the left, and not that somebody else sees to it."""
+    return any(LEFT_PADDED.search(each) and not NOT_MEANT.search(each) for each in sentences_of(text, ".;:"))
 
 
 def _gap(invocation: Invocation, stream: Stream, name: str, form: str) -> float | None:

@@ -20,6 +20,8 @@ MIN_PLACES = 4
 """Along an axis: of fewer, anything may be a sine."""
 SEVERAL = 3
 """Frequencies that show how they go on; no more than one further is looked at, as rounding grows with them."""
+PAIR = 2
+"""Channels of a frequency of 0."""
 MANY_CHANNELS = 8
 """That more than one frequency is made for."""
 TURNS = 4
@@ -38,12 +40,14 @@ class _Sinusoids:
     channels: int
     axes: int
     """Of places."""
+    moving: int = 0
+    """How many channels are not the same at every place."""
     is_half_empty: bool = False
     """Whether every second channel is 0 at every place."""
     are_twice: bool = False
     """Whether every second channel is the same as the one before it."""
     is_one: bool = False
-    """Whether all channels have one and the same frequency."""
+    """Whether all channels, but for those of a pair that no place changes, have one and the same frequency."""
     are_alone: bool = False
     """Whether no two channels have the first frequency, as the sine and the cosine of a pair have."""
 
@@ -57,11 +61,13 @@ class _Sinusoids:
 def sinusoid_findings(base: Trace, evidence: Evidence) -> Iterator[Finding]:
     """A table whose frequencies are others than 10000 says, which stands in the code.
 
+    Where 1/10000 stands there instead, it may be of something else: then it is only asked whether there are several.
+
     Args:
         base: a run.
         evidence: of one of its attentions.
     """
-    if BASE not in evidence.numbers:
+    if not {BASE, 1 / BASE} & evidence.numbers:
         return
     streams = [base.arguments[each] for each in evidence.base.streams if each in base.arguments]
     of_tokens = base.made_of(each.storage for each in streams)
@@ -72,6 +78,8 @@ def sinusoid_findings(base: Trace, evidence: Evidence) -> Iterator[Finding]:
             if one.storage not in of_tokens or table.storage in of_tokens or table.learned:
                 continue
             for each in _sinusoids(table.data):
+                if not each.is_one and BASE not in evidence.numbers:
+                    continue
                 said = _said(each, evidence.numbers)
                 if said:
                     message = f"the frequencies of the table that is added to the tokens {said}"
@@ -86,7 +94,7 @@ def _said(table: _Sinusoids, numbers: Collection[float]) -> str:
     if table.is_half_empty:
         return "are of half of its channels: every second one is 0 at every place, as where sines were written over"
     if table.is_one:
-        return f"are one and the same, {first:.3g}, in all {table.channels} channels: with {BASE:g} they fall from 1"
+        return f"are one and the same, {first:.3g}, in all {table.moving} channels: with {BASE:g} they fall from 1"
     if table.are_twice:
         return "stand in the sines alone: every second channel is the same as the one before it, and no cosine"
     if ratio < 1 and _is_geometric(table.frequencies, ratio):
@@ -139,7 +147,7 @@ def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
         for each in measured:
             if all(abs(each - known) > CLOSE for known in found):
                 found.append(each)
-        is_one = len(found) == 1 and rows.shape[1] == table.shape[channels] >= MANY_CHANNELS
+        is_one = len(found) == 1 and rows.shape[1] >= max(MANY_CHANNELS, table.shape[channels] - PAIR)
         if len(found) >= SEVERAL or is_one:
             axes = sum(table.shape[axis] > 1 for axis in (places, *others[-1:]))
             are_alone = sum(abs(each - found[0]) <= CLOSE for each in measured) == 1
@@ -147,6 +155,7 @@ def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
                 found[: SEVERAL + 1] * (1 + is_one),
                 table.shape[channels],
                 axes,
+                rows.shape[1],
                 is_half_empty=is_half_empty,
                 are_twice=are_twice and not is_one,
                 is_one=is_one,

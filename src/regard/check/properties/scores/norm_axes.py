@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from regard.check.location import CodeLocation
-from regard.check.properties.documentation import normalizes_queries_and_keys
+from regard.check.properties.code import documentation_of_functions, sentences_of
+from regard.check.properties.documentation import documentation_of, normalizes_queries_and_keys
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import differs, record_invocation
@@ -24,11 +26,36 @@ LIKE, UNLIKE = 1e-6, 1e-2
 MAX_ROTATED = 2
 """Numbers of a vector that rotary positions make of one."""
 
+_NORMS = r"(?:(?:layer-?|rms-?|l2-?|qk-?|un-?)?normali[sz]\w*|(?:layer|rms|l2|qk)?[-_]?norms?|rms|unit)"
+_OF_EACH_HEAD = re.compile(
+    rf"\b{_NORMS}\b[^.;]*\b(?:per|each|every|within (?:a|each)|individual|single)[\s-]+(?:\w+[\s-]+)?heads?\b"
+    rf"|\b(?:per|each|every|within (?:a|each)|individual)[\s-]+(?:\w+[\s-]+)?heads?\b[^.;]*\b{_NORMS}\b"
+    rf"|\bhead-?wise\b[^.;]*\b{_NORMS}\b|\b{_NORMS}\b[^.;]*\b(?:head-?wise|over (?:the )?head_dim)\b",
+    re.I,
+)
+"""In a sentence: heads are normalized one by one."""
+_OF_QUERIES = re.compile(r"\b(?:quer(?:y|ies)|keys?|q|k|qk)\b|\bqk[-_]?norm", re.I)
+_NOT_EACH = re.compile(
+    r"\b(?:not|never|instead|rather|optional\w*|if|unless|scales?|temperatures?|gains?|gammas?|all heads"
+    r"|across (?:the |all )?heads|flat\w*"
+    r"|(?:whole|full|entire) (?:width|vector|hidden|embedding|model)\w*)\b|n't",
+    re.I,
+)
+
+
+def normalizes_each_head(text: str) -> bool:
+    """Whether a sentence says of queries and keys that each head is normalized by itself."""
+    return any(
+        _OF_EACH_HEAD.search(each) and _OF_QUERIES.search(each) and not _NOT_EACH.search(each)
+        for each in sentences_of(text)
+    )
+
 
 def norm_axis_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
     """Change one channel of a projected query or key: a norm carries that to the other channels of its head.
 
-    A norm over the heads carries it to the same channel of the other heads instead.
+    A norm over the heads carries it to the same channel of the other heads instead. One of all channels carries it to
+    all channels of all heads, which is a choice, unless the documentation says that heads are normalized one by one.
 
     Args:
         invocation: the call.
@@ -38,6 +65,8 @@ def norm_axis_findings(invocation: Invocation, evidence: Evidence) -> Iterator[F
     if not table.normalized or len(table.instance.scores) != 1 or not len(table.weight):
         return
     (product,) = table.instance.scores
+    target = invocation.target
+    is_of_each_head = normalizes_each_head(f"{documentation_of(target)}\n\n{documentation_of_functions(target)}")
     for name, owner, is_left in (
         ("queries", table.query, table.layout.queries_left),
         ("keys", table.key, not table.layout.queries_left),
@@ -58,6 +87,13 @@ def norm_axis_findings(invocation: Invocation, evidence: Evidence) -> Iterator[F
         own = int(torch.isin(mine, moved).sum())
         if own <= MAX_ROTATED and bool(others.any()) and not bool((others & ~is_same).any()):
             message = f"{name} are normalized over the heads, each channel for itself, not over the channels of a head"
+            yield Finding("violation", "norm-over-channels", "projections", message, _line(table, place))
+            return
+        if own > MAX_ROTATED and bool(others.any()) and not bool((others & ~is_same).any()) and is_of_each_head:
+            message = (
+                f"{name} are normalized over the channels of all {table.num_heads} heads; by the documentation each "
+                "head by itself"
+            )
             yield Finding("violation", "norm-over-channels", "projections", message, _line(table, place))
             return
 

@@ -1,0 +1,77 @@
+"""Dropout from call to call: train() turns it on and eval() turns it off, whatever was called before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor, nn
+
+from regard.check.properties.finding import Finding
+from regard.check.target import Invocation
+from regard.check.target.errors import Failed
+from regard.check.target.preparation import copied
+
+__all__ = ["dropout_mode_findings"]
+
+_SHARE = re.compile(r"_?(?:\w+_)?(?:dropout|drop)(?:_?(?:p|rate|prob|probability))?|_?\w*pdrop", re.I)
+"""Names of the share of numbers that dropout sets to 0."""
+SHARE = 0.4
+"""Of what is dropped where a module was told to drop nothing."""
+SAME = 1e-9
+
+
+def dropout_mode_findings(invocation: Invocation) -> Iterator[Finding]:
+    """A call in eval() after which nothing is dropped in training any more, or one in training after which eval() does.
+
+    As where a call writes into the attribute that holds the share of what is dropped.
+
+    Args:
+        invocation: a call of a module that is in eval().
+    """
+    if not isinstance(invocation.target, nn.Module):
+        return
+    target = copied(invocation.target)
+    if any(each.training for each in target.modules()):
+        return
+    _drop_some(target)
+    try:
+        if not _is_drawn(invocation, target, [True]) or _is_drawn(invocation, target, [False]):
+            return
+        silent = _is_drawn(invocation, target, [True, True]) and not _is_drawn(invocation, target, [False, True])
+        if silent:
+            message = (
+                "after a call in eval() nothing is dropped in training any more: that call turns dropout off for good"
+            )
+            yield Finding("violation", "dropout-switched", "call", message)
+        elif _is_drawn(invocation, target, [True, False]):
+            message = "after a call in training dropout stays on in eval(): that call turns it on for good"
+            yield Finding("violation", "dropout-switched", "call", message)
+    except (Failed, RuntimeError):
+        return
+
+
+def _drop_some(target: nn.Module) -> None:
+    """Put a share that is dropped in the place of each that is 0."""
+    for each in target.modules():
+        if isinstance(each, nn.modules.dropout._DropoutNd) and each.p == 0:
+            each.p = SHARE
+        for name, value in vars(each).items():
+            if isinstance(value, float) and value == 0 and _SHARE.fullmatch(name):
+                vars(each)[name] = SHARE
+
+
+def _is_drawn(invocation: Invocation, target: nn.Module, modes: Sequence[bool]) -> bool:
+    """Whether the last of several calls of one module, each in training or in eval(), hangs on the seed."""
+    one, other = (_last(invocation, copied(target), modes, seed) for seed in (1, 2))
+    return len(one) == len(other) and any(
+        a.shape == b.shape and a.numel() > 0 and float((a - b).abs().max()) > SAME
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _last(invocation: Invocation, live: nn.Module, modes: Sequence[bool], seed: int) -> list[Tensor]:
+    for number, mode in enumerate(modes):
+        live.train(mode)
+        result = invocation.run(target=live, seed=seed if number == len(modes) - 1 else 0)
+    return [each.detach().clone() for each in invocation.outputs(result)]

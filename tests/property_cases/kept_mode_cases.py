@@ -1,0 +1,87 @@
+"""What one call of a module leaves for the next: dropout that is switched, and what a reset makes it forget."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from property_cases import WIDTH, Case, drawn, joined, of_module, split
+
+TABLE = drawn(16, WIDTH, seed=31)
+
+
+class ReadsItsShare(nn.Module):
+    """Attention with dropout of its weights."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.qkv, self.dropout_p = nn.Linear(WIDTH, 3 * WIDTH), dropout
+
+    def share(self) -> float:
+        return self.dropout_p if self.training else 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined(F.dropout((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1), self.share()) @ v)
+
+
+class WritesItsShare(ReadsItsShare):
+    def share(self) -> float:
+        if not self.training:
+            self.dropout_p = 0.0
+        return self.dropout_p
+
+
+class TurnsItOn(ReadsItsShare):
+    def __init__(self) -> None:
+        super().__init__(0.2)
+        self.on = False
+
+    def share(self) -> float:
+        self.on = self.on or self.training
+        return self.dropout_p if self.on else 0.0
+
+
+class Streams(nn.Module):
+    """Causal attention that keeps the keys of the calls before until reset()."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.cache: Tensor | None = None
+        self.place = 0
+
+    def reset_cache(self) -> None:
+        self.cache, self.place = None, 0
+
+    def forward(self, x: Tensor, use_cache: bool = False) -> Tensor:
+        start = self.place if use_cache else 0
+        given = x + TABLE[start : start + x.shape[1]]
+        q, k, v = map(split, self.qkv(given).chunk(3, -1))
+        if use_cache:
+            both = torch.stack((k, v)) if self.cache is None else torch.cat((self.cache, torch.stack((k, v))), -2)
+            self.cache, self.place = both, start + x.shape[1]
+            k, v = both
+        hidden = torch.ones(q.shape[-2], k.shape[-2]).triu(1 + k.shape[-2] - q.shape[-2]).bool()
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1) @ v)
+
+
+class ForgetsKeysAlone(Streams):
+    def reset_cache(self) -> None:
+        self.cache = None
+
+
+class ForgetsTheRestApart(ForgetsKeysAlone):
+    """The place is forgotten by another method."""
+
+    def reset_state(self) -> None:
+        self.place = 0
+
+
+CASES = [
+    Case("dropout-switched", WritesItsShare, ReadsItsShare, of_module, has_line=False),
+    Case("dropout-switched", TurnsItOn, ReadsItsShare, of_module, has_line=False),
+    Case("begun-anew", ForgetsKeysAlone, Streams, of_module, has_line=False),
+    Case("begun-anew", ForgetsKeysAlone, ForgetsTheRestApart, of_module, has_line=False),
+]
