@@ -44,7 +44,7 @@ from regard.check.target.sizes import Sizes
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import ABSENT, LAYER_STATE, ONE_HEAD, STATE, TEXT, VECTOR, candidates
 
-__all__ = ["ONE_QUERY", "Budget", "CallPlan", "search_calls"]
+__all__ = ["FAR", "ONE_QUERY", "Budget", "CallPlan", "search_calls"]
 
 WEIGHT_STORES = ("rectangular", "rectangular, out-in", "in-out", "out-in", "per head")
 ONE_QUERY = "one query"

@@ -25,6 +25,7 @@ from regard.check.target.parse import InputFactory
 from regard.check.target.position_values import ROPE_FORMS
 from regard.check.target.preparation import keeps_a_table
 from regard.check.target.running import Invocation, Stream
+from regard.check.target.shape_search import inferred_plans, of_vectors
 from regard.check.target.signature import readings
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, WINDOWED_SIZES, Sizes
 from regard.check.target.steps import asks_for_one_token, may_take_steps, told_how_many
@@ -168,7 +169,21 @@ def _search(
             return found
     found = [] if given.names else _calls_of_fixed_tokens(targets[:1], given, settings, errors)
     found = found or _calls_in_steps(targets[:1], given, settings, errors)
-    return found or _square_calls(targets[:1], args, given, settings, errors)
+    found = found or _square_calls(targets[:1], args, given, settings, errors)
+    return found or ([] if given.names else _calls_by_errors(targets[:MAX_CONSTRUCTIONS], settings))
+
+
+def _calls_by_errors(targets: list[Target], settings: UserSettings) -> list[_Found]:
+    """Calls with shapes that the errors of other calls ask for, where no layout runs."""
+    for target in targets:
+        for plan, shapes in inferred_plans(target.call, target.sizes, settings, MAX_LAYOUTS):
+            with suppress(Failed):
+                plan = next(search_calls(plan, target.call, target.sizes, FEW_TRIES, Budget(FEW_TRIES)))
+                found = _found(target, plan)
+                found.invocation.by_errors = shapes
+                found.invocation.streams = [of_vectors(one, found.invocation) for one in found.invocation.streams]
+                return [found]
+    return []
 
 
 def _calls_in_steps(
