@@ -78,6 +78,8 @@ NAMED_BY_NO_RECIPE = frozenset(
 """Properties that say all there is where nothing else is violated, as those of caches: no recipe has them."""
 WITH_ANY = frozenset({"parameters-kept", "softmax-over-keys", "stays-in-eval"})
 """Properties that no argument excuses, whatever it means."""
+OF_ANY_SHAPES = frozenset({"parameters-kept", "scale", "stays-in-eval"})
+"""Properties that hold whatever the shapes of the inputs are meant to be."""
 SPECIFIC = frozenset({"mask", "bias", "positions"})
 """Steps whose properties say by themselves what is wrong."""
 SAMPLES = frozenset({"samples-apart"})
@@ -328,9 +330,12 @@ def _is_told(analyses: Sequence[Analysis]) -> bool:
 
 def _explained(found: Findings, analyses: Sequence[Analysis]) -> Findings:
     """With what is known of each step and of each attention, and what else the properties have to tell."""
+    is_by_errors = any(each.invocation.by_errors for each in analyses)
     guessed = any(
-        each.guessed and each.violations and not any(found.property in WITH_ANY for found in each.violations)
+        (each.guessed and not any(found.property in WITH_ANY for found in each.violations))
+        or (is_by_errors and not any(found.property in OF_ANY_SHAPES for found in each.violations))
         for each in analyses
+        if each.violations
     )
     several = [] if guessed and not found.mistakes else [each for one in analyses for each in one.findings]
     told = (each.message for each in several if each.kind == "note")
@@ -358,6 +363,10 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
     if violations and guessed and verdict != "wrong" and not any(each.property in WITH_ANY for each in violations):
         why = f"nothing tells what {guessed[0]} is; with a guess for it, {violations[0].message}"
         return replace(searched, undetermined=(*searched.undetermined, f"{why}. Hand it over: {EXAMPLE}"))
+    by_errors = next((each.invocation.by_errors for each in analyses if each.invocation.by_errors), "")
+    if by_errors and verdict != "wrong" and not any(each.property in OF_ANY_SHAPES for each in violations):
+        why = f"its errors tell that it may be called with {by_errors}; with such inputs, {violations[0].message}"
+        return replace(searched, undetermined=(*searched.undetermined, f"{why}. Hand them over: {EXAMPLE}"))
     if violations:
         if verdict == "wrong" and not searched.reasons:
             return searched

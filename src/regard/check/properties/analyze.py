@@ -9,10 +9,7 @@ from torch import Tensor
 
 from regard.check.properties.analysis import OPEN_QUESTIONS, Analysis
 from regard.check.properties.attention import attention_findings
-from regard.check.properties.caches.generation import generation_findings
-from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
-from regard.check.properties.caches.step_methods import step_method_findings
-from regard.check.properties.caches.token_by_token import cache_findings
+from regard.check.properties.caches.handed_over import state_findings
 from regard.check.properties.designs import (
     channel_gate,
     learned_memory,
@@ -20,6 +17,7 @@ from regard.check.properties.designs import (
 from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.judge_once import judge_once
 from regard.check.properties.kinds import kind_of, kind_of_rows
 from regard.check.properties.loops import judged_of_loops, loop_findings
 from regard.check.properties.masks.arguments import (
@@ -33,59 +31,31 @@ from regard.check.properties.masks.emptied import emptied_findings
 from regard.check.properties.masks.hidden_keys import hidden_key_findings
 from regard.check.properties.masks.interleaved_steps import interleaved_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings, stacked_key_argument_findings
-from regard.check.properties.masks.nearest_keys import farthest_of_more_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
 from regard.check.properties.masks.part_sizes import chunk_findings, part_size_findings
 from regard.check.properties.masks.shifted_windows import shifted_window_findings
-from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.masks.unasked import unasked_mask_findings
 from regard.check.properties.masks.unread import lost_fill_findings
 from regard.check.properties.masks.unread_arguments import documented_unread_findings
 from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import stacked_window_findings, window_findings
 from regard.check.properties.modules.backward import backward_findings
-from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.block_wiring import block_findings
-from regard.check.properties.modules.call_effects import call_effect_findings
-from regard.check.properties.modules.carried_states import carried_state_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings, summed_weight_findings
-from regard.check.properties.modules.earlier_calls import earlier_call_findings
-from regard.check.properties.modules.kept_inputs import kept_input_findings
-from regard.check.properties.modules.memoized import memoized_findings
-from regard.check.properties.modules.memos import memo_findings
-from regard.check.properties.modules.norm_settings import norm_setting_findings
-from regard.check.properties.modules.normed_inputs import normed_input_findings
-from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
-from regard.check.properties.modules.repeated_layers import repeated_layer_findings
-from regard.check.properties.modules.repeated_samples import repeated_sample_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS
 from regard.check.properties.modules.surroundings import surrounding_findings
-from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
-from regard.check.properties.modules.unread_parameters import unread_parameter_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
-from regard.check.properties.modules.untied_weights import untied_weight_findings
-from regard.check.properties.modules.unused_parameters import unread_scale_findings
-from regard.check.properties.modules.written_inputs import written_input_findings
-from regard.check.properties.other_modes import other_mode_findings
-from regard.check.properties.outputs.documented_axes import documented_axes_findings
-from regard.check.properties.outputs.documented_functions import documented_function_findings
-from regard.check.properties.outputs.fused_kernels import fused_kernel_findings
 from regard.check.properties.outputs.heads import weights_of
-from regard.check.properties.outputs.other_sizes import other_size_findings
-from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
-from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.positions.grids import has_two_axes
-from regard.check.properties.positions.low_precision import rounded_position_findings
-from regard.check.properties.positions.unused_classes import unused_position_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
 from regard.check.properties.running_sums import running_state_findings, running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.scores.equal_scores import equal_scores
 from regard.check.properties.scores.paired_attentions import open_paired_queries
 from regard.check.properties.scores.tied_scales import tied_scale_findings
-from regard.check.properties.summaries import MIXED_TOKENS, summary_of, with_summaries
+from regard.check.properties.summaries import summary_of, with_summaries
 from regard.check.properties.together import judge_together
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
@@ -111,8 +81,6 @@ __all__ = ["analyze"]
 
 OF_ONE_SAMPLE = frozenset({"samples-apart", "output-of-the-token"})
 """What no attention promises beside one in which samples are tokens."""
-OF_OTHER_TOKENS = MIXED_TOKENS | {"query-of-one-token", "later-tokens-hidden"}
-"""Violations that a norm over the tokens may be the cause of."""
 UNLIKE_UNMASKED = frozenset(
     {
         "sparse-by-content",
@@ -218,7 +186,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         analysis.findings += block_findings(invocation.target, run, instances)
         analysis.findings += divided_output_findings(run, instances)
-        _judge_once(analysis, instances)
+        judge_once(analysis, instances, lambda other: analyze(other, is_first=False))
         if any(each.property == "samples-attend" for each in analysis.findings):
             analysis.findings = [each for each in analysis.findings if each.property not in OF_ONE_SAMPLE]
     return analysis
@@ -341,65 +309,6 @@ def _can_be_masked(analysis: Analysis, evidence: Evidence) -> bool:
     """Whether weights with a mask can be compared with those without one."""
     is_unlike = any(each.property in UNLIKE_UNMASKED for each in analysis.findings)
     return evidence.base.whole and not analysis.violations and not is_unlike
-
-
-def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
-    """What does not hang on the sizes of the call: the documentation, the parameters, the cache."""
-    invocation = analysis.invocation
-    if invocation.square and not analysis.violations:
-        analysis.missing.append("it runs only with as many tokens as channels: what holds so may hold by accident")
-    are_grouped = invocation.sizes.get("kv_heads") != invocation.sizes.get("heads")
-    if not analysis.is_first and are_grouped and not analysis.violations:  # repeated for several heads by other lines
-        analysis.findings += parameter_findings(invocation, instances)
-    if not analysis.is_first:
-        return
-    if analysis.complete and not analysis.violations:
-        analysis.findings += documented_axes_findings(invocation)
-    analysis.findings += uncalled_method_findings(invocation.target)
-    if not analysis.violations:
-        analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
-    if not analysis.violations:
-        for of_calls in (
-            call_effect_findings,
-            begun_anew_findings,
-            kept_input_findings,
-            memo_findings,
-            memoized_findings,
-            sibling_findings,
-        ):
-            analysis.findings += of_calls(invocation)
-        analysis.findings += documented_function_findings(invocation)
-        analysis.findings += fused_kernel_findings(invocation)
-        analysis.findings += [] if analysis.violations else unread_parameter_findings(invocation)
-        analysis.findings += written_input_findings(invocation, instances[0].run.trace)
-        analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
-        analysis.findings += unread_scale_findings(invocation, analysis.findings)
-        analysis.findings += unused_position_findings(invocation, analysis.findings)
-    if not analysis.violations and analysis.complete:
-        for of_others in (other_size_findings, switched_setting_findings, farthest_of_more_findings):
-            analysis.findings += of_others(analysis, lambda other: analyze(other, is_first=False))
-        analysis.findings += earlier_call_findings(invocation, instances)
-    if not analysis.violations:
-        analysis.findings += parameter_findings(invocation, instances)
-    if not analysis.violations:
-        analysis.findings += norm_setting_findings(invocation)
-        analysis.findings += normed_input_findings(invocation)
-        analysis.findings += repeated_layer_findings(invocation.target)
-        analysis.findings += untied_weight_findings(invocation.target)
-        analysis.findings += carried_state_findings(invocation)
-        analysis.findings += other_mode_findings(invocation)
-        analysis.findings += repeated_sample_findings(invocation)
-        analysis.findings += rounded_position_findings(invocation)
-    if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
-        norms = [*norm_findings(invocation)]
-        if norms:  # they are the cause
-            analysis.findings = [each for each in analysis.findings if each.kind != "violation"] + norms
-    if not analysis.violations:
-        analysis.findings += cache_findings(invocation, instances)
-        analysis.findings += memory_gradient_findings(invocation)
-        analysis.findings += generation_findings(invocation)
-        analysis.findings += state_findings(invocation)
-        analysis.findings += [] if analysis.violations else step_method_findings(invocation)
 
 
 def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:

@@ -6,13 +6,14 @@ import linecache
 import sysconfig
 import traceback
 from pathlib import Path
+from types import CodeType
 
 import torch
 
 from regard.check.location import CodeLocation
 from regard.check.sandbox.answer import error_text, first_line
 
-__all__ = ["fault_reason", "user_line"]
+__all__ = ["fault_reason", "is_users", "user_line"]
 
 PACKAGE = Path(__file__).parents[2]
 LIBRARIES = (Path(sysconfig.get_path("stdlib")), Path(torch.__file__).parent)
@@ -48,6 +49,12 @@ def user_line(error: BaseException) -> CodeLocation | None:
         return None
     file, line = str(found[0]), found[1]
     return CodeLocation(file, line, linecache.getline(file, line).strip())
+
+
+def is_users(code: CodeType) -> bool:
+    """Whether some code is of the user's: no library's, and not regard's."""
+    file = Path(code.co_filename)
+    return file.is_absolute() and not _is_library(file) and PACKAGE not in file.parents
 
 
 def _deepest(error: BaseException) -> tuple[Path, int] | None:

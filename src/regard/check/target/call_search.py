@@ -45,7 +45,7 @@ from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import ABSENT, LAYER_STATE, ONE_HEAD, STATE, TEXT, VECTOR, candidates
 from regard.check.target.weight_stores import WEIGHT_STORES, weight_stores
 
-__all__ = ["ONE_QUERY", "Budget", "CallPlan", "search_calls"]
+__all__ = ["FAR", "ONE_QUERY", "Budget", "CallPlan", "search_calls"]
 
 ONE_QUERY = "one query"
 """The choice of lengths by which one query is beside several keys, as in a step of a decoder."""

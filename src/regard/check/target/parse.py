@@ -56,10 +56,11 @@ FUNCTIONS: dict[str, tuple[int | None, Callable[..., Any]]] = {
     "zeros": (None, lambda _, *shape: torch.zeros(shape, dtype=torch.float64)),
     "true": (None, lambda _, *shape: torch.ones(shape, dtype=torch.bool)),
     "arange": (1, lambda _, tokens: torch.arange(tokens)),
-    "ids": (3, lambda generator, batch, tokens, vocab: torch.randint(vocab, (batch, tokens), generator=generator)),
+    "ids": (None, lambda generator, *sizes: torch.randint(sizes[-1], sizes[:-1], generator=generator)),
 }
 """By name: how many numbers it takes (None: a shape), and what it makes. rope is complex, (tokens, width / 2); cos and
-sin are (tokens, width), each angle in both halves; causal is True where a query may attend."""
+sin are (tokens, width), each angle in both halves; causal is True where a query may attend; the last size of ids is how
+many of them there are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +136,7 @@ def _value(node: ast.expr, sizes: Sizes, generator: torch.Generator, text: str) 
 
 
 def _example(name: str, count: int | None) -> str:
-    return f"{name}({', '.join(['B', 'T', 'V'] if count == 3 else ['T', 'd'][: count or 2])})"
+    return f"{name}({', '.join(['B', 'T', 'V'] if name == 'ids' else ['T', 'd'][: count or 2])})"
 
 
 def _called(node: ast.expr) -> str | None:

@@ -74,6 +74,8 @@ class Invocation:
     """Arguments that say where each of the sequences begins that are packed one after the other."""
     guessed: list[str] = field(default_factory=list)
     """Arguments that have to be given, and of which nothing tells what they are: their values are guesses."""
+    by_errors: str = ""
+    """Where nothing tells the shapes of its inputs: those that the errors of other calls asked for."""
     sizes: dict[str, int] = field(default_factory=dict)
     assumptions: list[str] = field(default_factory=list)
     """Sentences for the report."""

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
+from regard.check.properties.states import goes_on, optional_states
 from regard.check.target import Invocation
 from regard.check.target.cache_forms import CacheNames, parameters_of
 from regard.check.target.errors import Failed
 
-__all__ = ["empty_cache_findings", "goes_on", "memory_gradient_findings", "optional_states", "state_findings"]
+__all__ = ["empty_cache_findings", "memory_gradient_findings", "state_findings"]
 
 SAME = 1e-9
 """Of the largest number of an output."""
@@ -25,15 +26,6 @@ SLOPE = 1e-4
 """Of the largest slope: how far one by gradients may be from the one that is measured."""
 _MEMORY = re.compile(r"(?:\w+_)?mem(?:s|ory|ories)?")
 """Arguments for the states of the text before."""
-_STATE = re.compile(r"(?:\w+_)?states?")
-"""Arguments for what a recurrence has come to."""
-_GOES_ON = re.compile(
-    r"\bstates?\b[^.;]*\b(?:continues?|continued|resumes?|resumed|go(?:es)? on|carried|carries|carry)\b"
-    r"|\b(?:continues?|continued|resumes?|resumed|go(?:es)? on|carried|carries|carry)\b[^.;]*\bstates?\b"
-    r"|\b(?:chunk by chunk|in chunks|streaming)\b[^.;]*\bstates?\b",
-    re.I,
-)
-"""In a documentation: a later part of a text goes on from what an earlier one returned."""
 
 
 def empty_cache_findings(invocation: Invocation, names: CacheNames) -> Iterator[Finding]:
@@ -153,20 +145,6 @@ def state_findings(invocation: Invocation) -> Iterator[Finding]:
             f"an output that differs by up to {gaps[1]:.2g} from that of all at once"
         )
         yield Finding("violation", "state-goes-on", "output", message)
-
-
-def optional_states(invocation: Invocation) -> list[str]:
-    """The arguments for what a recurrence has come to, which need not be handed over."""
-    return [
-        each
-        for each, parameter in parameters_of(invocation.target).items()
-        if parameter.default is None and invocation.arguments.get(each) is None and _STATE.fullmatch(each)
-    ]
-
-
-def goes_on(text: str) -> bool:
-    """Whether a documentation says that a later part of a text goes on from the state of an earlier one."""
-    return _GOES_ON.search(text) is not None
 
 
 def _first(invocation: Invocation, given: dict[str, Any]) -> Tensor:

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from regard.check.properties.caches.handed_over import goes_on, optional_states
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.documented import documented_forms
 from regard.check.properties.masks.drawn import padding_mask
 from regard.check.properties.masks.settings import NOT_OF_KEYS
+from regard.check.properties.states import goes_on, optional_states
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
