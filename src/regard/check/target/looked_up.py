@@ -47,10 +47,14 @@ def fields_of(target: Any, name: str) -> tuple[int, str]:
         name: of the argument.
 
     Returns:
-        As many as there are tables in the list of which each looks up one of them, and the order of the axes, if that
-        is written; 0 where the code has no such list, or does not say that there are samples and tokens besides.
+        As many as there are tables in the list of which each looks up one of them, or two where the vectors of one
+        table are summed over an axis behind that of the tokens (GPT-1: a word and its place); and the order of the
+        axes, if that is written; 0 where the code has nothing like it, or does not say that there are samples and
+        tokens besides.
     """
     for module, tree, names in _readers(target, name):
+        if _sums_vectors(module, tree, names):
+            return 2, ""
         taken = [each for each in ast.walk(tree) if isinstance(each, ast.Subscript) and _base(each.value) in names]
         places = [each.slice.elts for each in taken if isinstance(each.slice, ast.Tuple)]
         is_of_last = any(isinstance(each[-1], ast.Name) for each in places)
@@ -62,6 +66,35 @@ def fields_of(target: Any, name: str) -> tuple[int, str]:
         if is_of_last and (is_deep or "btd" in documented) and len(lists) == 1:
             return len(lists[0]), "btd" if "btd" in documented else ""
     return 0, ""
+
+
+def _sums_vectors(module: nn.Module, tree: ast.AST, names: set[str]) -> bool:
+    """Whether the vectors that ids are looked up in one table for are summed over the third axis of the ids."""
+    looked_up = set[str]()
+
+    def is_looked_up(value: ast.AST) -> bool:
+        """Whether it is the vectors of the ids, also after dropout or a scale."""
+        return any(
+            (isinstance(each, ast.Name) and each.id in looked_up)
+            or (
+                isinstance(each, ast.Call)
+                and any(_base(one) in names for one in each.args)
+                and isinstance(_part(module, each.func), nn.Embedding)
+            )
+            for each in ast.walk(value)
+        )
+
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Name):
+            looked_up |= {each.targets[0].id} if is_looked_up(each.value) else set()
+    return any(
+        isinstance(each, ast.Call)
+        and re.search(r"(?:\.sum\(|, )(?:dim=|axis=)?2\)$", ast.unparse(each)) is not None
+        and isinstance(each.func, ast.Attribute)
+        and each.func.attr == "sum"
+        and is_looked_up(each)
+        for each in ast.walk(tree)
+    )
 
 
 def gets_an_axis(target: Any, name: str) -> bool:
