@@ -15,7 +15,7 @@ from regard.check.target.argument import text_of
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.preparation import modules_in
 
-__all__ = ["fields_of", "gets_an_axis", "table_of"]
+__all__ = ["are_compared_alone", "fields_of", "gets_an_axis", "table_of"]
 
 MAX_DEPTH = 4
 """Of calls in calls."""
@@ -114,6 +114,30 @@ def gets_an_axis(target: Any, name: str) -> bool:
             if isinstance(value, ast.Name) and value.id in names and behind.search(text):
                 return True
     return False
+
+
+def are_compared_alone(target: Any, name: str) -> bool:
+    """Whether nothing is done with an argument but that it is compared with 0, or with the id of padding.
+
+    Args:
+        target: what is called.
+        name: of the argument, as tokens in (tokens == 0), also after tokens = tokens.expand(heads, -1, -1).
+    """
+    reader = next(_readers(target, name), None)
+    if reader is None:
+        return False
+    _, tree, names = reader
+    reads = {id(each) for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id in names}
+    reads -= {id(each) for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    compared, viewed = set[int](), set[int]()
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Compare) and _base(each.left) in names and isinstance(each.ops[0], ast.Eq | ast.NotEq):
+            other = each.comparators[0]
+            if (isinstance(other, ast.Constant) and other.value == 0) or "pad" in ast.unparse(other).lower():
+                compared |= {id(one) for one in ast.walk(each.left)}
+        elif isinstance(each, ast.Assign) and _base(each.value) in names:
+            viewed |= {id(one) for one in ast.walk(each.value)}
+    return bool(reads & compared) and reads <= compared | viewed
 
 
 def _readers(target: Any, name: str) -> Iterator[tuple[nn.Module, ast.AST, set[str]]]:
