@@ -48,7 +48,7 @@ from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.carried_states import carried_state_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings, summed_weight_findings
 from regard.check.properties.modules.drop_paths import drop_path_findings
-from regard.check.properties.modules.earlier_calls import earlier_call_findings
+from regard.check.properties.modules.earlier_calls import earlier_call_findings, first_call_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.norms import norm_findings
@@ -363,6 +363,7 @@ def _judge_once(analysis: Analysis, instances: list[AttentionInstance]) -> None:
         for of_others in (other_size_findings, switched_setting_findings, farthest_of_more_findings):
             analysis.findings += of_others(analysis, lambda other: analyze(other, is_first=False))
         analysis.findings += earlier_call_findings(invocation, instances)
+        analysis.findings += first_call_findings(invocation, instances)
     if not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
     if not analysis.violations:
