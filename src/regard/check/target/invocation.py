@@ -406,7 +406,9 @@ def _calls(
                         break
                 else:
                     continue
-            yield _laid_out(_found(target, let_through(plan, target.call, target.sizes)), settings, given, tries, budget)
+            yield _laid_out(
+                _found(target, let_through(plan, target.call, target.sizes)), settings, given, tries, budget
+            )
 
 
 def _found(target: Target, plan: CallPlan) -> _Found:

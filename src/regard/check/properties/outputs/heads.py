@@ -85,7 +85,11 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
             message = "a convolution mixes what neighbouring tokens attended to"
             yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
-        elif changed > wanted and {each for each, _ in changed} == {sample} and shown.are_normed_over_tokens(given, token):
+        elif (
+            changed > wanted
+            and {each for each, _ in changed} == {sample}
+            and shown.are_normed_over_tokens(given, token)
+        ):
             message = "a norm over all tokens of a sample carries what one of them attended to to the others"
             yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
