@@ -101,9 +101,9 @@ def _line_of_another(first: Trace, second: Trace) -> CodeLocation | None:
     """The line of the last operation of a first call whose number the second call has not computed."""
     computed = [each.outputs[0].data for each in second if each.outputs and each.outputs[0].data.numel() == 1]
     for each in reversed(first.operations):
-        if each.outputs and each.outputs[0].data.numel() == 1 and each.location is not None:
-            if not any(same_tensor(each.outputs[0].data, other) for other in computed):
-                return each.location
+        is_number = each.location is not None and bool(each.outputs) and each.outputs[0].data.numel() == 1
+        if is_number and not any(same_tensor(each.outputs[0].data, other) for other in computed):
+            return each.location
     return None
 
 
