@@ -68,7 +68,7 @@ def of_its_transpose(product: Contraction, taken: Sequence[Sequence[Tensor]]) ->
         taken: by operation, by tensor argument, the tags of the elements that it takes.
     """
     one, two = (taken[operation][number] for operation, number in product.places)
-    return one.ndim > 1 and one.shape == two.mT.shape and bool((one > 0).all()) and torch.equal(one, two.mT)
+    return one.ndim == two.ndim > 1 and one.shape == two.mT.shape and bool((one > 0).all()) and torch.equal(one, two.mT)
 
 
 def _is_squared_length(product: Contraction) -> bool:
