@@ -70,31 +70,30 @@ def fields_of(target: Any, name: str) -> tuple[int, str]:
 
 def _sums_vectors(module: nn.Module, tree: ast.AST, names: set[str]) -> bool:
     """Whether the vectors that ids are looked up in one table for are summed over the third axis of the ids."""
-    looked_up = set[str]()
+    looked_up, others = set[str](), set[str]()
 
     def is_looked_up(value: ast.AST) -> bool:
-        """Whether it is the vectors of the ids, also after dropout or a scale."""
-        return any(
-            (isinstance(each, ast.Name) and each.id in looked_up)
-            or (
-                isinstance(each, ast.Call)
-                and any(_base(one) in names for one in each.args)
-                and isinstance(_part(module, each.func), nn.Embedding)
-            )
-            for each in ast.walk(value)
-        )
+        """Whether it is the vectors of the ids, also after a layer that keeps them apart."""
+        if isinstance(value, ast.Name):
+            return value.id in looked_up - others
+        if not isinstance(value, ast.Call) or len(value.args) != 1:
+            return False
+        part = _part(module, value.func)
+        if isinstance(part, nn.Embedding):
+            return _base(value.args[0]) in names
+        return isinstance(part, nn.Dropout | nn.LayerNorm | nn.Identity) and is_looked_up(value.args[0])
 
     for each in ast.walk(tree):
         if isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Name):
-            looked_up |= {each.targets[0].id} if is_looked_up(each.value) else set()
-    return any(
-        isinstance(each, ast.Call)
-        and re.search(r"(?:\.sum\(|, )(?:dim=|axis=)?2\)$", ast.unparse(each)) is not None
-        and isinstance(each.func, ast.Attribute)
-        and each.func.attr == "sum"
-        and is_looked_up(each)
-        for each in ast.walk(tree)
-    )
+            is_of_ids = _base(each.value) in names
+            (looked_up if is_looked_up(each.value) else set() if is_of_ids else others).add(each.targets[0].id)
+    for each in ast.walk(tree):
+        if not isinstance(each, ast.Call) or not isinstance(each.func, ast.Attribute) or each.func.attr != "sum":
+            continue
+        is_third = re.search(r"(?:\.sum\(|, )(?:dim=|axis=)?2\)$", ast.unparse(each)) is not None
+        if is_third and any(map(is_looked_up, [each.func.value, *each.args[:1]])):
+            return True
+    return False
 
 
 def gets_an_axis(target: Any, name: str) -> bool:
@@ -129,8 +128,16 @@ def are_compared_alone(target: Any, name: str) -> bool:
     _, tree, names = reader
     reads = {id(each) for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id in names}
     reads -= {id(each) for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    asked = {
+        id(one)
+        for each in ast.walk(tree)
+        if isinstance(each, ast.If | ast.IfExp | ast.While | ast.Assert)
+        for one in ast.walk(each.test)
+    }  # a single number
     compared, viewed = set[int](), set[int]()
     for each in ast.walk(tree):
+        if id(each) in asked:
+            continue
         if isinstance(each, ast.Compare) and _base(each.left) in names and isinstance(each.ops[0], ast.Eq | ast.NotEq):
             other = each.comparators[0]
             if (isinstance(other, ast.Constant) and other.value == 0) or "pad" in ast.unparse(other).lower():

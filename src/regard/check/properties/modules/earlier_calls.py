@@ -78,19 +78,23 @@ def first_call_findings(invocation: Invocation, instances: Sequence[AttentionIns
         invocation: a call of a module.
         instances: its attentions.
     """
-    returned = instances[0].run.trace.outputs
-    if not isinstance(invocation.target, nn.Module) or all(each.data.numel() > 1 for each in returned):
+    outputs = instances[0].run.trace.outputs
+    if not isinstance(invocation.target, nn.Module) or all(each.data.numel() > 1 for each in outputs):
         return
     several = [_recorded(invocation, [invocation.arguments] * count) for count in (1, 2, 3)]
     if any(each.error for each in several) or len({len(each.outputs) for each in several}) > 1:
         return
-    for number, (one, two, three) in enumerate(zip(*(each.outputs for each in several), strict=True)):
-        is_other = not same_tensor(one.data, two.data)
-        if is_other and (one.data.numel() > 1 or not same_tensor(two.data, three.data)):
-            return
-        if is_other and _departure(several[0], several[1], instances) is None:
+    returned = [
+        (one.data, two.data, three.data) for one, two, three in zip(*(each.outputs for each in several), strict=True)
+    ]
+    others = [number for number, (one, two, _) in enumerate(returned) if not same_tensor(one, two)]
+    if any(returned[each][0].numel() > 1 or not same_tensor(*returned[each][1:]) for each in others):
+        return
+    for number in others:
+        one, two, _ = returned[number]
+        if _departure(several[0], several[1], instances) is None:
             message = (
-                f"output {number} of a first call is {float(one.data):.4g}, and {float(two.data):.4g} of the same call "
+                f"output {number} of a first call is {float(one):.4g}, and {float(two):.4g} of the same call "
                 "after it: it hangs on what that one kept"
             )
             yield Finding("violation", "calls-alike", "output", message, _line_of_another(*several[:2]))
