@@ -109,7 +109,8 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             message += "; a token sees itself all the same" if outcome.with_itself else ""
             yield Finding("holds", "mask-form", "mask", message)
             continue
-        explained = (*EXPLAINED, *(functools.partial(each, evidence) for each in (_together, blanks_outputs)))
+        beside = (functools.partial(_together, evidence), functools.partial(blanks_outputs, evidence))
+        explained = (*EXPLAINED, *beside)
         reasons = (
             [reason for each in explained if (reason := each(invocation, name))] if have_no_effect(outcomes) else []
         )
