@@ -67,6 +67,8 @@ def rows_of_a_later_step(table: AttentionTable, allowed: Tensor) -> Tensor | Non
     is_last = set(table.query.token.tolist()) == {*range(first, tokens)}
     if tokens != allowed.shape[-1] or not is_last or first == 0 or not instance.scores:
         return None
+    if not bool(allowed.diagonal()[first:].all()):
+        return None  # those that ask do not see themselves either
     begin = min(each.operation.index for each in instance.scores)
     lines = {(each.operation.name, each.operation.location) for each in instance.scores}
     is_later = any((each.name, each.location) in lines for each in instance.run.trace.operations[:begin])
