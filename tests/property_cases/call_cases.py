@@ -105,6 +105,48 @@ class WrittenOver(PositiveAlone):
         return y.mul_(2)
 
 
+class DropsACopy(ReadsItsMode):
+    """Layers that drop numbers of weights, in training."""
+
+    in_place = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.1, inplace=self.in_place)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined(self.drop((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)) @ v)
+
+
+class DropsInPlace(DropsACopy):
+    in_place = True
+
+
+class HoldsHeadsApart(ReadsItsMode):
+    """A penalty beside the output, of queries that read the same keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unit = torch.zeros(1, 1, dtype=torch.float64)
+
+    def count(self, weights: Tensor) -> int:
+        return len(weights)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        penalty = (weights @ weights.mT).square().sum() / self.count(weights)
+        return joined(weights @ v), penalty
+
+
+class HoldsThemApartByTheLast(HoldsHeadsApart):
+    def count(self, weights: Tensor) -> int:
+        before = len(self.unit)
+        self.unit = self.unit[:1].expand(len(weights), -1)
+        return before
+
+
 class KeepsItsAngles(nn.Module):
     """Rotary positions from an offset; tables are kept for the calls to come."""
 
@@ -290,4 +332,6 @@ CASES = [
     Case("parameters-kept", MadeAtEachCall, MadeAtTheFirstCall, of_module),
     Case("parameters-kept", KeepsItsShares, MixedByShares, of_module),
     Case("gradients-computed", WrittenOver, PositiveAlone, of_module, has_line=False),
+    Case("gradients-computed", DropsInPlace, DropsACopy, of_module, has_line=False),
+    Case("calls-alike", HoldsThemApartByTheLast, HoldsHeadsApart, of_module, has_line=False),
 ]

@@ -36,3 +36,28 @@ def test_of_many_steps_the_first_and_the_last_are_judged(wrong_from: int, is_wro
     assert [each.message for each in analysis.findings if each.property == "steps-of-a-loop"] == [
         "12 attentions were run, most of them in a loop; of a loop the first 3 steps and the last are judged"
     ]
+
+
+class InPieces(nn.Module):
+    """Two tokens at a time, which ask the tokens before them and one another."""
+
+    def __init__(self, *, itself: bool = True) -> None:
+        super().__init__()
+        self.qkv, self.itself = nn.Linear(WIDTH, 3 * WIDTH), itself
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        found = []
+        for begin in range(0, x.shape[1], 2):
+            end = min(begin + 2, x.shape[1])
+            scores = q[:, begin:end] @ k[:, :end].mT / WIDTH**0.5
+            places = torch.arange(x.shape[1])
+            later = places[None, :end] > places[begin:end, None] - (not self.itself and begin > 0)
+            found.append(scores.masked_fill(later, -torch.inf).softmax(-1) @ v[:, :end])
+        return torch.cat(found, 1)
+
+
+@pytest.mark.parametrize("itself", [True])
+def test_tokens_of_a_piece_are_no_queries_of_the_next_one(itself: bool) -> None:
+    analysis = analyze(of_module(lambda: InPieces(itself=itself)))
+    assert [each.property for each in analysis.violations] == ([] if itself else ["mask-pattern"])

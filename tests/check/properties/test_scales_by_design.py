@@ -432,3 +432,20 @@ def test_a_scale_that_no_line_reads_says_nothing_beside_a_function_that_scales()
     assert not list(unread_scale_findings(of_module(KeepsAScale), is_open))
     (found,) = unread_scale_findings(of_module(ForgetsItsScale), is_open)
     assert found.message == "inv_norm_factor = 0.5 is made, and no line reads it: scores are not times it"
+
+
+class OfAKind(Scaled):
+    """By an option, of which the code knows the same scores with a scale."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def factor(self) -> float:
+        return 0.5 if self.kind == "scaled_dot" else 1.0
+
+
+@pytest.mark.parametrize(("kind", "found"), [("dot", "design"), ("product", "violation"), ("scaled_dot", "holds")])
+def test_an_option_beside_the_same_with_a_scale_says_that_there_is_none(kind: str, found: str) -> None:
+    analysis = analyze(of_module(lambda: OfAKind(kind)))
+    assert [each.kind for each in analysis.findings if each.step == "scale"] == [found]

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from property_cases import drawn, of_x
+from property_cases import drawn, of_module, of_x
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 from regard.check.target.preparation import prepare
@@ -124,3 +124,24 @@ def test_patches_whose_keys_are_fewer_sums_of_them_are_summarized(summaries: int
     prepare(module, 1)
     picture = Invocation(module, {"x": drawn(2, 3, 16, 16, seed=0)}, ["x"], [Stream("x", "x", 0, (2, 3))])
     assert found in [(each.kind, each.property) for each in analyze(picture).findings]
+
+
+class NormedOverNodes(nn.Module):
+    """A norm of each channel over the nodes of a graph, behind heads that are joined."""
+
+    def __init__(self, *, is_joined_wrongly: bool = False) -> None:
+        super().__init__()
+        self.qkv, self.norm, self.is_wrong = nn.Linear(8, 24), nn.InstanceNorm1d(8, affine=True), is_joined_wrongly
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (2, 4)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        read = (q @ k.mT / 2).softmax(-1) @ v
+        read = read.reshape(x.shape) if self.is_wrong else read.transpose(1, 2).flatten(2)
+        return self.norm((x + read).mT).mT
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_a_norm_over_the_tokens_of_a_sample_is_a_design(is_wrong: bool) -> None:
+    found = analyze(of_module(lambda: NormedOverNodes(is_joined_wrongly=is_wrong))).findings
+    kinds = {each.kind for each in found if each.property == "output-of-the-token"}
+    assert kinds == {"violation" if is_wrong else "design"}

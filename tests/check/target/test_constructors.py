@@ -244,3 +244,18 @@ def test_rotated_channels_beside_others_are_of_two_pairs_at_least() -> None:
     sizes = DISTINCT_SIZES[0]
     assert (number("rotary", "qk_rope_head_dim", sizes), number("rotary", "rotary_dim", sizes)) == (6, 4)
     assert number("rotary", "rotary_dim", COINCIDENT_SIZES[0]) == 2
+
+
+class OfAnyNames(nn.Module):
+    """All that a constructor takes is named by who calls it."""
+
+    def __init__(self, **params: int) -> None:
+        super().__init__()
+        self.packed = Packed(params["embedding_dim"], params["head_num"])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.packed(x)
+
+
+def test_arguments_by_any_name_reach_a_constructor_that_names_none() -> None:
+    assert first(OfAnyNames, embedding_dim=16, head_num=2).arguments["x"].shape == (2, 5, 16)

@@ -127,3 +127,22 @@ def test_what_is_none_by_default_and_read_all_the_same_is_a_number_of_each_token
     assert not call.arguments["when"].is_floating_point()
     assert "returned" not in call.guessed
     assert axes(call) == [("x", 0, (1,), None)]
+
+
+class OfWordsAndPlaces(nn.Module):
+    """Each token has an id of its word and one of its place; the vectors of both, of one table, are added."""
+
+    def __init__(self, vocab: int = 30, width: int = 12) -> None:
+        super().__init__()
+        self.table, self.drop, self.qkv = nn.Embedding(vocab, width), nn.Dropout(0.1), nn.Linear(width, 3 * width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.view(-1, x.size(-2), x.size(-1))
+        vectors = self.drop(self.table(x))
+        return attention(*self.qkv(vectors.sum(dim=2)).chunk(3, -1))
+
+
+def test_tokens_are_of_two_ids_where_the_vectors_of_both_are_added() -> None:
+    call = first(OfWordsAndPlaces)
+    assert (call.arguments["x"].shape, axes(call)) == ((2, 5, 2), [("ids", 0, (1,), None)])
+    assert check(OfWordsAndPlaces).verdict == "right"

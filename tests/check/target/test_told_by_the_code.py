@@ -470,3 +470,76 @@ def test_what_is_read_from_a_dict_by_what_embeds_is_ids() -> None:
     call = first(OfIdsByName)
     assert axes(call) == [("ids", 0, (1,), None), ("ids", 0, (1,), None)]
     assert int(call.arguments["batch.answers"].max()) <= 1
+
+
+class HidesZeros(nn.Module):
+    """Queries of no token; what marks padding is named by nothing but what is done with it."""
+
+    def __init__(self, width: int = 12, hops: int = 3) -> None:
+        super().__init__()
+        self.inner, self.ask, self.hops = nn.Linear(width, 8), nn.Linear(8, hops, bias=False), hops
+
+    def forward(self, x: Tensor, x_origin: Tensor) -> Tensor:
+        x_origin = x_origin.expand(self.hops, -1, -1)
+        x_origin = x_origin.transpose(0, 1).contiguous()
+        scores = self.ask(self.inner(x).tanh()).mT - 1e9 * (x_origin == 0).float()
+        return scores.softmax(-1) @ x
+
+
+def test_what_is_compared_with_0_alone_is_a_mask_of_padding() -> None:
+    report = check(HidesZeros)
+    assert report.verdict in RIGHT
+    assert any("x_origin hides exactly" in each.text for each in report.steps)
+
+
+class WithTwoMasksOfPadding(nn.Module):
+    """One mask hides keys, and of another one tokens are set to zero; both are True for padding."""
+
+    def __init__(self, width: int = 12) -> None:
+        super().__init__()
+        self.qkv, self.near = nn.Linear(width, 3 * width), nn.Conv1d(width, width, 9, padding=4)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, attn_mask: Tensor | None = None) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        read = scores.masked_fill(attn_mask.repeat(1, 1, 1), -torch.inf).softmax(-1) @ v
+        read = read.masked_fill(mask.unsqueeze(-1), 0)
+        return self.near(read.mT).mT.masked_fill(mask.unsqueeze(-1), 0)
+
+
+class HiddenByNone(WithTwoMasksOfPadding):
+    def forward(self, x: Tensor, mask: Tensor | None = None, attn_mask: Tensor | None = None) -> Tensor:
+        assert attn_mask is not None
+        return super().forward(x, mask, torch.zeros_like(attn_mask))
+
+
+def test_a_mask_may_set_outputs_to_zero_beside_the_one_that_hides_keys() -> None:
+    report = check(WithTwoMasksOfPadding)
+    assert report.verdict in RIGHT
+    assert any("attn_mask hides exactly" in each.text for each in report.steps)
+    assert any("mask sets what is returned of a token to zero" in each for each in report.notes)
+    assert check(HiddenByNone).verdict == "wrong"
+
+
+class ByDistances(nn.Module):
+    """Vectors of the distances are handed over by another name, and a query is multiplied by each."""
+
+    def __init__(self, width: int = 12, heads: int = 3) -> None:
+        super().__init__()
+        self.heads, self.qkv, self.of_places = heads, nn.Linear(width, 3 * width), nn.Linear(width, width, bias=False)
+
+    def forward(self, x: Tensor, pos_embs: Tensor) -> Tensor:
+        q, k, v = map(self.parted, self.qkv(x).chunk(3, -1))
+        logits = q @ self.parted(self.of_places(pos_embs)).mT
+        tokens = x.shape[1]
+        places = torch.arange(tokens)
+        distances = tokens - 1 - (places[:, None] - places)
+        added = logits.gather(-1, distances.expand(*logits.shape[:3], tokens))
+        return ((q @ k.mT + added) / q.shape[-1] ** 0.5).softmax(-1).matmul(v).transpose(1, 2).flatten(2)
+
+    def parted(self, one: Tensor) -> Tensor:
+        return one.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+def test_vectors_of_distances_may_have_another_name() -> None:
+    assert first(ByDistances).arguments["pos_embs"].shape == (1, 9, 12)

@@ -14,7 +14,7 @@ from regard.check.properties.masks.switched_settings import switched_setting_fin
 from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.carried_states import carried_state_findings
-from regard.check.properties.modules.earlier_calls import earlier_call_findings
+from regard.check.properties.modules.earlier_calls import earlier_call_findings, first_call_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
 from regard.check.properties.modules.memoized import memoized_findings
 from regard.check.properties.modules.memos import memo_findings
@@ -93,6 +93,7 @@ def judge_once(
         for of_others in (other_size_findings, switched_setting_findings, farthest_of_more_findings):
             analysis.findings += of_others(analysis, analyze)
         analysis.findings += earlier_call_findings(invocation, instances)
+        analysis.findings += first_call_findings(invocation, instances)
     if not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
     if not analysis.violations:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["Contraction", "contractions", "without_lengths"]
+__all__ = ["Contraction", "contractions", "of_its_transpose", "without_lengths"]
 
 MAX_TERMS = 1 << 21
 """Of one product."""
@@ -56,6 +56,19 @@ def without_lengths(products: Sequence[Contraction]) -> list[Contraction]:
     others = [each for each in products if each not in lengths]
     taken = {numbers for each in others for numbers in _numbers(each)}
     return [each for each in products if each not in lengths or _numbers(each)[0] not in taken]
+
+
+def of_its_transpose(product: Contraction, taken: Sequence[Sequence[Tensor]]) -> bool:
+    """Whether a matrix is multiplied by its own transpose: weights that are held against one another read no value.
+
+    As A A^T of the penalty by which several queries are to read different tokens (Lin et al. 2017, equation 8).
+
+    Args:
+        product: of a run.
+        taken: by operation, by tensor argument, the tags of the elements that it takes.
+    """
+    one, two = (taken[operation][number] for operation, number in product.places)
+    return one.ndim == two.ndim > 1 and one.shape == two.mT.shape and bool((one > 0).all()) and torch.equal(one, two.mT)
 
 
 def _is_squared_length(product: Contraction) -> bool:

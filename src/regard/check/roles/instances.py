@@ -18,7 +18,7 @@ from regard.check.roles.additive import (
     pairwise_sums,
     scores_of_parts,
 )
-from regard.check.roles.contractions import Contraction, contractions, without_lengths
+from regard.check.roles.contractions import Contraction, contractions, of_its_transpose, without_lengths
 from regard.check.roles.head_mixing import mixed_heads, mixing_products
 from regard.check.roles.influence import Influence
 from regard.check.roles.recurrences import recurrent_outputs
@@ -332,7 +332,7 @@ def _weighted_sums(run: TaggedRun, scores: set[int], taken: set[int]) -> list[tu
     found: list[tuple[Contraction, set[int], _Place]] = []
     known_sums = set(taken)  # of chunks, that are added later; or values of another attention
     for product in run.products:
-        if product.operation.index in taken:
+        if product.operation.index in taken or of_its_transpose(product, run.tags.inputs):
             continue
         for weights_left, place, values in (
             (True, product.left_place, product.right_place),

@@ -165,7 +165,9 @@ class Construction:
         return any(constructor_meaning(name) == "kv_heads" for name in names)
 
     def _has_config(self) -> bool:
-        return any(self._takes_config(name, each) for name, each in parameters_of(self.kind).items())
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        parameters = parameters_of(self.kind).items()
+        return any(each.kind not in several and self._takes_config(name, each) for name, each in parameters)
 
     def _takes_config(self, name: str, parameter: inspect.Parameter) -> bool:
         if constructor_meaning(name) == "config" or has_fields(source_of(self.kind), name):

@@ -21,6 +21,7 @@ from regard.check.target.factories import from_factory
 from regard.check.target.handover import refusal
 from regard.check.target.influence import settled_streams
 from regard.check.target.layouts import GRID, Layout, is_documented, layouts
+from regard.check.target.open_masks import let_through
 from regard.check.target.parse import InputFactory
 from regard.check.target.preparation import keeps_a_table
 from regard.check.target.running import Invocation, Stream
@@ -282,7 +283,9 @@ def _calls(
                         break
                 else:
                     continue
-            yield _laid_out(_found(target, plan), settings, given, tries, budget)
+            yield _laid_out(
+                _found(target, let_through(plan, target.call, target.sizes)), settings, given, tries, budget
+            )
 
 
 def _found(target: Target, plan: CallPlan) -> FoundCall:

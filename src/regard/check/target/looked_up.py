@@ -15,7 +15,7 @@ from regard.check.target.argument import text_of
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.preparation import modules_in
 
-__all__ = ["fields_of", "gets_an_axis", "table_of"]
+__all__ = ["are_compared_alone", "fields_of", "gets_an_axis", "table_of"]
 
 MAX_DEPTH = 4
 """Of calls in calls."""
@@ -47,10 +47,14 @@ def fields_of(target: Any, name: str) -> tuple[int, str]:
         name: of the argument.
 
     Returns:
-        As many as there are tables in the list of which each looks up one of them, and the order of the axes, if that
-        is written; 0 where the code has no such list, or does not say that there are samples and tokens besides.
+        As many as there are tables in the list of which each looks up one of them, or two where the vectors of one
+        table are summed over an axis behind that of the tokens (GPT-1: a word and its place); and the order of the
+        axes, if that is written; 0 where the code has nothing like it, or does not say that there are samples and
+        tokens besides.
     """
     for module, tree, names in _readers(target, name):
+        if _sums_vectors(module, tree, names):
+            return 2, ""
         taken = [each for each in ast.walk(tree) if isinstance(each, ast.Subscript) and _base(each.value) in names]
         places = [each.slice.elts for each in taken if isinstance(each.slice, ast.Tuple)]
         is_of_last = any(isinstance(each[-1], ast.Name) for each in places)
@@ -62,6 +66,34 @@ def fields_of(target: Any, name: str) -> tuple[int, str]:
         if is_of_last and (is_deep or "btd" in documented) and len(lists) == 1:
             return len(lists[0]), "btd" if "btd" in documented else ""
     return 0, ""
+
+
+def _sums_vectors(module: nn.Module, tree: ast.AST, names: set[str]) -> bool:
+    """Whether the vectors that ids are looked up in one table for are summed over the third axis of the ids."""
+    looked_up, others = set[str](), set[str]()
+
+    def is_looked_up(value: ast.AST) -> bool:
+        """Whether it is the vectors of the ids, also after a layer that keeps them apart."""
+        if isinstance(value, ast.Name):
+            return value.id in looked_up - others
+        if not isinstance(value, ast.Call) or len(value.args) != 1:
+            return False
+        part = _part(module, value.func)
+        if isinstance(part, nn.Embedding):
+            return _base(value.args[0]) in names
+        return isinstance(part, nn.Dropout | nn.LayerNorm | nn.Identity) and is_looked_up(value.args[0])
+
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Name):
+            is_of_ids = _base(each.value) in names
+            (looked_up if is_looked_up(each.value) else set() if is_of_ids else others).add(each.targets[0].id)
+    for each in ast.walk(tree):
+        if not isinstance(each, ast.Call) or not isinstance(each.func, ast.Attribute) or each.func.attr != "sum":
+            continue
+        is_third = re.search(r"(?:\.sum\(|, )(?:dim=|axis=)?2\)$", ast.unparse(each)) is not None
+        if is_third and any(map(is_looked_up, [each.func.value, *each.args[:1]])):
+            return True
+    return False
 
 
 def gets_an_axis(target: Any, name: str) -> bool:
@@ -81,6 +113,38 @@ def gets_an_axis(target: Any, name: str) -> bool:
             if isinstance(value, ast.Name) and value.id in names and behind.search(text):
                 return True
     return False
+
+
+def are_compared_alone(target: Any, name: str) -> bool:
+    """Whether nothing is done with an argument but that it is compared with 0, or with the id of padding.
+
+    Args:
+        target: what is called.
+        name: of the argument, as tokens in (tokens == 0), also after tokens = tokens.expand(heads, -1, -1).
+    """
+    reader = next(_readers(target, name), None)
+    if reader is None:
+        return False
+    _, tree, names = reader
+    reads = {id(each) for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id in names}
+    reads -= {id(each) for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    asked = {
+        id(one)
+        for each in ast.walk(tree)
+        if isinstance(each, ast.If | ast.IfExp | ast.While | ast.Assert)
+        for one in ast.walk(each.test)
+    }  # a single number
+    compared, viewed = set[int](), set[int]()
+    for each in ast.walk(tree):
+        if id(each) in asked:
+            continue
+        if isinstance(each, ast.Compare) and _base(each.left) in names and isinstance(each.ops[0], ast.Eq | ast.NotEq):
+            other = each.comparators[0]
+            if (isinstance(other, ast.Constant) and other.value == 0) or "pad" in ast.unparse(other).lower():
+                compared |= {id(one) for one in ast.walk(each.left)}
+        elif isinstance(each, ast.Assign) and _base(each.value) in names:
+            viewed |= {id(one) for one in ast.walk(each.value)}
+    return bool(reads & compared) and reads <= compared | viewed
 
 
 def _readers(target: Any, name: str) -> Iterator[tuple[nn.Module, ast.AST, set[str]]]:

@@ -15,7 +15,7 @@ from regard.check.target.mask_values import MASK_FORMS
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.sizes import Sizes
 
-__all__ = ["with_open_masks"]
+__all__ = ["let_through", "with_open_masks"]
 
 
 @runtime_checkable
@@ -40,6 +40,7 @@ def with_open_masks(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
     lets that key alone through. A number that is added where the code hides by another form may still make a key
     lighter, so that the form is taken in which a blocked key reaches least.
     """
+    plan = let_through(plan, target, sizes)
     for argument in plan.arguments:
         name = plan.choices.get(f"argument {argument.name}", "none")
         form, _, shape = name.rpartition(" ")
@@ -56,6 +57,32 @@ def with_open_masks(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
                 break
         plan = best
     return plan
+
+
+def let_through(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
+    """The plan, or where its masks let nothing through the first in which all have another form that does."""
+    parts = {each: each.rpartition(" ") for each in plan.choices.values()}
+    masks = {name: parts[each][2] for name, each in plan.choices.items() if parts[each][0] in MASK_FORMS}
+    if not masks or not _is_closed(plan.invocation(target, sizes)):
+        return plan
+    for form in MASK_FORMS:
+        tried = replace(plan, choices=plan.choices | {name: f"{form} {shape}" for name, shape in masks.items()})
+        if not _is_closed(tried.invocation(target, sizes)):
+            return tried
+    return plan
+
+
+def _is_closed(invocation: Invocation) -> bool:
+    """Whether a call raises, returns NaN or is moved by no token."""
+    streams = [each for each in invocation.streams if len(each.token_axes) == 1]
+    try:
+        returned = invocation.outputs(invocation.run(invocation.arguments))
+        if any(bool(each.isnan().any()) for each in returned):
+            return True
+        moved = [depends(invocation, each.argument, each.token_axes[0], 1, invocation.arguments) for each in streams]
+    except Failed:
+        return True
+    return bool(moved) and not any(bool(one.any()) for each in moved for one in each)
 
 
 def _reach_of_blocked(plan: _CallPlan, target: Any, sizes: Sizes, mask: str, written: tuple[str, int]) -> float:

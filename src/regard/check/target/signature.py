@@ -32,7 +32,7 @@ from regard.check.target.documented_shapes import documented_letters, documented
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
 from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs
-from regard.check.target.looked_up import fields_of, table_of
+from regard.check.target.looked_up import are_compared_alone, fields_of, table_of
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
 from regard.check.target.position_values import DISTANCES, QUERY_BIAS
@@ -195,7 +195,12 @@ def _with_ids_of_padding(target: Any, named: list[Argument]) -> list[Argument]:
     def is_compared(name: str) -> bool:
         return re.search(rf"\b{re.escape(name)}\s*(?:[!=]=|\.(?:ne|eq)\()", source) is not None
 
-    return [replace(each, role="padding") if each.role == "ids" and is_compared(each.name) else each for each in named]
+    def is_of_padding(argument: Argument) -> bool:
+        if argument.role == "ids":
+            return is_compared(argument.name)
+        return argument.role is None and argument.required and are_compared_alone(target, argument.name)
+
+    return [replace(each, role="padding") if is_of_padding(each) else each for each in named]
 
 
 def _in_the_place_of_another(target: Any, argument: Argument, named: list[Argument]) -> Argument:

@@ -249,7 +249,9 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "x" and asks_in_steps(source, name):
         return {**(states if has_cell(source) else dict(reversed(states.items()))), **sequence}
     if role in ("x", "context") and (embeds(target) or is_looked_up(source, name)):
-        return {**sequence, **ids}
+        count, _ = fields_of(target, name)
+        rows = {"ids of fields": lambda draft: _ids_of_fields(draft, name, target, count, "")} if count else {}
+        return {**sequence, **rows, **ids}
     if role == "context":
         told = documented_letters(source, name)
         letters = _written_layout(told) or ("byxd" if len(told) == 4 and told[0] == "b" and told[-1] == "d" else "")

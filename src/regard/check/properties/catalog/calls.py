@@ -78,6 +78,13 @@ CALLS = (
         "self.w_q = nn.Linear(d_model, d_model)  # in __init__, not in forward",
     ),
     Property(
+        "calls-alike",
+        "output",
+        "a number beside the output, as a penalty, is the same in a first call as in all that repeat it",
+        "What is trained by it hangs on the call before, or on its batch size.",
+        "penalty = penalty.sum() / weights.size(0)  # of this call, and not of what an earlier one kept",
+    ),
+    Property(
         "gradients-computed",
         "output",
         "nothing that the backward pass needs is written over",

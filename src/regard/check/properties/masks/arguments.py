@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks.blanked_outputs import blanks_outputs
 from regard.check.properties.masks.documented import (
     documented_forms,
     documented_mask_findings,
@@ -108,7 +109,8 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             message += "; a token sees itself all the same" if outcome.with_itself else ""
             yield Finding("holds", "mask-form", "mask", message)
             continue
-        explained = (*EXPLAINED, functools.partial(_together, evidence))
+        beside = (functools.partial(_together, evidence), functools.partial(blanks_outputs, evidence))
+        explained = (*EXPLAINED, *beside)
         reasons = (
             [reason for each in explained if (reason := each(invocation, name))] if have_no_effect(outcomes) else []
         )

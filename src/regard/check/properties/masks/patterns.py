@@ -18,6 +18,7 @@ from regard.check.properties.masks.query_groups import (
     are_blocks_beside_others,
     are_groups,
     are_windows_with_a_halo,
+    rows_of_a_later_step,
 )
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT, is_saturated
 from regard.check.properties.sums import query_numbers
@@ -396,6 +397,8 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield joined_order(evidence) or Finding("open", "mask-unknown", "mask", message, line)
         return
     pattern, wrong = built_in_pattern(first)
+    if pattern == "gap" and (rows := rows_of_a_later_step(evidence.base, first)) is not None:
+        pattern, wrong = built_in_pattern(rows)
     if pattern == "unknown" and are_blocks_beside_others(first, evidence.base.query.token):
         pattern = "blocks"
     if pattern == "unknown" and evidence.num_keys and built_in_pattern(first.flip(-1))[0] == "cut":

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["are_blocks_beside_others", "are_groups", "are_windows_with_a_halo"]
+from regard.check.roles.table import AttentionTable
+
+__all__ = ["are_blocks_beside_others", "are_groups", "are_windows_with_a_halo", "rows_of_a_later_step"]
 
 
 def are_windows_with_a_halo(allowed: Tensor) -> bool:
@@ -49,6 +51,28 @@ def are_blocks_beside_others(allowed: Tensor, asking: Tensor) -> bool:
     among = allowed[asks][:, asks]
     are_blocks = bool(among.diagonal().all()) and torch.equal(among.int() @ among.int() > 0, among & among.t())
     return are_blocks and not bool(asks.all()) and bool(allowed[asks][:, ~asks].all())
+
+
+def rows_of_a_later_step(table: AttentionTable, allowed: Tensor) -> Tensor | None:
+    """The rows of the last tokens alone, where those before them ask in an earlier step of a loop; None elsewhere.
+
+    As where a text is read in pieces, each of which asks the pieces before it and itself.
+
+    Args:
+        table: of the attention.
+        allowed: (queries, keys): which keys have a weight.
+    """
+    tokens, instance = len(allowed), table.instance
+    first = min(set(table.query.token.tolist()), default=0)
+    is_last = set(table.query.token.tolist()) == {*range(first, tokens)}
+    if tokens != allowed.shape[-1] or not is_last or first == 0 or not instance.scores:
+        return None
+    if not bool(allowed.diagonal()[first:].all()):
+        return None  # those that ask do not see themselves either
+    begin = min(each.operation.index for each in instance.scores)
+    lines = {(each.operation.name, each.operation.location) for each in instance.scores}
+    is_later = any((each.name, each.location) in lines for each in instance.run.trace.operations[:begin])
+    return allowed[first:] if is_later else None
 
 
 def _have_one_margin(windows: list[Tensor], seen: list[Tensor], width: int) -> bool:

@@ -6,16 +6,20 @@ import re
 
 import torch
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import are_written, copied, kept_tensors
 
-__all__ = ["backward_findings", "overwritten"]
+__all__ = ["backward_findings", "overwritten", "training_findings"]
 
 _OVERWRITTEN = re.compile(r"needed for gradient computation has been modified by an inplace operation")
 """What PyTorch says where a number that its backward pass needs was written over."""
+_DROPS_IN_PLACE = re.compile(r"\bdropout\w*_\(|\bdropout\w*\([^()\n]*inplace\s*=\s*True", re.I)
+"""In the code of a module: numbers that are dropped while it is trained, in the tensor that they stand in."""
 _OF_WHAT = re.compile(r"which is output \d+ of (?P<name>\w+?)(?:Backward\d*)?,")
 
 
@@ -36,11 +40,36 @@ def overwritten(error: Exception) -> Finding | None:
     return Finding("violation", "gradients-computed", "output", message)
 
 
+def training_findings(invocation: Invocation) -> list[Finding]:
+    """The same of a step of training, where numbers are dropped in place: in evaluation nothing is written then.
+
+    Args:
+        invocation: the call.
+    """
+    if not isinstance(invocation.target, nn.Module) or not _drops_in_place(invocation.target):
+        return []
+    live = copied(invocation.target)
+    return _of_pass(invocation, live.train())
+
+
 def backward_findings(invocation: Invocation) -> list[Finding]:
     """The same of the backward pass of a module, for what is judged by no parameters of its own."""
     if not isinstance(invocation.target, nn.Module):
         return []
-    live = copied(invocation.target)
+    return _of_pass(invocation, copied(invocation.target)) or training_findings(invocation)
+
+
+def _drops_in_place(module: nn.Module) -> bool:
+    """Whether some layer drops numbers in the tensor that it is handed, with a share that is above zero."""
+    layers = [each for each in module.modules() if isinstance(each, _DropoutNd)]
+    if any(each.inplace and each.p > 0 for each in layers):
+        return True
+    kinds = {type(each) for each in module.modules() if not type(each).__module__.startswith("torch.")}
+    return any(_DROPS_IN_PLACE.search(source_of(each)) for each in kinds)
+
+
+def _of_pass(invocation: Invocation, live: nn.Module) -> list[Finding]:
+    """What is found of one backward pass of a copy of the target."""
     kept = kept_tensors(live)
     try:
         with torch.enable_grad():

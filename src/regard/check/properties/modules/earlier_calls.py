@@ -1,4 +1,4 @@
-"""What a call keeps for the next one: a table of positions that is not the next one's."""
+"""What a call keeps for the next one: a table of positions, or a number, that is not the next one's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regard.check.target.preparation import copied
 from regard.check.trace.operation import Operation, Trace
 from regard.check.trace.recorder import record
 
-__all__ = ["earlier_call_findings", "with_fewer_tokens"]
+__all__ = ["earlier_call_findings", "first_call_findings", "with_fewer_tokens"]
 
 START = 3
 """Where tokens of the second call begin."""
@@ -66,6 +66,49 @@ def earlier_call_findings(invocation: Invocation, instances: Sequence[AttentionI
             )
             yield Finding("violation", "calls-apart", "positions", message, line)
             return
+
+
+def first_call_findings(invocation: Invocation, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """A single number, as a penalty, that the first call returns other than all later ones with the same arguments.
+
+    As where it is divided by the size of what an earlier call kept. The attentions are the same in each call: what goes
+    on from call to call, as a cache or a mean that moves, is another one in the third call as well.
+
+    Args:
+        invocation: a call of a module.
+        instances: its attentions.
+    """
+    outputs = instances[0].run.trace.outputs
+    if not isinstance(invocation.target, nn.Module) or all(each.data.numel() > 1 for each in outputs):
+        return
+    several = [_recorded(invocation, [invocation.arguments] * count) for count in (1, 2, 3)]
+    if any(each.error for each in several) or len({len(each.outputs) for each in several}) > 1:
+        return
+    returned = [
+        (one.data, two.data, three.data) for one, two, three in zip(*(each.outputs for each in several), strict=True)
+    ]
+    others = [number for number, (one, two, _) in enumerate(returned) if not same_tensor(one, two)]
+    if any(returned[each][0].numel() > 1 or not same_tensor(*returned[each][1:]) for each in others):
+        return
+    for number in others:
+        one, two, _ = returned[number]
+        if _departure(several[0], several[1], instances) is None:
+            message = (
+                f"output {number} of a first call is {float(one):.4g}, and {float(two):.4g} of the same call "
+                "after it: it hangs on what that one kept"
+            )
+            yield Finding("violation", "calls-alike", "output", message, _line_of_another(*several[:2]))
+            return
+
+
+def _line_of_another(first: Trace, second: Trace) -> CodeLocation | None:
+    """The line of the last operation of a first call whose number the second call has not computed."""
+    computed = [each.outputs[0].data for each in second if each.outputs and each.outputs[0].data.numel() == 1]
+    for each in reversed(first.operations):
+        is_number = each.location is not None and bool(each.outputs) and each.outputs[0].data.numel() == 1
+        if is_number and not any(same_tensor(each.outputs[0].data, other) for other in computed):
+            return each.location
+    return None
 
 
 def _repeats(invocation: Invocation, instances: Sequence[AttentionInstance]) -> bool:

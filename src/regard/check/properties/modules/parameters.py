@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.check.names import role
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.argument_matrices import argument_matrix_findings
-from regard.check.properties.modules.backward import overwritten
+from regard.check.properties.modules.backward import overwritten, training_findings
 from regard.check.properties.modules.begun_as_zeros import begun_as_zeros_findings
 from regard.check.properties.modules.handed_out import handed_out_by
 from regard.check.properties.modules.slopes import slope_findings
@@ -73,6 +73,7 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     for name in [each for each, gradient in gradients.items() if gradient is None]:
         if _only_chooses(unlearned[name], instances):
             del gradients[name]
+    yield from training_findings(invocation)
     yield from unused_parameter_findings(invocation, gradients, [each.module for each in instances])
     yield from unread_table_findings(invocation)
     yield from begun_as_zeros_findings(invocation)

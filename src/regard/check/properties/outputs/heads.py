@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import differs, record_invocation
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
+from regard.check.roles.local import NORMS_OF_MAPS
 from regard.check.roles.owners import SEVERAL
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation, Stream
@@ -82,6 +83,14 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
             return
         elif changed > wanted and _is_convolved(table):
             message = "a convolution mixes what neighbouring tokens attended to"
+            yield Finding("design", "output-of-the-token", "heads joined", message, line)
+            return
+        elif (
+            changed > wanted
+            and {each for each, _ in changed} == {sample}
+            and shown.are_normed_over_tokens(given, token)
+        ):
+            message = "a norm over all tokens of a sample carries what one of them attended to to the others"
             yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
         elif changed > wanted and table.of_no_token and {each for each, _ in changed} == {sample}:
@@ -253,6 +262,17 @@ class MovedSums:
         if run.error or not run.same_operations(trace):
             return None
         return [differs(mine.data, other.data) for mine, other in zip(trace.outputs, run.outputs, strict=True)]
+
+    def are_normed_over_tokens(self, given: Mapping[int, Tensor], token: int) -> bool:
+        """Whether weighted sums go through a norm of instances, or of groups, along the last axis, token by token."""
+        run = record_invocation(self.invocation, frozen={**self.frozen, **given})
+        trace = self.evidence.base.instance.run.trace
+        made = trace.made_of(each.output.storage for each in self.evidence.base.instance.sums)
+        norms = [each for each in trace if each.name in NORMS_OF_MAPS and each.inputs[0].storage in made]
+        if not norms or run.error or not run.same_operations(trace):
+            return False
+        moved = differs(norms[0].inputs[0].data, run.operations[norms[0].index].inputs[0].data)
+        return moved.ndim > 1 and moved.flatten(0, -2).any(0).nonzero().flatten().tolist() == [token]
 
     def of_head(self, head: int, tokens: int) -> Tensor:
         """(sums): which are of a head, of all tokens and samples."""

@@ -109,6 +109,10 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         if SWITCHES.fullmatch(name) and (value is False or is_one):
             message = f"scores are not scaled, as {name} = {value} says"
             return Finding("design", "no-scale", "scale", message, line)
+    for name, value in _attributes(invocation):
+        if isinstance(value, str) and (other := _scaled_choice(invocation, value)):
+            message = f"scores are not scaled, as {name} = {value} says: {other} is what it may be as well"
+            return Finding("design", "no-scale", "scale", message, line)
     if any(RELATIVE_BIAS.fullmatch(name) for name, _ in _attributes(invocation)):
         message = "scores are not scaled, as in T5, where a layer may have a relative bias: the initialization does it"
         return Finding("design", "no-scale", "scale", message, line)
@@ -149,11 +153,23 @@ def _attributes(invocation: Invocation) -> Iterator[tuple[str, Any]]:
             yield from vars(module).items()
 
 
+def _sources(invocation: Invocation) -> Iterator[str]:
+    """The text of each class of its modules that is none of PyTorch's."""
+    kinds = {type(each) for owner in modules_in(invocation.target) for each in owner.modules()}
+    yield from (source_of(each) for each in kinds if not each.__module__.startswith("torch."))
+
+
 def _is_computed(invocation: Invocation, name: str) -> bool:
     """Whether a constructor computes a scale by a power, a root or a fraction: that it became 1 is nobody's choice."""
     assigned = re.compile(rf"\bself\.{re.escape(name)}\b[^=\n]*=(?!=)[^#\n]*(?:\*\*|sqrt|/)")
-    kinds = {type(each) for owner in modules_in(invocation.target) for each in owner.modules()}
-    return any(assigned.search(source_of(each)) for each in kinds if not each.__module__.startswith("torch."))
+    return any(map(assigned.search, _sources(invocation)))
+
+
+def _scaled_choice(invocation: Invocation, value: str) -> str:
+    """What its code compares an option with that names the same scores, scaled, as "scaled_dot" for "dot"; or empty."""
+    named = re.compile(rf"[=(\[{{,]\s*[\"'](scaled[-_ ]?{re.escape(value)})[\"']", re.I) if value else None
+    found = (each[1] for text in _sources(invocation) if named and (each := named.search(text)))
+    return next(found, "")
 
 
 def _arguments(invocation: Invocation) -> set[str]:
