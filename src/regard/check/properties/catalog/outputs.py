@@ -120,6 +120,13 @@ OUTPUTS = (
         "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())",
     ),
     Property(
+        "loss-of-logits",
+        "output",
+        "the cross-entropy of a model's own loss is that of the softmax of its logits, taken once",
+        "The loss hardly falls, or is no cross-entropy at all, and its gradients are wrong.",
+        "loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())  # of logits, not of their softmax",
+    ),
+    Property(
         "labels-of-what-stood-there",
         "output",
         "the labels of a masked language model are the tokens that were hidden",
