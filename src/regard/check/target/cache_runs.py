@@ -42,7 +42,10 @@ class CachedCall:
     whole_masks: bool = False
     """Whether masks have a column for each token of the whole, not only for those that were seen so far."""
     mask: tuple[str, str] | None = None
-    """The name and the form of a causal mask that the parts are given, where the whole has one of its own."""
+    """The name and the form of a causal mask that the parts are given, where the whole has one of its own.
+
+    A form of a row is that of a mask of keys alone, which hides none of those that were seen so far.
+    """
     from_first: bool = False
     """Whether each part is given all tokens so far: code such as x-transformers leaves out what its cache holds."""
     place: Place = field(default=lambda result, state: state)
@@ -166,6 +169,9 @@ class CachedCall:
             allowed = allowed[
                 : end if form.startswith("square") else self.tokens, : self.tokens if self.whole_masks else end
             ]
+            if form.startswith("row"):
+                told[name] = write_mask(allowed[end - 1 : end], form.removeprefix("row "))
+                return told
             rows = allowed if form.startswith("square") else allowed[first:end]
             told[name] = write_mask(rows, form.removeprefix("square "))[None, None]
         return told
