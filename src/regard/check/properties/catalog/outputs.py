@@ -8,6 +8,13 @@ __all__ = ["OUTPUTS"]
 
 OUTPUTS = (
     Property(
+        "query-meets-keys",
+        "weighted sum",
+        "in linear attention a query meets the channels of keys, and channels of values come out",
+        "Keys are read in the place of values: what a token is given is no weighted sum of values.",
+        'out = torch.einsum("bhde,bhdn->bhen", context, q)  # context = torch.einsum("bhdn,bhen->bhde", k, v)',
+    ),
+    Property(
         "variance-of-the-weights",
         "output",
         "the variance of weighted tokens is taken from the mean by the same weights",
