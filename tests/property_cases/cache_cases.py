@@ -187,6 +187,27 @@ class MaskedOnItsOwn(MaskedOnTheFirstKeys):
         return old, own
 
 
+class WithAMaskOfKeys(nn.Module):
+    """Causal attention of a prompt, whose fused form knows no cache, and of what comes after it."""
+
+    is_moved = True
+
+    def forward(self, x: Tensor, past: Past = None, attention_mask: Tensor | None = None) -> tuple[Tensor, Past]:
+        q, k, v = projected(x, past)
+        if past is None and attention_mask is None:
+            return joined(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)), (k, v)
+        tokens, scores = x.shape[1], q @ k.mT / 2
+        first = k.shape[2] - tokens if self.is_moved else 0
+        scores[..., first : first + tokens] += torch.full((tokens, tokens), -torch.inf).triu(1)
+        if attention_mask is not None:
+            scores = scores + (1 - attention_mask[:, None, None]) * -1e9
+        return joined(scores.softmax(-1) @ v), (k, v)  # here
+
+
+class WithAMaskOfTheFirstKeys(WithAMaskOfKeys):
+    is_moved = False
+
+
 class MaskedNever(nn.Module):
     """Through a cache, several new tokens at once may come in chunks; none is hidden from another."""
 
@@ -328,6 +349,7 @@ CASES = [
     Case("cache-mask", mask_from_zero, handed_over, of_x),
     Case("cache-mask", SaidToTakeParts, OfOneAtATime, of_x_and_itself),
     Case("cache-mask", MaskedOnTheFirstKeys, MaskedOnItsOwn, of_x_and_itself, has_line=False),
+    Case("cache-mask", WithAMaskOfTheFirstKeys, WithAMaskOfKeys, of_x_and_itself),
     Case("cache-mask", MaskedNever, MaskedOnItsOwn, of_x_and_itself, has_line=False),
     Case("cache-order", new_keys_first, handed_over, of_x),
     Case("cache-order", new_tokens_first, new_tokens_last, of_x),

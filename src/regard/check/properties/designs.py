@@ -84,8 +84,10 @@ def _falling(decay: Tensor, own: int, count: int) -> Tensor | None:
         return None
     falling = torch.stack([each[0, :, 0] for each in by_distance], -1)
     first = int(not bool(falling[:, 0].any()))
-    seen, later = falling[:, first:], decay.triu(own + 1)
-    if first and (count < 4 or bool(later.any())):
+    seen, is_later_seen = falling[:, first:], bool(decay.triu(own + 1).any())
+    if is_later_seen and (first or decay.shape[-1] != decay.shape[-2]):
+        return None
+    if first and count < 4:
         return None
     return falling if bool((seen > 0).all() & (seen[:, 1:] < seen[:, :-1] * (1 - SAME)).all()) else None
 

@@ -27,9 +27,9 @@ from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.space_time import column_findings, frame_findings
 from regard.check.properties.masks.subsampled_lengths import subsampled_length_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
+from regard.check.properties.modules.added_to_itself import added_to_itself_findings
 from regard.check.properties.modules.beam_histories import beam_history_findings
 from regard.check.properties.modules.channels_apart import channels_apart_findings
-from regard.check.properties.modules.added_to_itself import added_to_itself_findings
 from regard.check.properties.modules.class_probabilities import class_probability_findings
 from regard.check.properties.modules.class_tokens import class_token_findings
 from regard.check.properties.modules.co_attention import co_attention_findings

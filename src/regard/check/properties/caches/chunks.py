@@ -94,10 +94,13 @@ def _is_hidden_with_masks(call: CachedCall, prefix: int) -> bool:
     names = masks_left_out(call.invocation)
     if not names:
         return True
-    taken = 0
+    taken, shape = 0, _rows(call, prefix, {})[0].shape
     for name, form in product(names, MASKS_OF_PARTS):
+        masked = replace(call, mask=(name, form))
         try:
-            hidden = _hidden(replace(call, mask=(name, form)), prefix)
+            if _rows(masked, prefix, {})[0].shape != shape:
+                continue  # a mask with more axes than are meant
+            hidden = _hidden(masked, prefix)
         except (Failed, RuntimeError, IndexError, ValueError):
             continue
         if hidden is None:

@@ -41,7 +41,9 @@ def _mistaken(run: Trace) -> tuple[Operation, str] | None:
         if source.name == "_log_softmax":
             before = made.get(originals.get(source.inputs[0].storage, source.inputs[0].storage))
             if before is not None and _are_probabilities(before, source):
-                message = "the loss takes the log-softmax of what a softmax made: probabilities lie between 0 and 1, so "
+                message = (
+                    "the loss takes the log-softmax of what a softmax made: probabilities lie between 0 and 1, so "
+                )
                 return source, f"{message}that the loss hardly falls; it is to be given the logits"
         elif source.name in SOFTMAXES and _are_probabilities(source, loss):
             return loss, "the loss is given probabilities, and not their logarithms: it is no cross-entropy"
