@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, split
+from regard.check.target import Invocation, Stream
 
 W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (21, 22, 23))
 TABLE = drawn(16, WIDTH, seed=24)
@@ -339,7 +340,63 @@ class ToMemoryInPlaceOfItself(ToMemory):
         return torch.ones(tokens, keys).tril()  # here
 
 
+Kept = dict[str, Any] | None
+
+
+def to_itself_or_another(x: Tensor, kv: Tensor | None = None, cache: Kept = None) -> Tensor:
+    """Of a cache, its caller says how many tokens it holds."""
+    (q, _, _), (_, k, v) = projected(x, None), projected(x if kv is None else kv, None)
+    if cache is not None:
+        tokens = cache["slen"] + x.shape[1]
+        if "k" in cache:
+            k, v = torch.cat([cache["k"], k], 2), torch.cat([cache["v"], v], 2)
+        assert k.shape[2] == tokens
+        cache["k"], cache["v"] = k, v
+    return joined((q @ k.mT / 2).softmax(-1) @ v)
+
+
+def with_its_keys_turned(x: Tensor, kv: Tensor | None = None, cache: Kept = None) -> Tensor:
+    (q, _, _), (_, k, v) = projected(x, None), projected(x if kv is None else kv, None)
+    if cache is not None:
+        tokens = cache["slen"] + x.shape[1]
+        if "k" in cache:
+            k, v = torch.cat([k, cache["k"]], 2), torch.cat([cache["v"], v], 2)  # here
+        assert k.shape[2] == tokens
+        cache["k"], cache["v"] = k, v
+    return joined((q @ k.mT / 2).softmax(-1) @ v)
+
+
+def of_x_and_kv(function: Any) -> Invocation:
+    """A call of tokens that attend to others, which may be left out."""
+    given = {"x": drawn(2, 4, WIDTH, seed=0), "kv": drawn(2, 5, WIDTH, seed=1)}
+    return Invocation(function, given, ["x"], [Stream("x", "x", 0, (1,)), Stream("kv", "context", 0, (1,))])
+
+
+class ToAnXlMemory(nn.Module):
+    """Causal attention to the tokens, and to keys and values of those before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.xl_max_memories = 0
+
+    def first(self, tokens: int, keys: int) -> int:
+        return keys - tokens + 1
+
+    def forward(self, x: Tensor, xl_memory: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        q, k, v = projected(x, None if xl_memory is None else (xl_memory[0], xl_memory[1]))
+        hidden = torch.ones(x.shape[1], k.shape[2]).triu(self.first(x.shape[1], k.shape[2])).bool()  # here
+        read = joined((q @ k.mT / 2).masked_fill(hidden, -torch.inf).softmax(-1) @ v)
+        return read, torch.stack([k, v])[..., -self.xl_max_memories :, :] if self.xl_max_memories else None
+
+
+class ToAnXlMemoryFromTheFirst(ToAnXlMemory):
+    def first(self, tokens: int, keys: int) -> int:
+        return 1
+
+
 CASES = [
+    Case("cache-mask", ToAnXlMemoryFromTheFirst, ToAnXlMemory, of_module),
+    Case("cache-order", with_its_keys_turned, to_itself_or_another, of_x_and_kv),
     Case("cache-mask", ToMemoryInPlaceOfItself, ToMemory, of_module),
     Case("cache-values", keys_as_values_seen_by_all, seen_by_all, of_x),
     Case("cache-mask", OfKeysValuesFromTheFirstRow, OfKeysValues, of_module),

@@ -111,6 +111,8 @@ class CachedCall:
         for number, (first, end) in enumerate(cuts):
             begin = 0 if self.from_first else first
             given = self._arguments(begin, end, tokens)
+            if self.form.counted and isinstance(state, dict):
+                state |= dict.fromkeys(self.form.counted, begin)
             given |= {**self._told(begin, end), **self.form.flags, **self.form.given(state)}
             result = self.invocation.run(
                 given, target=target, shared=self.form.arguments, watch=watch if number == len(cuts) - 1 else None

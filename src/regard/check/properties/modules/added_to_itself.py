@@ -54,7 +54,8 @@ def _asking(evidence: Evidence) -> str | None:
     found = {*table.query.stream.tolist(), *table.key.stream.tolist(), *values.tolist()}
     if table.streams != tuple(evidence.roles) or len(found) != 1 or min(found) < 0:
         return None
-    return table.streams[found.pop()]
+    name: str = table.streams[found.pop()]
+    return name
 
 
 def _added_to(trace: Trace, instance: AttentionInstance, names: Sequence[str]) -> str | None:
