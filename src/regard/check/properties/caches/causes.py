@@ -247,7 +247,7 @@ def _with_queries_apart(runs: PartOfWhole, weights: tuple[Tensor, Tensor]) -> tu
         return weights
     for is_outer in (True, False):
         several = [
-            each.unflatten(axis, (heads, queries) if is_outer else (queries, heads))
+            each.unflatten(axis, (heads, queries) if is_outer else (queries, heads))  # type: ignore[no-untyped-call]
             for each, queries in ((whole, runs.end), (part, new))
         ]
         one, other = several if is_outer else [each.transpose(axis, axis + 1) for each in several]
