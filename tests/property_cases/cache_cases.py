@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, Case, drawn, joined, of_module, of_x, split
+from regard.check.target import Invocation, Stream
 
 W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (21, 22, 23))
 TABLE = drawn(16, WIDTH, seed=24)
@@ -187,6 +188,27 @@ class MaskedOnItsOwn(MaskedOnTheFirstKeys):
         return old, own
 
 
+class WithAMaskOfKeys(nn.Module):
+    """Causal attention of a prompt, whose fused form knows no cache, and of what comes after it."""
+
+    is_moved = True
+
+    def forward(self, x: Tensor, past: Past = None, attention_mask: Tensor | None = None) -> tuple[Tensor, Past]:
+        q, k, v = projected(x, past)
+        if past is None and attention_mask is None:
+            return joined(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)), (k, v)
+        tokens, scores = x.shape[1], q @ k.mT / 2
+        first = k.shape[2] - tokens if self.is_moved else 0
+        scores[..., first : first + tokens] += torch.full((tokens, tokens), -torch.inf).triu(1)
+        if attention_mask is not None:
+            scores = scores + (1 - attention_mask[:, None, None]) * -1e9
+        return joined(scores.softmax(-1) @ v), (k, v)  # here
+
+
+class WithAMaskOfTheFirstKeys(WithAMaskOfKeys):
+    is_moved = False
+
+
 class MaskedNever(nn.Module):
     """Through a cache, several new tokens at once may come in chunks; none is hidden from another."""
 
@@ -318,7 +340,63 @@ class ToMemoryInPlaceOfItself(ToMemory):
         return torch.ones(tokens, keys).tril()  # here
 
 
+Kept = dict[str, Any] | None
+
+
+def to_itself_or_another(x: Tensor, kv: Tensor | None = None, cache: Kept = None) -> Tensor:
+    """Of a cache, its caller says how many tokens it holds."""
+    (q, _, _), (_, k, v) = projected(x, None), projected(x if kv is None else kv, None)
+    if cache is not None:
+        tokens = cache["slen"] + x.shape[1]
+        if "k" in cache:
+            k, v = torch.cat([cache["k"], k], 2), torch.cat([cache["v"], v], 2)
+        assert k.shape[2] == tokens
+        cache["k"], cache["v"] = k, v
+    return joined((q @ k.mT / 2).softmax(-1) @ v)
+
+
+def with_its_keys_turned(x: Tensor, kv: Tensor | None = None, cache: Kept = None) -> Tensor:
+    (q, _, _), (_, k, v) = projected(x, None), projected(x if kv is None else kv, None)
+    if cache is not None:
+        tokens = cache["slen"] + x.shape[1]
+        if "k" in cache:
+            k, v = torch.cat([k, cache["k"]], 2), torch.cat([cache["v"], v], 2)  # here
+        assert k.shape[2] == tokens
+        cache["k"], cache["v"] = k, v
+    return joined((q @ k.mT / 2).softmax(-1) @ v)
+
+
+def of_x_and_kv(function: Any) -> Invocation:
+    """A call of tokens that attend to others, which may be left out."""
+    given = {"x": drawn(2, 4, WIDTH, seed=0), "kv": drawn(2, 5, WIDTH, seed=1)}
+    return Invocation(function, given, ["x"], [Stream("x", "x", 0, (1,)), Stream("kv", "context", 0, (1,))])
+
+
+class ToAnXlMemory(nn.Module):
+    """Causal attention to the tokens, and to keys and values of those before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.xl_max_memories = 0
+
+    def first(self, tokens: int, keys: int) -> int:
+        return keys - tokens + 1
+
+    def forward(self, x: Tensor, xl_memory: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        q, k, v = projected(x, None if xl_memory is None else (xl_memory[0], xl_memory[1]))
+        hidden = torch.ones(x.shape[1], k.shape[2]).triu(self.first(x.shape[1], k.shape[2])).bool()  # here
+        read = joined((q @ k.mT / 2).masked_fill(hidden, -torch.inf).softmax(-1) @ v)
+        return read, torch.stack([k, v])[..., -self.xl_max_memories :, :] if self.xl_max_memories else None
+
+
+class ToAnXlMemoryFromTheFirst(ToAnXlMemory):
+    def first(self, tokens: int, keys: int) -> int:
+        return 1
+
+
 CASES = [
+    Case("cache-mask", ToAnXlMemoryFromTheFirst, ToAnXlMemory, of_module),
+    Case("cache-order", with_its_keys_turned, to_itself_or_another, of_x_and_kv),
     Case("cache-mask", ToMemoryInPlaceOfItself, ToMemory, of_module),
     Case("cache-values", keys_as_values_seen_by_all, seen_by_all, of_x),
     Case("cache-mask", OfKeysValuesFromTheFirstRow, OfKeysValues, of_module),
@@ -328,6 +406,7 @@ CASES = [
     Case("cache-mask", mask_from_zero, handed_over, of_x),
     Case("cache-mask", SaidToTakeParts, OfOneAtATime, of_x_and_itself),
     Case("cache-mask", MaskedOnTheFirstKeys, MaskedOnItsOwn, of_x_and_itself, has_line=False),
+    Case("cache-mask", WithAMaskOfTheFirstKeys, WithAMaskOfKeys, of_x_and_itself),
     Case("cache-mask", MaskedNever, MaskedOnItsOwn, of_x_and_itself, has_line=False),
     Case("cache-order", new_keys_first, handed_over, of_x),
     Case("cache-order", new_tokens_first, new_tokens_last, of_x),

@@ -30,6 +30,30 @@ class LanguageModel(nn.Module):
         return nn.functional.cross_entropy(logits[:, self.first].flatten(0, 1), wanted)  # here
 
 
+class OfProbabilities(LanguageModel):
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        wanted = labels[:, self.last].flatten()
+        return nn.functional.cross_entropy(logits.softmax(-1)[:, self.first].flatten(0, 1), wanted)  # here
+
+
+class OfProbabilitiesWithoutALogarithm(LanguageModel):
+    logarithm = False
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        shares = logits.log_softmax(-1) if self.logarithm else logits.softmax(-1)
+        return nn.functional.nll_loss(shares[:, self.first].flatten(0, 1), labels[:, self.last].flatten())  # here
+
+
+class OfLogProbabilities(OfProbabilitiesWithoutALogarithm):
+    logarithm = True
+
+
+class OfLogitsAsTheyAre(LanguageModel):
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        wanted = labels[:, self.last].flatten()
+        return nn.functional.nll_loss(logits[:, self.first].flatten(0, 1), wanted)  # here
+
+
 class OfTheTokenBefore(LanguageModel):
     first, last = slice(1, None), slice(None, -1)
 
@@ -190,6 +214,9 @@ def of_ids_of(kind: Any) -> Invocation:
 CASES = [
     Case("labels-of-the-next", OfTheTokenBefore, LanguageModel, of_ids_of),
     Case("labels-of-the-next", OfTheTokenBefore, OfWhatIsHandedOver, of_ids_of),
+    Case("loss-of-logits", OfProbabilities, LanguageModel, of_ids_of),
+    Case("loss-of-logits", OfProbabilitiesWithoutALogarithm, OfLogProbabilities, of_ids_of),
+    Case("loss-of-logits", OfLogitsAsTheyAre, OfLogProbabilities, of_ids_of),
     Case("labels-of-the-next", RestoringWhatItReads, Restoring, of_labels_of),
     *(
         Case("labels-of-the-next", WithAMethodThatCopies, right, of_named_ids_of)

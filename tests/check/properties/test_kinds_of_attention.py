@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_styles import tokens_call
+from attention_styles import heads_call, tokens_call
 from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
 from property_cases.attention_free_cases import AttentionFree, WithoutTheBiasBelow
 from property_cases.handed_over_cases import SumsInALoop
@@ -247,6 +247,20 @@ def decaying(x: Tensor, decay: float = 0.7) -> Tensor:
 
 def test_products_that_decay_with_the_distance_are_retention() -> None:
     assert names(of_x(decaying)) == [("design", "retention")]
+
+
+def of_more_keys(q: Tensor, k: Tensor, v: Tensor, own: int = 0, least: int = 0) -> Tensor:
+    """The first query stands at the key of a number, and no query sees later ones."""
+    distance = own + torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])
+    return (q @ k.mT * 0.7 ** distance.clamp(min=0) * (distance >= least)) @ v
+
+
+@pytest.mark.parametrize("own", [0, 2])
+def test_retention_may_have_more_keys_than_queries(own: int) -> None:
+    given = [drawn(2, 2, tokens, 4, seed=tokens) for tokens in (5, 7, 7)]
+    assert ("design", "retention") in names(heads_call(partial(of_more_keys, own=own), *given))
+    analysis = analyze(heads_call(partial(of_more_keys, own=own, least=1), *given))
+    assert [each.property for each in analysis.violations] == ["mask-pattern"]
 
 
 def decaying_without_some_values(x: Tensor, mask: Tensor | None = None) -> Tensor:

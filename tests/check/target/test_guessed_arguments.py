@@ -383,3 +383,19 @@ def with_a_cache_unless_told(
 
 def test_a_flag_that_is_on_is_turned_off_where_the_call_does_not_run_with_it() -> None:
     assert first(with_a_cache_unless_told).arguments["use_cache"] is False
+
+
+class ThreeAlike(nn.Module):
+    """One name with three numbers: nothing says that they are queries, keys and values."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in "qkv")
+
+    def forward(self, x_1: Tensor, x_2: Tensor, x_3: Tensor) -> list[Tensor]:
+        each = [x_1, x_2, x_3]
+        return [x + (self.q(x) @ self.k(x).mT / x.shape[-1] ** 0.5).softmax(-1) @ self.v(x) for x in each]
+
+
+def test_three_names_that_differ_by_a_number_are_three_sequences() -> None:
+    assert [each.role for each in first(ThreeAlike, dim=8).streams] == ["x", "x", "x"]

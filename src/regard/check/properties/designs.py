@@ -48,16 +48,19 @@ def retention(evidence: Evidence) -> Finding | None:
         return None
     decay = base.dense(base.weight / base.product)
     other = fresh.dense(fresh.weight / fresh.product)
-    if decay.shape[-1] != decay.shape[-2] or decay.shape[-1] < 3 or not bool(decay.isfinite().all()):
+    if min(decay.shape[-2:]) < 3 or not bool(decay.isfinite().all()):
         return None
     if decay.shape != other.shape or float((decay - other).abs().max()) > SAME * float(decay.abs().max()):
         return None
-    by_distance = [decay.diagonal(-distance, -2, -1) for distance in range(decay.shape[-1])]
-    if any(float(each.amax() - each.amin()) > SAME and not _same_in_each_head(each) for each in by_distance):
+    least = min(decay.shape[-2:])
+    # With more keys than queries, the first query stands at the first key, or the last at the last.
+    of_each = (_falling(decay, own, least) for own in sorted({0, max(0, decay.shape[-1] - decay.shape[-2])}))
+    falling = next((each for each in of_each if each is not None), None)
+    if falling is None:
         return None
-    falling = torch.stack([each[0, :, 0] for each in by_distance], -1)
-    if not bool((falling > 0).all() & (falling[:, 1:] < falling[:, :-1] * (1 - SAME)).all()):
-        return None
+    if not bool(falling[:, 0].any()):
+        message = "a query does not see itself: q . k is times 0 at its own place, and times a number that falls before"
+        return Finding("violation", "mask-pattern", "mask", message, base.instance.sums_location)
     if _is_of_what_is_lost(kept := falling[:, 1] / falling[:, 0]):
         message = (
             f"from token to token heads keep {', '.join(f'{each:.3g}' for each in kept.tolist())} of what was read: "
@@ -66,6 +69,27 @@ def retention(evidence: Evidence) -> Finding | None:
         return Finding("violation", "retention-decay", "weights", message, base.instance.sums_location)
     message = "q . k times a number that falls with the distance, without a softmax (retention)"
     return Finding("design", "retention", "weights", message, base.instance.sums_location)
+
+
+def _falling(decay: Tensor, own: int, count: int) -> Tensor | None:
+    """(heads, distances): numbers that fall with the distance, but for 0 at the own place; None where others stand.
+
+    Args:
+        decay: (samples, heads, queries, keys).
+        own: the key that stands at the place of the first query.
+        count: how many distances are looked at.
+    """
+    by_distance = [decay.diagonal(own - distance, -2, -1) for distance in range(count)]
+    if any(float(each.amax() - each.amin()) > SAME and not _same_in_each_head(each) for each in by_distance):
+        return None
+    falling = torch.stack([each[0, :, 0] for each in by_distance], -1)
+    first = int(not bool(falling[:, 0].any()))
+    seen, is_later_seen = falling[:, first:], bool(decay.triu(own + 1).any())
+    if is_later_seen and (first or decay.shape[-1] != decay.shape[-2]):
+        return None
+    if first and count < 4:
+        return None
+    return falling if bool((seen > 0).all() & (seen[:, 1:] < seen[:, :-1] * (1 - SAME)).all()) else None
 
 
 def _is_of_what_is_lost(kept: Tensor) -> bool:

@@ -14,6 +14,7 @@ from regard.check.properties.branches import mixed_branches
 from regard.check.properties.chunkwise import chunkwise
 from regard.check.properties.finding import Finding
 from regard.check.properties.outputs.rows import row_findings
+from regard.check.properties.query_channels import met_channels
 from regard.check.roles.influence import Influence, influence_of
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.local import with_norm
@@ -66,6 +67,9 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
         unnormalized = next((found for each in instances for found in _unnormalized(each, influence, streams)), None)
         if swapped is not None or unnormalized is not None:
             return swapped or unnormalized
+        exchanged = next((found for each in instances if (found := met_channels(each)) is not None), None)
+        if exchanged is not None:
+            return exchanged
         scrambled = next((found for each in instances for found in _rows(each, influence, invocation)), None)
         if scrambled is not None:
             return scrambled

@@ -28,6 +28,7 @@ from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.space_time import column_findings, frame_findings
 from regard.check.properties.masks.subsampled_lengths import subsampled_length_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
+from regard.check.properties.modules.added_to_itself import added_to_itself_findings
 from regard.check.properties.modules.beam_histories import beam_history_findings
 from regard.check.properties.modules.channels_apart import channels_apart_findings
 from regard.check.properties.modules.class_probabilities import class_probability_findings
@@ -44,6 +45,7 @@ from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.policies import known_action_findings
 from regard.check.properties.modules.prefixed_losses import prefixed_loss_findings
 from regard.check.properties.modules.recurrent_steps import recurrent_step_findings
+from regard.check.properties.modules.scored_logits import scored_logit_findings
 from regard.check.properties.modules.two_streams import two_stream_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
@@ -119,6 +121,7 @@ def judge_together(
         analysis.findings += target_findings(invocation, several, base)
         analysis.findings += co_attention_findings(invocation, base, several)
         analysis.findings += two_stream_findings(invocation, several)
+        analysis.findings += added_to_itself_findings(invocation, several)
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += frame_findings(invocation, several)
@@ -135,6 +138,7 @@ def judge_together(
         of_classes = [*class_probability_findings(invocation, base)]
         analysis.findings += of_classes
         analysis.findings += loss_findings(invocation)
+        analysis.findings += scored_logit_findings(invocation)
         if not of_classes:  # else each logit knows all labels by the sum over the tokens
             analysis.findings += known_label_findings(invocation)
         analysis.findings += masked_label_findings(invocation, base)

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from regard.check.target.argument import source_of
 from regard.check.target.cache_objects import cache_objects, installers, made_by_method, makes
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
@@ -17,7 +18,7 @@ from regard.check.target.running import Invocation
 
 __all__ = ["CacheForm", "CacheNames", "cache_forms", "cache_names"]
 
-ARGUMENT = re.compile(r"cache|(^|_)(past|incremental|presents?|mems)(_|$)")
+ARGUMENT = re.compile(r"cache|(^|_)(past|incremental|presents?|mems|xl_mem(ory|ories)?)(_|$)")
 NOT_A_CACHE = re.compile(r"len|pos|rope|cos|sin|mask|freq|emb|causal|bias|attn|weights|scores|index|idx|size")
 FLAG = re.compile(
     r"^(use|return|update|with|store|keep|output)_\w*(cache|past|kv|present)|^return_(states?|intermediates)$|^(kv_)?cached?$"
@@ -71,6 +72,8 @@ class CacheForm:
     flags: Mapping[str, Any] = field(default_factory=dict)
     install: Callable[[Any], None] | None = None
     """What puts an empty one into the target."""
+    counted: tuple[str, ...] = ()
+    """Under which names of a dict its caller says how many tokens it holds."""
 
     def given(self, state: Any) -> dict[str, Any]:
         """The arguments of a state."""
@@ -148,6 +151,8 @@ def cache_forms(invocation: Invocation, names: CacheNames) -> Iterator[CacheForm
             makers += [dict, list, *_of_layers(invocation)]
         for make in makers:
             yield from (CacheForm(name, arguments, make, flags) for flags in flagged)
+        if len(arguments) == 1 and (counted := _counted(invocation.target, arguments[0])):
+            yield from (CacheForm(name, arguments, dict, flags, counted=counted) for flags in flagged)
     if names.attributes or names.flags:
         name = f"with {names.flags[0]}=True" if names.flags else f"through its {names.attributes[0]}"
         if not names.arguments:
@@ -156,6 +161,13 @@ def cache_forms(invocation: Invocation, names: CacheNames) -> Iterator[CacheForm
             yield CacheForm(name, flags=on, install=install)
         if names.arguments:
             yield CacheForm(name, flags=on)
+
+
+def _counted(target: Any, name: str) -> tuple[str, ...]:
+    """The names of lengths that the code reads of a dict and writes nowhere, as cache["slen"] + qlen."""
+    found = re.findall(rf"\b{re.escape(name)}\[[\"'](\w*len\w*)[\"']\](\s*[-+]?=(?!=))?", source_of(target))
+    written = {each for each, assigned in found if assigned}
+    return tuple(dict.fromkeys(each for each, _ in found if each not in written))
 
 
 def _groups(arguments: tuple[str, ...]) -> list[tuple[str, ...]]:

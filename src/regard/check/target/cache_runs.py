@@ -42,7 +42,10 @@ class CachedCall:
     whole_masks: bool = False
     """Whether masks have a column for each token of the whole, not only for those that were seen so far."""
     mask: tuple[str, str] | None = None
-    """The name and the form of a causal mask that the parts are given, where the whole has one of its own."""
+    """The name and the form of a causal mask that the parts are given, where the whole has one of its own.
+
+    A form of a row is that of a mask of keys alone, which hides none of those that were seen so far.
+    """
     from_first: bool = False
     """Whether each part is given all tokens so far: code such as x-transformers leaves out what its cache holds."""
     place: Place = field(default=lambda result, state: state)
@@ -108,6 +111,8 @@ class CachedCall:
         for number, (first, end) in enumerate(cuts):
             begin = 0 if self.from_first else first
             given = self._arguments(begin, end, tokens)
+            if self.form.counted and isinstance(state, dict):
+                state |= dict.fromkeys(self.form.counted, begin)
             given |= {**self._told(begin, end), **self.form.flags, **self.form.given(state)}
             result = self.invocation.run(
                 given, target=target, shared=self.form.arguments, watch=watch if number == len(cuts) - 1 else None
@@ -166,6 +171,9 @@ class CachedCall:
             allowed = allowed[
                 : end if form.startswith("square") else self.tokens, : self.tokens if self.whole_masks else end
             ]
+            if form.startswith("row"):
+                told[name] = write_mask(allowed[end - 1 : end], form.removeprefix("row "))
+                return told
             rows = allowed if form.startswith("square") else allowed[first:end]
             told[name] = write_mask(rows, form.removeprefix("square "))[None, None]
         return told

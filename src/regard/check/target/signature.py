@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -248,6 +248,8 @@ def _read(named: list[Argument]) -> list[list[Argument]]:
     found = []
     tensors = [each for each in unknown if each.annotation not in PLAIN]
     guesses = _guesses(len(unknown), [each.role for each in streams])
+    if len(unknown) == 3 and not streams and _are_numbered([each.name for each in unknown]):
+        guesses = [("x", "x", "x"), *guesses]
     if len(unknown) == 2 and not streams and [_is_of_an_encoder(each) for each in unknown] == [True, False]:
         guesses = [("context", "x"), *guesses]
     if any(each.role in ("mask", "padding") for each in named):
@@ -262,6 +264,14 @@ def _read(named: list[Argument]) -> list[list[Argument]]:
             told = dict(zip((each.name for each in first), roles, strict=True))
         found.append(_settled([replace(each, role=told.get(each.name, each.role)) for each in named]))
     return found or [_settled(named)]
+
+
+def _are_numbered(names: Sequence[str]) -> bool:
+    """Whether they are one name with the numbers 1, 2, ... or 0, 1, ..., as x_1, x_2, x_3: each is as the others."""
+    found = [re.fullmatch(r"(\D*?)_?(\d+)", each) for each in names]
+    numbers = [int(each[2]) for each in found if each is not None]
+    stems = {each[1] for each in found if each is not None}
+    return len(stems) == 1 and numbers in ([*range(len(names))], [*range(1, len(names) + 1)])
 
 
 def _of_x_alone(arguments: list[Argument]) -> list[Argument] | None:

@@ -86,6 +86,7 @@ def cache_causes(
     if not moved and values is not None and values[0].shape == values[1].shape and not same_tensor(*values):
         found += _values(runs, values, line)
     if weights is not None:
+        weights = _with_queries_apart(runs, weights)
         found += _dropped(runs, weights, instances[0].sums_location)
         found += _mask(runs, weights, instances[0].sums_location)
     yield from found
@@ -229,6 +230,30 @@ def _dropped(runs: PartOfWhole, weights: tuple[Tensor, Tensor], line: CodeLocati
     if there < needed:
         message = f"with a cache there are {there} keys for token {runs.first}, all at once it sees {needed}"
         yield Finding("violation", "cache-equals-whole", "output", message, line)
+
+
+def _with_queries_apart(runs: PartOfWhole, weights: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The weights with an axis for the queries alone, where heads that share their keys stand in one axis with them.
+
+    In which order is told by what is hidden all at once: of no query a later key may have a weight.
+    """
+    whole, part = weights
+    axes = [axis for axis in range(whole.ndim - 1) if whole.ndim == part.ndim and whole.shape[axis] != part.shape[axis]]
+    if len(axes) != 1 or whole.shape[-1] != runs.end:
+        return weights
+    (axis,), new = axes, runs.end - runs.first
+    heads, rest = divmod(whole.shape[axis], runs.end)
+    if rest or heads < 2 or part.shape[axis] != heads * new:
+        return weights
+    for is_outer in (True, False):
+        several = [
+            each.unflatten(axis, (heads, queries) if is_outer else (queries, heads))  # type: ignore[no-untyped-call]
+            for each, queries in ((whole, runs.end), (part, new))
+        ]
+        one, other = several if is_outer else [each.transpose(axis, axis + 1) for each in several]
+        if not bool((one.movedim(axis + 1, -2).triu(1).abs() > ZERO_WEIGHT).any()):
+            return one, other
+    return weights
 
 
 def _is_mask(operation: Operation, runs: PartOfWhole) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
+import torch
 from torch import Tensor
 
 from regard.check.properties.caches.causes import cache_causes
@@ -12,9 +14,12 @@ from regard.check.properties.caches.comparison import line_key, recorded
 from regard.check.properties.documentation import documentation_of, promises_parts
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import differs
-from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.instances import SOFTMAXES, AttentionInstance
 from regard.check.target.cache_runs import CachedCall, masks_left_out
 from regard.check.target.cache_search import other_tokens
+from regard.check.target.errors import Failed
+from regard.check.target.mask_values import MASK_FORMS
+from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Trace
 
 __all__ = ["hidden_past"]
@@ -22,13 +27,19 @@ __all__ = ["hidden_past"]
 COPIES = frozenset({"_reshape_copy", "_unsafe_view", "clone", "contiguous"})
 """Operations that a tensor may need in one shape and not in another."""
 
+LOW = -1e3
+"""What a score is lowered by to hide it, at least."""
+MASKS_OF_PARTS = [f"{shape}{form}" for shape, form in product(("", "square ", "row "), MASK_FORMS)]
+"""Masks that allow a new token all tokens before it."""
+
 
 def hidden_past(call: CachedCall, prefix: int, instances: list[AttentionInstance]) -> Iterator[Finding]:
     """An old token that has no influence on one of several new tokens, because it is masked; or a later one that has.
 
     Code that is meant for one new token takes other steps with several, as a causal mask that is made for a prompt
     alone, or makes no mask at all: then nothing is found, unless its documentation promises several. Nor is a later
-    token that is read, without that promise; nor anything where the caller may have to hand a mask over.
+    token that is read, without that promise, or where the caller may have to hand a mask over; nor an old one that
+    is hidden, unless it is with every mask that the call takes and that allows it.
 
     Args:
         call: with its cache, right for one new token at a time.
@@ -38,7 +49,7 @@ def hidden_past(call: CachedCall, prefix: int, instances: list[AttentionInstance
     Raises:
         Failed: it raised.
     """
-    if call.is_guessed or call.from_first or masks_left_out(call.invocation) or not instances:
+    if (call.is_guessed and _is_given_masks(call)) or call.from_first or not instances:
         return
     one, several = (recorded(call, [(0, prefix), (prefix, end)]) for end in (prefix + 1, call.tokens))
     if one.error or several.error:
@@ -48,7 +59,10 @@ def hidden_past(call: CachedCall, prefix: int, instances: list[AttentionInstance
     if not _are_all_there(several, instances, call.tokens):
         return
     new, what = _hidden(call, prefix) or (0, "")
-    if not what and promises_parts(documentation_of(call.invocation.target)):
+    if what and not _is_hidden_with_masks(call, prefix):
+        return
+    is_open = call.is_guessed or bool(masks_left_out(call.invocation))
+    if not what and not is_open and promises_parts(documentation_of(call.invocation.target)):
         new, what = _reads_later(call, prefix) or (0, "")
     if not what:
         return
@@ -56,9 +70,43 @@ def hidden_past(call: CachedCall, prefix: int, instances: list[AttentionInstance
     causes = list(cache_causes(call, new, prefix, instances, together=True))
     found = [each for each in causes if each.property == "cache-order"]
     found = found or [each for each in causes if each.property == "cache-mask"]
-    line = instances[0].sums_location
+    # A fused attention may be for a prompt alone.
+    weighted = (each.location for each in reversed(several.operations) if each.name in SOFTMAXES)
+    line = next(weighted, instances[0].sums_location)
     for each in found or [Finding("violation", "cache-mask", "mask", "not the tokens up to its own are read", line)]:
         yield replace(each, message=f"{each.message}: {message}")
+
+
+def _is_given_masks(call: CachedCall) -> bool:
+    """Whether something that the call is given besides its tokens may hide some: no table of positions does."""
+    names = {each.argument for each in call.invocation.streams} | set(call.form.arguments)
+    others = {name: value for name, value in call.invocation.arguments.items() if name not in names}
+    return any(
+        call_meaning(name) in ("mask", "padding", "bias") or each.dtype == torch.bool or bool((each < LOW).any())
+        for name, value in others.items()
+        for each in (value if isinstance(value, list | tuple) else [value])
+        if isinstance(each, Tensor) and not each.is_complex()
+    )
+
+
+def _is_hidden_with_masks(call: CachedCall, prefix: int) -> bool:
+    """Whether the call takes no mask, or hides an old token from a new one with each that it takes and allows it."""
+    names = masks_left_out(call.invocation)
+    if not names:
+        return True
+    taken, shape = 0, _rows(call, prefix, {})[0].shape
+    for name, form in product(names, MASKS_OF_PARTS):
+        masked = replace(call, mask=(name, form))
+        try:
+            if _rows(masked, prefix, {})[0].shape != shape:
+                continue  # a mask with more axes than are meant
+            hidden = _hidden(masked, prefix)
+        except (Failed, RuntimeError, IndexError, ValueError):
+            continue
+        if hidden is None:
+            return False
+        taken += 1
+    return taken > 0
 
 
 def _steps(trace: Trace) -> set[object]:
@@ -69,8 +117,12 @@ def _steps(trace: Trace) -> set[object]:
 def _are_all_there(trace: Trace, instances: list[AttentionInstance], tokens: int) -> bool:
     """Whether the weights have a place for each token: none was dropped from the cache.
 
-    Of a fused attention, q . k stands on the same line: its keys have a place for each token as well.
+    Of a fused attention, q . k stands on the same line: its keys have a place for each token as well. Where the fused
+    one is for a prompt alone, with a cache it is a softmax on another line.
     """
+    softmaxes = [each for each in trace if each.name in SOFTMAXES and each.outputs[0].shape[-1] == tokens]
+    if len(softmaxes) >= len(instances):
+        return True
     keys = {line_key(each.operation) for instance in instances for each in instance.sums}
     factors = [each.inputs for each in trace if line_key(each) in keys]
     return bool(factors) and all(any(tokens in each.data.shape for each in several) for several in factors)

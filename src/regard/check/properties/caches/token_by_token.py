@@ -21,7 +21,8 @@ from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
-from regard.check.target.cache_forms import CacheForm, CacheNames, cache_forms, cache_names
+from regard.check.target.cache_forms import CacheForm, CacheNames, cache_forms, cache_names, parameters_of
+from regard.check.target.cache_room import with_room
 from regard.check.target.cache_runs import CachedCall, Part, masks_left_out
 from regard.check.target.cache_search import JoinedByTheCaller, cached_calls, other_tokens
 from regard.check.target.errors import Failed
@@ -35,8 +36,10 @@ TOLERANCE = 1e-9
 MIN_TOKENS = 3
 MAX_FORMS = 30
 """Ways to hand a cache over that are tried."""
-_MEMORIES = re.compile(r"(?:^|_)mems(?:_|$)")
+_MEMORIES = re.compile(r"(?:^|_)mems(?:_|$)|^xl_mem")
 """Arguments for what the layers read of the text before, which they may read otherwise than as a whole on purpose."""
+_OF_POSITIONS = re.compile(r"(?:^|_)(?:rel|relative|pos|position)_")
+"""Arguments for a bias that is of positions: it hides no key, and none that is hidden is seen by it."""
 _AS_ONE_TEXT = re.compile(
     r"\bas if\b|\bTransformer[- ]?XL\b|\b(?:equals?|identical|equivalent|same)\b[^.]*\b(?:whole|at once|one segment)\b"
     r"|\b(?:inputs?|states?)\b[^.]*\b(?:layers?|it)(?: \w)? (?:reads?|takes?|saw)\b",
@@ -72,7 +75,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
         return  # in steps, it is judged with its cache as it is
     if len(invocation.streams) > 1:
         yield from empty_cache_findings(invocation, names)
-    call = _of_one_sequence(_turned(invocation))
+    call = _of_one_sequence(with_room(_turned(_without_context(invocation)), names))
     if call is None:
         if names.is_certain:
             yield _not_exercised(names, "it is called with several sequences")
@@ -173,6 +176,28 @@ def _of_one_sequence(invocation: Invocation) -> Invocation | None:
         call.run()
     except Failed:
         return None
+    return call
+
+
+def _without_context(invocation: Invocation) -> Invocation:
+    """The call without what its tokens attend to, where that may be left out: then they attend to themselves."""
+    if [each.role for each in invocation.streams] != ["x", "context"] or len(invocation.streams[0].token_axes) != 1:
+        return invocation
+    asking, other = invocation.streams
+    parameter = parameters_of(invocation.target).get(other.argument)
+    if parameter is None or parameter.default is not None or len(other.token_axes) != 1:
+        return invocation
+    tokens, keys = invocation.tokens_of(asking), invocation.tokens_of(other)
+    given = {**invocation.arguments, other.argument: None}
+    for name in invocation.masks:
+        mask = given.get(name)
+        if isinstance(mask, Tensor) and mask.shape[-1] == keys >= tokens:
+            given[name] = mask.narrow(-1, 0, tokens)
+    call = replace(invocation, arguments=given, streams=[asking])
+    try:
+        call.run()
+    except Failed:
+        return invocation
     return call
 
 
@@ -331,7 +356,8 @@ def _differs(
     unsure = call.is_guessed or bool(masks_left_out(call.invocation))
     if call.is_guessed:
         found = [each for each in found if each.property in SURE_OF_MASKS]
-    if masks_left_out(call.invocation) and not with_mask:  # its caller may have to hand over the mask of a part
+    hiding = [each for each in masks_left_out(call.invocation) if not _OF_POSITIONS.search(each)]
+    if hiding and not with_mask:  # its caller may have to hand over the mask of a part
         found = [each for each in found if each.property != "cache-mask"]
     if any(_MEMORIES.search(each) for each in call.form.arguments):
         is_promised = _AS_ONE_TEXT.search(documentation_of(call.invocation.target)) is not None

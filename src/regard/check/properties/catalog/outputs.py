@@ -22,6 +22,13 @@ OUTPUTS = (
         "entropy = -(w * w.log()).sum(-1)  # of tensors of its own: queries stay those that the output is made of",
     ),
     Property(
+        "query-meets-keys",
+        "weighted sum",
+        "in linear attention a query meets the channels of keys, and channels of values come out",
+        "Keys are read in the place of values: what a token is given is no weighted sum of values.",
+        'out = torch.einsum("bhde,bhdn->bhen", context, q)  # context = torch.einsum("bhdn,bhen->bhde", k, v)',
+    ),
+    Property(
         "variance-of-the-weights",
         "output",
         "the variance of weighted tokens is taken from the mean by the same weights",
@@ -132,6 +139,13 @@ OUTPUTS = (
         "a causal model's own loss compares the logits at a token with the token that comes next",
         "The model learns to tell what it has seen.",
         "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())",
+    ),
+    Property(
+        "loss-of-logits",
+        "output",
+        "the cross-entropy of a model's own loss is that of the softmax of its logits, taken once",
+        "The loss hardly falls, or is no cross-entropy at all, and its gradients are wrong.",
+        "loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())  # of logits, not of their softmax",
     ),
     Property(
         "labels-of-what-stood-there",

@@ -99,6 +99,13 @@ SCORES = (
         "query = attend(query, content, content)  # and content = attend(content, content, content)",
     ),
     Property(
+        "added-to-itself",
+        "q",
+        "of several sequences that each attend to themselves, what one reads is added to itself",
+        "One sequence never attends, and is mixed with another, token by token.",
+        "x_2 = x_2 + self.attn_2(self.norm_2(x_2))  # not of x_1",
+    ),
+    Property(
         "attends-to-tokens",
         "scores",
         "a query is compared with the keys of all tokens",
