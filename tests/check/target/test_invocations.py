@@ -374,8 +374,9 @@ class OfFixedTokens(nn.Module):
 
 
 def test_parameters_of_a_fixed_number_of_tokens_are_no_product_without_a_transpose() -> None:
-    with pytest.raises(NotCallable):
-        next(invocations(OfFixedTokens, args={}))
+    call = next(invocations(OfFixedTokens, args={}))
+    assert not call.square
+    assert call.by_errors == "x=(B, 13, D,)"
 
 
 def test_what_holds_only_with_as_many_tokens_as_channels_is_left_open() -> None:

@@ -1,0 +1,104 @@
+"""Calls whose shapes nothing tells but the errors of other calls."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.check import check
+from regard.check.target import invocations
+from regard.check.target.parse import parse_inputs
+from regard.check.target.shape_guess import ShapeGuess
+from regard.check.target.sizes import Sizes
+
+
+class Stacked(nn.Module):
+    """Queries, keys and values in front of the samples, as windows of 3 x 3 are handed on."""
+
+    def __init__(self, dim: int = 32, heads: int = 4) -> None:
+        super().__init__()
+        self.heads, self.out = heads, nn.Linear(dim, dim)
+
+    def forward(self, packed: Tensor) -> Tensor:
+        first, second, third = packed[0], packed[1], packed[2]
+        samples, places, _ = first.shape
+        assert places == 9
+        first, second, third = (
+            each.view(samples, places, self.heads, -1).transpose(1, 2) for each in (first, second, third)
+        )
+        weights = (first @ second.mT / math.sqrt(first.shape[-1])).softmax(-1)
+        return self.out((weights @ third).transpose(1, 2).reshape(samples, places, -1))
+
+
+class OfRows(nn.Module):
+    """A state that asks, beside what was made of all tokens of all samples as rows."""
+
+    def __init__(self, dim: int = 32) -> None:
+        super().__init__()
+        self.of_state, self.score = nn.Linear(dim, dim), nn.Linear(dim, 1)
+
+    def forward(self, now: Tensor, kept: Tensor, made: Tensor) -> Tensor:
+        samples, steps, width = kept.shape
+        asked = self.of_state(now)[:, None].expand(samples, steps, width).reshape(-1, width)
+        weights = self.score((asked + made).tanh()).view(samples, steps).softmax(-1)
+        return torch.bmm(weights[:, None], kept)[:, 0]
+
+
+class OfPairs(nn.Module):
+    """A vector of each two tokens gives a bias of each head, and of each token a frame of three axes."""
+
+    def __init__(self, dim: int = 32, heads: int = 4, factor: float = 1.0) -> None:
+        super().__init__()
+        self.heads, self.factor = heads, factor
+        self.qkv, self.bias, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, heads), nn.Linear(dim, dim)
+
+    def forward(self, one: Tensor, two: Tensor, frames: Tensor) -> Tensor:
+        if frames.shape[-1] != 3:
+            raise ValueError(f"frames have 3 axes, got {frames.shape[-1]}")
+        q, k, v = self.qkv(one + frames.sum(-1, keepdim=True)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = self.factor * q @ k.mT / math.sqrt(q.shape[-1]) + self.bias(two).permute(0, 3, 1, 2)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize(
+    ("target", "shapes"),
+    [
+        (Stacked, {"packed": (3, 5, 9, 32)}),
+        (OfRows, {"now": (2, 32), "kept": (2, 5, 32), "made": (10, 32)}),
+        (OfPairs, {"one": (2, 5, 32), "two": (2, 5, 5, 32), "frames": (2, 5, 3)}),
+    ],
+)
+def test_errors_tell_the_shapes(target: type[nn.Module], shapes: dict[str, tuple[int, ...]]) -> None:
+    call = next(invocations(target, args={"dim": 32}))
+    assert call.by_errors
+    assert {name: tuple(each.shape) for name, each in call.arguments.items()} == shapes
+
+
+def test_of_a_call_that_is_found_so_the_scale_is_told_and_what_may_be_a_wrong_call_is_not() -> None:
+    report = check(OfPairs, args={"dim": 32, "factor": 0.5})
+    assert report.verdict == "wrong"
+    assert report.first_deviation == "scaled"
+    assert check(OfPairs, args={"dim": 32}).verdict != "wrong"
+
+
+def test_sizes_that_coincide_are_one_axis_and_the_later_one_follows() -> None:
+    guess = ShapeGuess({"x": [5, 7, 11], "y": [5, 13, 17]}, {"x": "numbers", "y": "numbers"}, taken=frozenset({32}))
+    equal, _ = guess.with_equal(13, 7)
+    assert equal.axes == {"x": [5, 7, 11], "y": [5, 7, 17]}
+    (wide,) = guess.with_equal(11, 32)
+    assert wide.axes["x"] == [5, 7, 32]
+    assert [each.axes["y"] for each in guess.with_equal(5, 3)] == [[5, 13, 17], [3, 13, 17]]
+
+
+def test_rows_of_all_samples_follow_the_number_of_samples() -> None:
+    guess = ShapeGuess({"x": [5, 7, 32], "rows": [35, 32]}, {"x": "numbers", "rows": "numbers"}, taken=frozenset({32}))
+    assert guess.of_samples(2).axes == {"x": [2, 7, 32], "rows": [14, 32]}
+
+
+def test_ids_of_any_shape_are_handed_over() -> None:
+    (ids,) = parse_inputs("near=ids(4, T, 6)")(Sizes(2, 5, 7, 3, 3, 4)).values()
+    assert ids.shape == (4, 5)
+    assert int(ids.max()) < 6
