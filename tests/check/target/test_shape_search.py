@@ -80,7 +80,7 @@ def test_errors_tell_the_shapes(target: type[nn.Module], shapes: dict[str, tuple
 def test_of_a_call_that_is_found_so_the_scale_is_told_and_what_may_be_a_wrong_call_is_not() -> None:
     report = check(OfPairs, args={"dim": 32, "factor": 0.5})
     assert report.verdict == "wrong"
-    assert report.first_deviation == "scaled"
+    assert report.step == "scaled"
     assert check(OfPairs, args={"dim": 32}).verdict != "wrong"
 
 
