@@ -364,7 +364,12 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
         why = f"nothing tells what {guessed[0]} is; with a guess for it, {violations[0].message}"
         return replace(searched, undetermined=(*searched.undetermined, f"{why}. Hand it over: {EXAMPLE}"))
     by_errors = next((each.invocation.by_errors for each in analyses if each.invocation.by_errors), "")
-    if by_errors and verdict != "wrong" and not any(each.property in OF_ANY_SHAPES for each in violations):
+    if (
+        violations
+        and by_errors
+        and verdict != "wrong"
+        and not any(each.property in OF_ANY_SHAPES for each in violations)
+    ):
         why = f"its errors tell that it may be called with {by_errors}; with such inputs, {violations[0].message}"
         return replace(searched, undetermined=(*searched.undetermined, f"{why}. Hand them over: {EXAMPLE}"))
     if violations:
