@@ -65,7 +65,6 @@ PARTS = 4
 class LastOperation(torch.overrides.TorchFunctionMode):
     """Inside, the shapes of the tensors that the function of PyTorch was given which raised."""
 
-    function: Any = None
     shapes: tuple[tuple[int, ...], ...] = ()
     sizes: tuple[int, ...] = ()
     """The whole numbers that it was given beside them, as those of a view."""
@@ -78,7 +77,6 @@ class LastOperation(torch.overrides.TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         except Exception:
             given = list(_flat((*args, *(kwargs or {}).values())))
-            self.function = func
             self.shapes = tuple(tuple(each.shape) for each in given if isinstance(each, Tensor))
             self.sizes = tuple(each for each in given if type(each) is int)
             raise
@@ -145,7 +143,7 @@ def _of_kinds(text: str, guess: ShapeGuess, last: LastOperation, named: list[str
             yield guess.of_kind(name, "marks")
     elif _OF_ONE_NUMBER.search(text):
         for name in named:
-            if guess.kinds[name] != "number":
+            if guess.kinds.get(name) != "number":
                 yield guess.of_kind(name, "number")
 
 
@@ -194,7 +192,8 @@ def _of_unpacked(count: int, guess: ShapeGuess, place: _Place, named: list[str])
                 if size == found.shape[0]:
                     yield guess.with_size(name, axis, count)
     elif isinstance(found, tuple | list) and all(type(each) is int for each in found):
-        for name in [*_arguments_of([tuple(found)], guess, named), *named]:
+        several = [*_arguments_of([tuple(found)], guess, named), *(each for each in named if each in guess.axes)]
+        for name in several:
             yield guess.with_axes(name, len(guess.axes[name]) + count - len(found))
 
 
@@ -250,9 +249,9 @@ def _of_broadcasting(text: str, guess: ShapeGuess, last: LastOperation, named: l
         return
     for one, other in ((int(sizes[1]), int(sizes[2])), (int(sizes[2]), int(sizes[1]))):
         pair = guess.factors(one)
-        for name, axes in guess.axes.items() if pair is not None else ():
-            if math.prod(axes) == other and len(axes) > 1:
-                yield guess.of_axes(name, [*pair] if pair is not None else axes)
+        for name, axes in guess.axes.items():
+            if pair is not None and math.prod(axes) == other and len(axes) > 1:
+                yield guess.of_axes(name, [*pair])
     short, long = sorted(last.shapes[:2], key=len)
     if len(short) == len(long):
         return

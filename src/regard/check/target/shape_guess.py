@@ -115,7 +115,7 @@ class ShapeGuess:
             axes[name] = [self.batch]
         elif kind == "numbers" and name not in axes:
             axes[name] = [self.batch, *self.fresh(2)]
-        elif kind == "ids" and self.kinds[name] == "numbers" and len(axes.get(name, ())) == len("btd"):
+        elif kind == "ids" and self.kinds.get(name) == "numbers" and len(axes.get(name, ())) == len("btd"):
             axes[name] = axes[name][:-1]
         of_ids = {**self.vocab, name: vocab or self.vocab.get(name, 2)} if kind == "ids" else self.vocab
         return replace(self, axes=axes, kinds={**self.kinds, name: kind}, vocab=of_ids)
