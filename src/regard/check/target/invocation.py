@@ -154,7 +154,7 @@ def _search(
     found = [] if given.names else _calls_of_fixed_tokens(targets[:1], given, settings, errors)
     found = found or _calls_in_steps(targets[:1], given, settings, errors)
     found = found or _square_calls(targets[:1], args, given, settings, errors)
-    return found or ([] if given.names else _calls_by_errors(targets[:MAX_CONSTRUCTIONS], settings))
+    return found or ([] if given.names else _calls_by_errors(targets[:2], settings))
 
 
 def _calls_by_errors(targets: list[Target], settings: UserSettings) -> list[FoundCall]:

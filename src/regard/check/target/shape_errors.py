@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import math
 import re
-import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.check.sandbox.faults import is_users
 from regard.check.target.shape_guess import ShapeGuess
+from regard.check.target.stopped_lines import Place, condition_around, evaluated, statement_of, stopped
 
 __all__ = ["LastOperation", "repairs_of"]
 
@@ -51,6 +47,8 @@ _OF_ONE_NUMBER = re.compile(
     r"cannot be interpreted as an integer|must be tuple of ints|slice indices must be integers|"
     r"only one element tensors can be converted|a Tensor with \d+ elements cannot be converted"
 )
+_OF_NONE = re.compile(r"NoneType|got \(bool|'bool' object has no attribute")
+"""Of an argument that is left out, or of what it was compared with."""
 _PATTERN = re.compile(
     r"pattern \"(?P<left>[^\"]*?)(?:->[^\"]*)?\"\.\s+Input tensor shape: torch\.Size\(\[(?P<shape>[\d, ]*)\]\)"
 )
@@ -99,7 +97,7 @@ def repairs_of(error: Exception, guess: ShapeGuess, last: LastOperation) -> Iter
         last: the operation that raised, if one did.
     """
     text = str(error).splitlines()[0] if str(error) else ""
-    places = _stopped(error)
+    places = stopped(error)
     place = places[0] if places else None
     named = list(dict.fromkeys(name for each in places for name in _named(each, guess)))
     yield from _of_kinds(text, guess, last, named)
@@ -111,7 +109,7 @@ def repairs_of(error: Exception, guess: ShapeGuess, last: LastOperation) -> Iter
     yield from (each for each in several if each.are_known)
     if place is not None:
         yield from _of_conditions(error, guess, place)
-    if "NoneType" in text or isinstance(error, AssertionError):
+    if _OF_NONE.search(text) or isinstance(error, AssertionError):
         for wanted in ([each for each in guess.absent if each in named], list(guess.absent)):
             if wanted:
                 yield guess.given(wanted)
@@ -151,7 +149,7 @@ def _of_kinds(text: str, guess: ShapeGuess, last: LastOperation, named: list[str
 
 
 def _of_axes(
-    text: str, guess: ShapeGuess, last: LastOperation, named: list[str], place: _Place | None
+    text: str, guess: ShapeGuess, last: LastOperation, named: list[str], place: Place | None
 ) -> Iterator[ShapeGuess]:
     """Arguments that have more axes, or fewer."""
     unpacked = _UNPACKED.search(text)
@@ -173,19 +171,19 @@ def _of_axes(
         wanted = int(out[2]) + 1 if int(out[2]) >= 0 else -int(out[2])
         for name in _arguments_of(last.shapes[:1], guess, named):
             yield guess.with_axes(name, len(guess.axes[name]) + wanted - int(out[1]) - 1)
-    if "must have same number of dimensions" in text or "same number of dimensions" in text:
-        most = max((len(each) for each in last.shapes), default=0)
-        for shape in last.shapes:
-            for name in _arguments_of([shape], guess, named):
-                if len(shape) != most:
-                    yield guess.with_axes(name, len(guess.axes[name]) + most - len(shape))
+    if "same number of dimensions" in text:
+        counts = sorted({len(each) for each in last.shapes})
+        for wanted in counts:  # fewer first
+            for shape in last.shapes:
+                for name in _arguments_of([shape], guess, named) if len(shape) != wanted else ():
+                    yield guess.with_axes(name, len(guess.axes[name]) + wanted - len(shape))
 
 
-def _of_unpacked(count: int, guess: ShapeGuess, place: _Place, named: list[str]) -> Iterator[ShapeGuess]:
+def _of_unpacked(count: int, guess: ShapeGuess, place: Place, named: list[str]) -> Iterator[ShapeGuess]:
     """By a line that gives names to the sizes, or to the parts, of a tensor."""
-    statement = _statement(place)
+    statement = statement_of(place)
     value = getattr(statement, "value", None) or getattr(statement, "iter", None)
-    found = _evaluated(value, place)
+    found = evaluated(value, place)
     if isinstance(found, Tensor):
         for name in _arguments_of([tuple(found.shape)], guess, named):
             for axis, size in enumerate(guess.axes[name]):
@@ -282,6 +280,16 @@ def _of_a_view(guess: ShapeGuess, shape: tuple[int, ...], wanted: tuple[int, ...
         if size in needs:
             has.remove(size)
             needs.remove(size)
+    if -1 not in wanted:
+        for name, axes in guess.axes.items():
+            if axes == list(shape) and len(wanted) > len(shape):  # it is cut into heads, or more
+                width = math.prod(wanted[-2:])
+                yield guess.of_axes(name, [*wanted[:-2], width] if width in guess.taken else [*wanted])
+    pair = guess.factors(needs[0]) if len(needs) == 1 and len(has) == 2 else None
+    if pair is not None:  # rows and columns of a map beside those of another one
+        for first, second in (pair, pair[::-1]):
+            for halfway in guess.with_equal(max(has[0], first), min(has[0], first)):
+                yield from halfway.with_equal(max(has[1], second), min(has[1], second))
     own = [size for size in has if guess.is_own(size)]
     rest = math.prod(size for size in has if size not in own)
     product = math.prod(needs)
@@ -297,13 +305,13 @@ def _of_a_view(guess: ShapeGuess, shape: tuple[int, ...], wanted: tuple[int, ...
 # Lines of the user's. -------------------------------------------------------------------------------------------------
 
 
-def _of_conditions(error: Exception, guess: ShapeGuess, place: _Place) -> Iterator[ShapeGuess]:
+def _of_conditions(error: Exception, guess: ShapeGuess, place: Place) -> Iterator[ShapeGuess]:
     """By a condition that was not met: of an assertion, or around the line that raises."""
-    statement = _statement(place)
+    statement = statement_of(place)
     if isinstance(statement, ast.Assert):
         tests = [statement.test]
     else:
-        around = _around(place)
+        around = condition_around(place)
         tests = [around.test] if around is not None else []
     is_met = ast.Eq if isinstance(statement, ast.Assert) else ast.NotEq
     for test in tests:
@@ -313,10 +321,10 @@ def _of_conditions(error: Exception, guess: ShapeGuess, place: _Place) -> Iterat
                 continue
             left, right = each.left, each.comparators[0]
             for one, other in ((left, right), (right, left)):
-                yield from _of_equal(one, _evaluated(one, place), _evaluated(other, place), guess, place)
+                yield from _of_equal(one, evaluated(one, place), evaluated(other, place), guess, place)
 
 
-def _of_equal(written: ast.expr, value: Any, wanted: Any, guess: ShapeGuess, place: _Place) -> Iterator[ShapeGuess]:
+def _of_equal(written: ast.expr, value: Any, wanted: Any, guess: ShapeGuess, place: Place) -> Iterator[ShapeGuess]:
     """What would make one side of a comparison as the other one is."""
     if type(value) is int and type(wanted) is int and value != wanted:
         inner = _whose_axes(written, place)
@@ -335,7 +343,7 @@ def _of_equal(written: ast.expr, value: Any, wanted: Any, guess: ShapeGuess, pla
                 yield guess.with_axes(name, len(guess.axes[name]) + len(wanted) - len(value))
 
 
-def _whose_axes(written: ast.expr, place: _Place) -> Tensor | None:
+def _whose_axes(written: ast.expr, place: Place) -> Tensor | None:
     """The tensor whose axes an expression counts: x.dim(), x.ndim or len(x.shape)."""
     inner: ast.expr | None = None
     if isinstance(written, ast.Attribute) and written.attr == "ndim":
@@ -348,78 +356,13 @@ def _whose_axes(written: ast.expr, place: _Place) -> Tensor | None:
             inner = shape.value
         elif isinstance(shape, ast.Call) and isinstance(shape.func, ast.Attribute) and shape.func.attr == "size":
             inner = shape.func.value
-    found = _evaluated(inner, place)
+    found = evaluated(inner, place)
     return found if isinstance(found, Tensor) else None
 
 
-def _evaluated(written: ast.expr | None, place: _Place) -> Any:
-    """The value of an expression that reads tensors and their sizes, and changes nothing; None of any other."""
-    if written is None:
-        return None
-    for each in ast.walk(written):
-        if isinstance(each, ast.Call):
-            name = each.func.attr if isinstance(each.func, ast.Attribute) else getattr(each.func, "id", "")
-            if name not in ("size", "dim", "ndimension", "len", "tuple", "list", "numel", "transpose", "permute"):
-                return None
-        elif isinstance(each, ast.Await | ast.Yield | ast.NamedExpr):
-            return None
-    try:
-        return eval(
-            compile(ast.Expression(written), "<shape>", "eval"), place.frame.f_globals, dict(place.frame.f_locals)
-        )
-    except Exception:
-        return None
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where the user's code stopped."""
-
-    frame: FrameType
-    line: int
-
-
-@cache
-def _tree(file: str) -> ast.Module | None:
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return None
-
-
-def _statements(place: _Place) -> list[ast.stmt]:
-    """The statements that its line is of, the outermost first."""
-    tree, line = _tree(place.frame.f_code.co_filename), place.line
-    if tree is None:
-        return []
-    found = [
-        each
-        for each in ast.walk(tree)
-        if isinstance(each, ast.stmt) and each.lineno <= line <= (each.end_lineno or each.lineno)
-    ]
-    return sorted(found, key=lambda each: (each.lineno, -(each.end_lineno or each.lineno)))
-
-
-def _statement(place: _Place) -> ast.stmt | None:
-    """The innermost statement."""
-    return next(reversed(_statements(place)), None)
-
-
-def _around(place: _Place) -> ast.If | None:
-    """The innermost condition around it."""
-    several = [each for each in _statements(place) if isinstance(each, ast.If)]
-    return several[-1] if several else None
-
-
-def _stopped(error: Exception) -> list[_Place]:
-    """The lines of the user's code that an error came through, the innermost first."""
-    frames = reversed(list(traceback.walk_tb(error.__traceback__)))
-    return [_Place(frame, line) for frame, line in frames if is_users(frame.f_code)]
-
-
-def _named(place: _Place, guess: ShapeGuess) -> list[str]:
+def _named(place: Place, guess: ShapeGuess) -> list[str]:
     """The arguments that the line names which raised."""
-    statement = _statement(place)
+    statement = statement_of(place)
     if statement is None:
         return []
     names = [each.id for each in ast.walk(statement) if isinstance(each, ast.Name)]
@@ -427,11 +370,16 @@ def _named(place: _Place, guess: ShapeGuess) -> list[str]:
 
 
 def _arguments_of(shapes: Iterable[tuple[int, ...]], guess: ShapeGuess, named: list[str]) -> list[str]:
-    """The arguments that some tensors are made of, by the sizes of their axes; those that the line names first."""
+    """The arguments that some tensors are made of, by the sizes of their axes; those that the line names first.
+
+    Where some have more than the number of samples in common with these, the others have nothing to do with them.
+    """
     counts: dict[str, int] = {}
     for shape in shapes:
         for name, axes in guess.axes.items():
-            shared = len({*axes} & {size for size in shape if guess.is_own(size)})
-            counts[name] = max(counts.get(name, 0), 10 * shared + (axes == list(shape)))
-    found = [name for name, count in counts.items() if count]
+            shared = {*axes} & {size for size in shape if guess.is_own(size)}
+            own = len(shared - {guess.batch})
+            counts[name] = max(counts.get(name, 0), 100 * own + 10 * len(shared) + (axes == list(shape)))
+    most = max(counts.values(), default=0)
+    found = [name for name, count in counts.items() if count and (count >= 100 or most < 100)]
     return sorted(found, key=lambda name: (-counts[name], name not in named))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -98,10 +97,10 @@ class _Shapes:
         if started is None:
             return None
         guess, fixed = started
-        order = itertools.count()
-        waiting, seen = [(0, next(order), guess)], {guess.key}
+        # What came farthest is repaired next, and of several the last one: a repair may need another behind it.
+        waiting, seen = [(0, 0, 0, guess)], {guess.key}
         while waiting and self.runs < MAX_RUNS and not is_over():
-            _, _, guess = heapq.heappop(waiting)
+            *_, guess = heapq.heappop(waiting)
             values = guess.values()
             if values is None:
                 continue
@@ -114,16 +113,17 @@ class _Shapes:
                     result = invocation.run()
             except Failed as failed:
                 error = failed.__cause__
-                for each in repairs_of(error, guess, last) if isinstance(error, Exception) else ():
+                repairs = repairs_of(error, guess, last) if isinstance(error, Exception) else ()
+                for number, each in enumerate(repairs):
                     if each.key not in seen:
                         seen.add(each.key)
-                        heapq.heappush(waiting, (-failed.progress, next(order), each))
+                        heapq.heappush(waiting, (-failed.progress, -self.runs, number, each))
                 continue
             if not any(each.numel() > 1 for each in invocation.outputs(result)):
                 continue
             if guess.batch == SAMPLES:
                 return guess
-            heapq.heappush(waiting, (-FAR, next(order), guess.of_samples(SAMPLES)))
+            heapq.heappush(waiting, (-FAR, -self.runs, 0, guess.of_samples(SAMPLES)))
         return None
 
 

@@ -98,6 +98,7 @@ def called_with(source: str, name: str) -> int | None:
     return None
 
 
+@cache
 def is_called(source: str, name: str) -> int | None:
     """With how many arguments by their place a function, or a call of a module, calls what it is given by this name."""
     calls = (
