@@ -113,11 +113,12 @@ class _Shapes:
                     result = invocation.run()
             except Failed as failed:
                 error = failed.__cause__
+                progress = failed.progress + FAR * (guess.batch == SAMPLES)  # with more samples it ran to its end
                 repairs = repairs_of(error, guess, last) if isinstance(error, Exception) else ()
                 for number, each in enumerate(repairs):
                     if each.key not in seen:
                         seen.add(each.key)
-                        heapq.heappush(waiting, (-failed.progress, -self.runs, number, each))
+                        heapq.heappush(waiting, (-progress, -self.runs, number, each))
                 continue
             if not any(each.numel() > 1 for each in invocation.outputs(result)):
                 continue
