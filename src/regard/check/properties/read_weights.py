@@ -159,8 +159,13 @@ def confirmed(
     run = evidence.base.instance.run
     read = read_evidence(invocation, run, fresh, lambda base, other: replace(evidence, base=base, fresh=other))
     if read is None:
-        later = later_division(invocation, evidence) if any(each.property in BY_HAND for each in found) else None
-        return found if later is None else [later], evidence
+        is_open = any(each.property in BY_HAND for each in found)
+        unsummed = [each.property for each in found if each.kind == "violation"] == ["weights-sum-to-one"]
+        later = later_division(invocation, evidence) if is_open or unsummed else None
+        if unsummed and later is not None and later.kind == "violation":
+            return found, evidence
+        of_features = [_of_features(evidence)] if unsummed else []
+        return found if later is None else [later, *of_features], evidence
     again = list(weight_findings(read))
     violated = any(each.kind == "violation" for each in found)
     if (violated and any(each.kind == "violation" for each in again)) or not again:
@@ -175,6 +180,12 @@ def confirmed(
         )
         for each in again
     ], read
+
+
+def _of_features(evidence: Evidence) -> Finding:
+    """What weights are that are divided by their sum after the weighted sum, and are no exponentials."""
+    message = "the weights of a query are no exponentials, and are divided by their sum later (linear attention)"
+    return Finding("design", "feature-weights", "scores", message, evidence.base.instance.scores_location)
 
 
 def linear_findings(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, Any], make: Maker) -> list[Finding]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +14,7 @@ from regard.check.target.configs import is_config
 from regard.check.target.preparation import modules_in
 from regard.check.target.running import Invocation
 
-__all__ = ["numbers_told"]
+__all__ = ["numbers_of_arguments", "numbers_told"]
 
 
 def numbers_told(invocation: Invocation) -> Iterator[tuple[str, int]]:
@@ -31,3 +33,29 @@ def numbers_told(invocation: Invocation) -> Iterator[tuple[str, int]]:
     for name, value in given:
         if isinstance(value, int) and not isinstance(value, bool):
             yield name, value
+
+
+def numbers_of_arguments(module: nn.Module) -> Iterator[tuple[str, str, int]]:
+    """What a module keeps one number of that is more or less than it was told: the attribute, the argument, its value.
+
+    `self.back = window - 1` keeps 3 where window=4 was told.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(type(module).__init__)))
+    except (OSError, TypeError, SyntaxError):
+        return
+    function = next((each for each in tree.body if isinstance(each, ast.FunctionDef)), None)
+    names = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)} if function else set()
+    assigned = [each for each in ast.walk(tree) if isinstance(each, ast.Assign) and len(each.targets) == 1]
+    names -= {each.id for one in assigned for each in one.targets if isinstance(each, ast.Name)}  # of another value
+    for each in assigned:
+        match each:
+            case ast.Assign(
+                targets=[ast.Attribute(value=ast.Name(id="self"), attr=attribute)],
+                value=ast.BinOp(left=ast.Name(id=name), op=ast.Add() | ast.Sub() as sign, right=ast.Constant(value=by)),
+            ) if name in names and isinstance(by, int):
+                kept = vars(module).get(attribute)
+                if isinstance(kept, int) and not isinstance(kept, bool):
+                    yield attribute, name, kept + by if isinstance(sign, ast.Sub) else kept - by
+            case _:
+                pass
