@@ -15,6 +15,7 @@ from regard.check.properties.finite_outputs import left_padded_nan_findings, low
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.graph_edges import edge_findings
+from regard.check.properties.masks.left_padded_read_outs import left_padded_read_out_findings
 from regard.check.properties.masks.masked_means import (
     masked_mean_findings,
     pooled_mask_findings,
@@ -116,6 +117,7 @@ def judge_together(
         analysis.findings += pooled_method_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += mask_of_window_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
+        analysis.findings += left_padded_read_out_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += left_padded_nan_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += low_precision_nan_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += target_findings(invocation, several, base)
