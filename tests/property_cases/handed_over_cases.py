@@ -43,9 +43,7 @@ class KeepsKeysAndValues(nn.Module):
         super().__init__()
         self.q, self.kv = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
 
-    def forward(
-        self, x: Tensor, state: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         k, v = self.kv(x).chunk(2, -1)
         if state is not None:
             k, v = torch.cat([state[0], k], 1), torch.cat([state[1], v], 1)

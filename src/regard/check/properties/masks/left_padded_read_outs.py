@@ -47,8 +47,8 @@ def left_padded_read_out_findings(invocation: Invocation) -> Iterator[Finding]:
                 return
             on_padding, on_last, on_last_of_all = hangs
             first = (
-                f"batches may be padded on the left by its documentation; with {PADDED} tokens of padding, which {name} "
-                "hides, the output of a sample hangs on "
+                f"batches may be padded on the left by its documentation; with {PADDED} tokens of padding, which "
+                f"{name} hides, the output of a sample hangs on "
             )
             if on_padding:
                 yield Finding("violation", "read-out-of-the-text", "output", f"{first}what stands in the padding")
