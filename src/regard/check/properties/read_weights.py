@@ -12,6 +12,7 @@ from regard.check.properties.analysis import BY_HAND
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import mask_findings
+from regard.check.properties.modules.slopes import slope_findings
 from regard.check.properties.scores.formula import fit_scores, score_findings
 from regard.check.properties.sums import query_numbers, sums_by
 from regard.check.properties.weights.delta_rule import delta_rule_findings, says_delta_rule
@@ -164,8 +165,11 @@ def confirmed(
         later = later_division(invocation, evidence) if is_open or unsummed else None
         if unsummed and later is not None and later.kind == "violation":
             return found, evidence
-        of_features = [_of_features(evidence)] if unsummed else []
-        return found if later is None else [later, *of_features], evidence
+        if later is None or later.kind != "holds":
+            return found if later is None else [later], evidence
+        if slopes := list(slope_findings(invocation)):  # the sum may be computed without gradients
+            return slopes, evidence
+        return [later, *([_of_features(evidence)] if unsummed else [])], evidence
     again = list(weight_findings(read))
     violated = any(each.kind == "violation" for each in found)
     if (violated and any(each.kind == "violation" for each in again)) or not again:
