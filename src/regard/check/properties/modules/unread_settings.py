@@ -78,8 +78,11 @@ def _is_read(kind: type, name: str) -> bool:
 
 def _is_kept_alone(kind: type, name: str) -> bool:
     """Whether its constructor does nothing with an argument but keep it."""
+    begun = vars(kind).get("__init__")
+    if begun is None:
+        return False
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(vars(kind).get("__init__", kind.__init__))))
+        tree = ast.parse(textwrap.dedent(inspect.getsource(begun)))
     except (OSError, TypeError, SyntaxError):
         return False
     return sum(isinstance(each, ast.Name) and each.id == name for each in ast.walk(tree)) == 1
