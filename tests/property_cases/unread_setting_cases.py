@@ -10,20 +10,19 @@ from property_cases import WIDTH, Case, of_module, split
 class Read(nn.Module):
     """Attention over the keys of a text.
 
-    backwards=True hides what comes before a token, and backwards=False what comes after it.
+    scales_queries=True divides queries by the root of the width, and scales_queries=False the scores.
     """
 
-    def __init__(self, backwards: bool = False) -> None:
+    def __init__(self, scales_queries: bool = False) -> None:
         super().__init__()
-        self.backwards = backwards
+        self.scales_queries = scales_queries
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = map(split, self.qkv(x).chunk(3, -1))
-        scores = q @ k.mT / q.shape[-1] ** 0.5
-        seen = scores.new_ones(scores.shape[-2:]).tril()
-        seen = seen.mT if self.backwards else seen
-        return (scores.masked_fill(seen == 0, float("-inf")).softmax(-1) @ v).transpose(1, 2).flatten(2)
+        root = q.shape[-1] ** 0.5
+        scores = (q / root) @ k.mT if self.scales_queries else q @ k.mT / root
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
 
 
 class Kept(nn.Module):
@@ -49,7 +48,7 @@ def chosen() -> nn.Module:
 
 def read() -> nn.Module:
     """The same of one that asks for it."""
-    return Read(backwards=True)
+    return Read(scales_queries=True)
 
 
 CASES = [Case("settings-read", chosen, right, of_module, has_line=False) for right in (read, Kept)]
