@@ -62,7 +62,21 @@ class Greedy(LeftBehind):
         return texts[:1], texts[:1, -1]
 
 
+class CachedFromTheFirst(Cached):
+    """Begun with one token, of as many texts and as many steps as are told."""
+
+    def beam_search(self, bos: int, beam: int, steps: int) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        assert steps > STEPS
+        return super().beam_search(torch.full((1, 1), bos), beam)
+
+
+class LeftBehindFromTheFirst(CachedFromTheFirst):
+    def followed(self, cache: Tensor, parents: Tensor) -> Tensor:
+        return cache
+
+
 CASES = [
+    Case("caches-follow-beams", LeftBehindFromTheFirst, CachedFromTheFirst, of_words, has_line=False),
     Case("caches-follow-beams", LeftBehind, Cached, of_words, has_line=False),
     Case("caches-follow-beams", LeftBehind, Greedy, of_words, has_line=False),
 ]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from property_cases import Case
+from property_cases import WIDTH, Case, of_module
 
 
 @torch.no_grad()
@@ -34,7 +34,30 @@ def divided_by_a_total_on_purpose(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (weights / total_without_gradients(weights)) @ v
 
 
+class Features(nn.Module):
+    """Causal linear attention with positive features, divided by the sum of a query's weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def total(self, k: Tensor) -> Tensor:
+        return k.cumsum(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        q, k = q.square() + 0.1, k.square() + 0.1
+        return (q @ k.mT).tril() @ v / (q * self.total(k)).sum(-1, keepdim=True)
+
+
+class FeaturesWithoutGradients(Features):
+    def total(self, k: Tensor) -> Tensor:
+        with torch.no_grad():
+            return super().total(k)
+
+
 CASES = [
+    Case("gradient-of-the-whole", FeaturesWithoutGradients, Features, of_module, has_line=False),
     Case(
         "gradient-of-the-whole",
         divided_by_a_total_without_gradients,

@@ -36,6 +36,31 @@ class DetachedWithItsMemory(BesideAMemory):
         return torch.cat([mem, x], 1).detach()
 
 
+class KeepsKeysAndValues(nn.Module):
+    """Attention that keeps the keys and values of earlier steps in `state`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.kv = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
+
+    def forward(self, x: Tensor, state: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        k, v = self.kv(x).chunk(2, -1)
+        if state is not None:
+            k, v = torch.cat([state[0], k], 1), torch.cat([state[1], v], 1)
+        out = attended(split(self.q(x)), split(k), split(v), k.shape[1] - x.shape[1])
+        return out, self.kept(k, v)
+
+    def kept(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return k, v
+
+
+class KeepsKeysTwice(KeepsKeysAndValues):
+    """Attention that keeps the keys and values of earlier steps in `state`."""
+
+    def kept(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return k, k
+
+
 class OfEachLayer(nn.Module):
     """Two layers that read a memory; what each made of it is kept in cache, which is empty at first."""
 
@@ -140,6 +165,7 @@ def of_beams(kind: Callable[[], Any]) -> Invocation:
 CASES = [
     Case("memory-detached-alone", DetachedWithItsMemory, BesideAMemory, of_module, has_line=False),
     Case("cache-equals-whole", OfTheFirstLayer, OfEachLayer, of_x_and_memory, has_line=False, attentions=2),
+    Case("state-goes-on", KeepsKeysTwice, KeepsKeysAndValues, of_module, has_line=False),
     Case("state-goes-on", SumsOfTheChunkAlone, SumsInALoop, of_module, has_line=False),
     Case("cache-beams", ValuesOfOtherBeamsCache, KeysOfBeamsCache, of_beams),
 ]

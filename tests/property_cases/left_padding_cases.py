@@ -57,6 +57,41 @@ def counts_to_the_end(ids: Tensor, mask: Tensor | None = None) -> Tensor:
     return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
 
 
+def read_whole(ids: Tensor, mask: Tensor | None) -> Tensor:
+    x, scores = TABLE[ids], split(TABLE[ids] @ W_Q) @ split(TABLE[ids] @ W_K).mT / 2
+    scores = scores if mask is None else scores.masked_fill(mask[:, None, None] == 0, -torch.inf)
+    return x + joined(scores.softmax(-1) @ split(x))
+
+
+def reads_the_first(ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """One vector of each text. Batches are padded on the left."""
+    return read_whole(ids, mask)[:, 0]
+
+
+def reads_the_first_of_the_text(ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """One vector of each text. Batches are padded on the left."""
+    first = torch.zeros(len(ids)).long() if mask is None else (mask > 0).long().argmax(1)
+    return read_whole(ids, mask)[torch.arange(len(ids)), first]
+
+
+def reads_by_the_number(ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The last state of each text. Batches may be padded on the left or on the right."""
+    count = torch.full((len(ids),), ids.shape[1]) if mask is None else (mask > 0).long().sum(1)
+    return read(ids, mask, torch.zeros_like(ids))[torch.arange(len(ids)), count - 1]
+
+
+def reads_the_last(ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The last state of each text. Batches may be padded on the left or on the right."""
+    real = torch.ones_like(ids) if mask is None else (mask > 0).long()
+    last = (real * torch.arange(1, ids.shape[1] + 1)).argmax(1)
+    return read(ids, mask, torch.zeros_like(ids))[torch.arange(len(ids)), last]
+
+
+def reads_by_the_number_of_padding_behind(ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The last state of each text. Batches are padded on the right."""
+    return reads_by_the_number(ids, mask)
+
+
 def with_mask(function: Any) -> Invocation:
     """A call of ids that may be given a mask."""
     ids = torch.randint(1, VOCAB, (2, 5), generator=torch.Generator().manual_seed(0))
@@ -71,4 +106,13 @@ CASES = [
     Case("positions-behind-padding", counts_padding_among_real_tokens, counts_real_tokens, with_mask, has_line=False),
     Case("positions-behind-padding", counts_padding_unlike_alone, counts_real_tokens, with_mask, has_line=False),
     Case("positions-behind-padding", counts_padding, counts_to_the_end, with_mask, has_line=False),
+    Case("read-out-of-the-text", reads_the_first, reads_the_first_of_the_text, with_mask, has_line=False),
+    Case("read-out-of-the-text", reads_by_the_number, reads_the_last, with_mask, has_line=False),
+    Case(
+        "read-out-of-the-text",
+        reads_by_the_number,
+        reads_by_the_number_of_padding_behind,
+        with_mask,
+        has_line=False,
+    ),
 ]

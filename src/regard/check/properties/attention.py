@@ -26,6 +26,7 @@ from regard.check.properties.positions.equal_tokens import position_findings
 from regard.check.properties.positions.grids import grid_of, kept_grid
 from regard.check.properties.read_weights import confirmed
 from regard.check.properties.scores.distance_buckets import bucket_findings
+from regard.check.properties.scores.documented_scales import documented_scale_findings, unused_cap_findings
 from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
 from regard.check.properties.scores.learned_tables import (
     documented_table_findings,
@@ -198,6 +199,9 @@ def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) ->
             yield from table_head_findings(invocation, evidence)
             yield from table_entry_findings(invocation, evidence)
             yield from bucket_findings(invocation, evidence)
+    if fit is not None:
+        yield from documented_scale_findings(invocation, evidence, fit)
+        yield from unused_cap_findings(invocation, evidence, fit)
 
 
 def _mixed_heads(evidence: Evidence) -> Iterator[Finding]:

@@ -27,6 +27,7 @@ from regard.check.properties.modules.repeated_samples import repeated_sample_fin
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
 from regard.check.properties.modules.unread_parameters import unread_parameter_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
+from regard.check.properties.modules.unread_settings import unread_setting_findings
 from regard.check.properties.modules.untied_weights import untied_weight_findings
 from regard.check.properties.modules.unused_parameters import unread_scale_findings
 from regard.check.properties.modules.written_inputs import written_input_findings
@@ -85,6 +86,7 @@ def judge_once(
         analysis.findings += documented_function_findings(invocation)
         analysis.findings += fused_kernel_findings(invocation)
         analysis.findings += [] if analysis.violations else unread_parameter_findings(invocation)
+        analysis.findings += unread_setting_findings(invocation.target)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)

@@ -12,6 +12,7 @@ from regard.check.properties.analysis import BY_HAND
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.patterns import mask_findings
+from regard.check.properties.modules.slopes import slope_findings
 from regard.check.properties.scores.formula import fit_scores, score_findings
 from regard.check.properties.sums import query_numbers, sums_by
 from regard.check.properties.weights.delta_rule import delta_rule_findings, says_delta_rule
@@ -159,8 +160,16 @@ def confirmed(
     run = evidence.base.instance.run
     read = read_evidence(invocation, run, fresh, lambda base, other: replace(evidence, base=base, fresh=other))
     if read is None:
-        later = later_division(invocation, evidence) if any(each.property in BY_HAND for each in found) else None
-        return found if later is None else [later], evidence
+        is_open = any(each.property in BY_HAND for each in found)
+        unsummed = [each.property for each in found if each.kind == "violation"] == ["weights-sum-to-one"]
+        later = later_division(invocation, evidence) if is_open or unsummed else None
+        if unsummed and later is not None and later.kind == "violation":
+            return found, evidence
+        if later is None or later.kind != "holds":
+            return found if later is None else [later], evidence
+        if slopes := list(slope_findings(invocation)):  # the sum may be computed without gradients
+            return slopes, evidence
+        return [later, *([_of_features(evidence)] if unsummed else [])], evidence
     again = list(weight_findings(read))
     violated = any(each.kind == "violation" for each in found)
     if (violated and any(each.kind == "violation" for each in again)) or not again:
@@ -175,6 +184,12 @@ def confirmed(
         )
         for each in again
     ], read
+
+
+def _of_features(evidence: Evidence) -> Finding:
+    """What weights are that are divided by their sum after the weighted sum, and are no exponentials."""
+    message = "the weights of a query are no exponentials, and are divided by their sum later (linear attention)"
+    return Finding("design", "feature-weights", "scores", message, evidence.base.instance.scores_location)
 
 
 def linear_findings(invocation: Invocation, run: TaggedRun, fresh: Mapping[str, Any], make: Maker) -> list[Finding]:

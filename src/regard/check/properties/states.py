@@ -14,6 +14,10 @@ _STATE = re.compile(r"(?:\w+_)?states?")
 _GOES_ON = re.compile(
     r"\bstates?\b[^.;]*\b(?:continues?|continued|resumes?|resumed|go(?:es)? on|carried|carries|carry)\b"
     r"|\b(?:continues?|continued|resumes?|resumed|go(?:es)? on|carried|carries|carry)\b[^.;]*\bstates?\b"
+    r"|\b(?:keeps?|kept|holds?|stores?|caches?)\b[^.;]*\bkeys\b[^.;]*\bvalues\b[^.;]*"
+    r"\b(?:earlier|previous|past|former)\b[^.;]*\bstates?\b"
+    r"|\bstates?\b[^.;]*\b(?:keeps?|kept|holds?|stores?|caches?)\b[^.;]*\bkeys\b[^.;]*\bvalues\b[^.;]*"
+    r"\b(?:earlier|previous|past|former)\b"
     r"|\b(?:chunk by chunk|in chunks|streaming)\b[^.;]*\bstates?\b",
     re.I,
 )

@@ -23,6 +23,7 @@ from regard.check.properties.masks.masked_means import (
 from regard.check.properties.masks.masks_of_windows import mask_of_window_findings
 from regard.check.properties.masks.packed_texts import packed_text_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
+from regard.check.properties.masks.restarted_positions import restarted_position_findings
 from regard.check.properties.masks.shifted_windows import masks_without_a_shift, shifted_windows_within
 from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.space_time import column_findings, frame_findings
@@ -54,6 +55,7 @@ from regard.check.properties.outputs.restored_orders import restored_order_findi
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.outputs.vectors_of_texts import text_vector_findings
 from regard.check.properties.positions.given_positions import given_position_findings
+from regard.check.properties.positions.left_padded_read_outs import left_padded_read_out_findings
 from regard.check.properties.positions.left_padding import left_padding_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
@@ -115,7 +117,9 @@ def judge_together(
         analysis.findings += pooled_mask_findings(invocation, base, several) if analysis.asked_masks else ()
         analysis.findings += pooled_method_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += mask_of_window_findings(invocation) if analysis.asked_masks else ()
+        analysis.findings += restarted_position_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += left_padding_findings(invocation) if analysis.asked_masks else ()
+        analysis.findings += left_padded_read_out_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += left_padded_nan_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += low_precision_nan_findings(invocation) if analysis.asked_masks else ()
         analysis.findings += target_findings(invocation, several, base)

@@ -64,6 +64,13 @@ CALLS = (
         "key = self.with_pos_embed(memory, pos)  # in forward_post as in forward_pre",
     ),
     Property(
+        "settings-read",
+        "call",
+        "a setting of which the documentation says what either value does is read",
+        "Who chooses it gets the other model: weights that are loaded do not fit.",
+        "if self.interleaved:  # and the other way to do it below",
+    ),
+    Property(
         "kernels-agree",
         "output",
         "a fused kernel, and the steps that are written out for where there is none, compute the same",

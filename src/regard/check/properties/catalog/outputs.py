@@ -15,6 +15,13 @@ OUTPUTS = (
         "last = x[torch.arange(len(x)), lengths - 1]  # tokens are counted from 0",
     ),
     Property(
+        "read-out-of-the-text",
+        "output",
+        "where a batch may be padded on the left, the token that is read out of a sample is one of its text",
+        "It is a token of padding, or one in the middle of the text, but for the longest samples of a batch.",
+        "last = (mask * torch.arange(1, mask.shape[1] + 1)).argmax(dim=1)  # not mask.sum(dim=1) - 1",
+    ),
+    Property(
         "read-outs-change-nothing",
         "output",
         "who asks for the weights, or for a log, beside the output gets the same output",

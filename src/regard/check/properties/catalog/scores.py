@@ -190,6 +190,20 @@ SCORES = (
         "scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))",
     ),
     Property(
+        "scale-as-documented",
+        "scaled",
+        "scores that are said not to be scaled are q . k as it is",
+        "Weights that were trained without a scale attend too evenly.",
+        "out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)  # its own scale is 1/sqrt(width)",
+    ),
+    Property(
+        "softcap-applied",
+        "scaled",
+        "a cap that is told holds the scores, on each way through the code",
+        "The model is another one than it was told to be: scores grow without bounds.",
+        "scores = cap * torch.tanh(scores / cap)  # whatever precision they are computed in",
+    ),
+    Property(
         "softcap-of-scaled",
         "scaled",
         "scores are scaled, then capped",

@@ -130,5 +130,16 @@ def _meaning(invocation: Invocation, name: str) -> str | None:
 
 
 def _documented(invocation: Invocation, name: str, *, of_one: bool = False) -> str | None:
-    text = documentation_of(invocation.target)
-    return mask_meaning(text, name, is_only=len(invocation.masks) == 1, of_one=of_one)
+    for text in (documentation_of(invocation.target), _commented(invocation, name)):
+        meaning = mask_meaning(text, name, is_only=len(invocation.masks) == 1, of_one=of_one)
+        if meaning is not None:
+            return meaning
+    return None
+
+
+def _commented(invocation: Invocation, name: str) -> str:
+    """The comments that begin with the name of an argument and a colon, where no line gives it another value."""
+    if re.search(rf"^\s*{re.escape(name)}\s*(?::[^=\n]+)?=(?!=)[^,\n]*$", source_of(invocation.target), re.M):
+        return ""
+    said = (each for each in comments_of(invocation.target) if re.match(rf"{re.escape(name)}\s*:", each))
+    return "\n\n".join(said)

@@ -30,7 +30,7 @@ from regard.check.target.influence import depends
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.sizes import Sizes
-from regard.check.target.told_numbers import numbers_told
+from regard.check.target.told_numbers import numbers_of_arguments, numbers_told
 
 __all__ = ["stacked_window_findings", "window_findings"]
 
@@ -93,8 +93,12 @@ def _is_to_slide(invocation: Invocation, name: str) -> bool:
 def _of_width(invocation: Invocation, name: str, number: int, width: int, line: CodeLocation | None) -> Finding:
     seen = f"a query sees itself and the {width - 1} keys before it"
     configs = (inspect.getdoc(type(each)) or "" for each in invocation.arguments.values() if is_config(each))
-    inner = (each for module in modules_in(invocation.target) for each in module.modules() if name in vars(each))
-    by_kind = {type(each): each for each in inner}
+    by_kind = {
+        type(each): each
+        for module in modules_in(invocation.target)
+        for each in module.modules()
+        if name in vars(each) or any(told == name for _, told, _ in numbers_of_arguments(each))
+    }
     documentation = "\n\n".join(
         (
             documentation_of(invocation.target),
@@ -152,8 +156,19 @@ def _of_the_window(allowed: Tensor) -> Tensor:
 
 
 def _told(invocation: Invocation) -> Iterator[tuple[str, int]]:
-    """The windows that the call or its modules were told."""
-    for name, value in numbers_told(invocation):
+    """The windows that the call or its modules were told: those of which a documentation speaks, not one that is kept.
+
+    As `window` where `self.back = window - 1` is kept, and the documentation says what a window is.
+    """
+    kept = {
+        attribute: (name, value)
+        for module in modules_in(invocation.target)
+        for each in module.modules()
+        for attribute, name, value in numbers_of_arguments(each)
+        if constructor_meaning(name.strip("_")) == "window" and re.search(rf"\b{name}\b", documentation_of(each))
+    }
+    for each, number in numbers_told(invocation):
+        name, value = kept.get(each, (each, number))
         if constructor_meaning(name.strip("_")) == "window" and value > 0:
             yield name, value
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,10 +22,15 @@ from regard.check.target.preparation import copied
 __all__ = ["beam_history_findings"]
 
 _PROMPT = re.compile(r"prompts?|context|start(?:_ids)?|idx|input_?ids?", re.I)
+_FIRST = re.compile(r"(?:bos|sos|start|begin)(?:_?(?:id|idx|token|token_id|symbol))?", re.I)
+"""Names of the first token of all texts."""
+_BEAMS = re.compile(r"(?:num_|n_)?beams?(?:_?(?:size|width))?|k", re.I)
+_STEPS = re.compile(r"(?:n_|num_|max_)?(?:new_)?(?:steps?|tokens|len(?:gth)?)", re.I)
+BEAMS, STEPS = 4, 6
 PROMPT = 3
 """Tokens of what the search begins with."""
 FEWEST_STEPS = 3
-SEARCHES = 3
+SEARCHES = 4
 """With other prompts: in a search no hypothesis may change its row."""
 SAME = 1e-6
 """Of the largest logit."""
@@ -48,13 +54,10 @@ def beam_history_findings(invocation: Invocation) -> Iterator[Finding]:
         return
     for name, method in inspect.getmembers(type(target), inspect.isfunction):
         needs = needs_of(method)
-        if "beam" not in name.lower() or method.__module__.startswith("torch.") or len(needs) != 1:
+        if "beam" not in name.lower() or method.__module__.startswith("torch."):
             continue
-        told = needs[0]
-        if told != ids[0].argument and call_meaning(told) != "ids" and not _PROMPT.fullmatch(told):
-            continue
-        for seed in range(min(SEARCHES, len(given))):
-            step = _first_mixed(target, name, given[seed : seed + 1, :PROMPT])
+        for prompt, told in itertools.islice(_ways(needs, ids[0].argument, given), SEARCHES):
+            step = _first_mixed(target, name, prompt, told)
             if step is not None:
                 message = (
                     f"{name}() returns a text that no row of its caches holds, from token {step} on: hypotheses change "
@@ -66,7 +69,21 @@ def beam_history_findings(invocation: Invocation) -> Iterator[Finding]:
                 return
 
 
-def _first_mixed(target: nn.Module, method: str, prompt: Tensor) -> int | None:
+def _ways(needs: Sequence[str], argument: str, given: Tensor) -> Iterator[tuple[Tensor, dict[str, Any]]]:
+    """What texts begin with, and what a search has to be given for it: that or its first token, and what it counts."""
+    numbers = {
+        each: count for each in needs for count, names in ((BEAMS, _BEAMS), (STEPS, _STEPS)) if names.fullmatch(each)
+    }
+    (begun,) = rest if len(rest := [each for each in needs if each not in numbers]) == 1 else ("",)
+    if begun == argument or call_meaning(begun) == "ids" or _PROMPT.fullmatch(begun):
+        for row in given:
+            yield row[None, :PROMPT], {**numbers, begun: row[None, :PROMPT]}
+    elif _FIRST.fullmatch(begun):
+        for first in torch.unique(given).tolist():
+            yield torch.tensor([[first]]), {**numbers, begun: first}
+
+
+def _first_mixed(target: nn.Module, method: str, prompt: Tensor, given: Mapping[str, Any]) -> int | None:
     """The first token of the text that is returned which is in no row of the caches; None where rows hold all of it."""
     model, fed, told = copied(target), list[Tensor](), list[Tensor]()
 
@@ -77,10 +94,11 @@ def _first_mixed(target: nn.Module, method: str, prompt: Tensor) -> int | None:
             fed.append(inputs[0].clone())
             told.append(logits[0].clone())
 
+    told_it = {name: each.clone() if isinstance(each, Tensor) else each for name, each in given.items()}
     handle = model.register_forward_hook(watch, with_kwargs=True)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            returned = [each for each in tree_leaves(getattr(model, method)(prompt.clone())) if _is_of_ids(each)]
+            returned = [each for each in tree_leaves(getattr(model, method)(**told_it)) if _is_of_ids(each)]
             handle.remove()
             rows = {len(each) for each in fed}
             is_cached = len(fed) >= FEWEST_STEPS and all(each.shape[1] == 1 for each in fed[1:])
@@ -90,18 +108,23 @@ def _first_mixed(target: nn.Module, method: str, prompt: Tensor) -> int | None:
             whole = next(each for each in tree_leaves(copied(target)(histories)) if isinstance(each, Tensor))
     except Exception:  # code of others may raise anything
         return None
-    text = returned[0][0]
+    texts = returned[0]
     ends = [each.shape[1] for each in fed]
     last = torch.tensor(ends).cumsum(0) - 1
-    if whole.ndim != 3 or any(each.ndim != 3 for each in told) or len(text) - histories.shape[1] not in (0, 1):
+    if whole.ndim != 3 or any(each.ndim != 3 for each in told) or texts.shape[1] - histories.shape[1] not in (0, 1):
         return None
     logits = torch.stack([each[:, -1] for each in told], 1)
     if logits.shape[-1] != whole.shape[-1] or logits.shape[0] != whole.shape[0]:
         return None
     if not bool(((logits - whole[:, last]).abs() <= SAME * float(whole.abs().max())).all()):
         return None  # they are of other rows: caches follow
+    return next((step for each in texts if (step := _mixed_from(each, histories, prompt[0])) is not None), None)
+
+
+def _mixed_from(text: Tensor, histories: Tensor, prompt: Tensor) -> int | None:
+    """The first token of a text that no row has behind all those before it; None where one has them all."""
     held = histories == text[: histories.shape[1]]
-    if not bool(held.any(0).all()) or not torch.equal(text[: prompt.shape[1]], prompt[0]):
+    if not bool(held.any(0).all()) or not torch.equal(text[: len(prompt)], prompt):
         return None  # it is put together of other tokens as well
     same = held.int().cumprod(1).any(0)
     return None if bool(same.all()) else int((~same).int().argmax())

@@ -73,7 +73,7 @@ def _first(invocation: Invocation, given: dict[str, Any]) -> Tensor:
 def _slope(invocation: Invocation, name: str, step: Tensor, toward: Tensor, size: float) -> float:
     value = invocation.arguments[name]
     with torch.no_grad():
-        ends = [_first(invocation, {**invocation.arguments, name: value + sign * step}) for sign in (1, -1)]
+        ends = [_first(invocation, {**invocation.arguments, name: value + sign * step}).detach() for sign in (1, -1)]
     return float(((ends[0] - ends[1]) * toward).sum()) / (2 * size)
 
 
