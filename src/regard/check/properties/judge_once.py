@@ -40,6 +40,7 @@ from regard.check.properties.outputs.repeated_biases import repeated_bias_findin
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.positions.low_precision import rounded_position_findings
 from regard.check.properties.positions.unused_classes import unused_position_findings
+from regard.check.properties.scores.wide_scores import wide_score_findings
 from regard.check.properties.summaries import MIXED_TOKENS
 from regard.check.properties.weights.dropped_scores import dropped_score_findings
 from regard.check.roles.instances import AttentionInstance
@@ -108,6 +109,7 @@ def judge_once(
         analysis.findings += dropped_score_findings(invocation, instances)
         analysis.findings += repeated_sample_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
+        analysis.findings += wide_score_findings(invocation, instances)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
         norms = [*norm_findings(invocation)]
         if norms:  # they are the cause

@@ -21,7 +21,7 @@ SAME = 1e-5
 """Of the largest score: what scores that are the same differ by, in float32."""
 _MEANT = re.compile(
     r"drop[-_ ]?keys?\b|drop\w* +(?:\w+ +){0,3}(?:scores?|logits?|energ\w+)|(?:scores?|logits?|energy)[-_ ]+drop"
-    r"|before +(?:the +)?soft-?max",
+    r"|drop[^.\n]*before +(?:the +)?soft-?max",
     re.I,
 )
 """In a code: that scores are what is dropped."""
