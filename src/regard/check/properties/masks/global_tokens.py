@@ -22,9 +22,10 @@ __all__ = ["global_token_findings"]
 
 _GLOBAL = re.compile(r"(?:is_?|\w+_)?global(?:_\w+)?", re.I)
 """Names of arguments that mark global tokens."""
+_NO_NOT = r"(?:(?!\b(?:not|no|never|unless|if)\b|n't)[^.;])*"
 _ALL = r"(?:all|every)\b(?! +(?:earlier|previous|past|preceding|prior|(?:other )?global|local))"
-_SEE_ALL = re.compile(rf"\bglobal\b[^.;]*\b(?:sees?|attends? to|looks? at) +{_ALL}", re.I)
-_SEEN_BY_ALL = re.compile(rf"\bglobal\b[^.;]*\b(?:seen|attended(?: to)?|looked at) by +{_ALL}", re.I)
+_SEE_ALL = re.compile(rf"\bglobal\b{_NO_NOT}\b(?:sees?|attends? to|looks? at) +{_ALL}", re.I)
+_SEEN_BY_ALL = re.compile(rf"\bglobal\b{_NO_NOT}\b(?:seen|attended(?: to)?|looked at) by +{_ALL}", re.I)
 _CAUSAL = re.compile(r"causal|\bfuture\b|\blater\b", re.I)
 """In a code that may hide later tokens, whatever is marked."""
 

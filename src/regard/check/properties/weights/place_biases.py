@@ -46,7 +46,9 @@ def place_bias_findings(invocation: Invocation, trace: Trace) -> Iterator[Findin
             makers[operation.outputs[0].storage] = operation
 
 
-def _judged(invocation: Invocation, makers: Makers, product: Operation, places: Tensor, exp: Operation) -> Iterator[Finding]:
+def _judged(
+    invocation: Invocation, makers: Makers, product: Operation, places: Tensor, exp: Operation
+) -> Iterator[Finding]:
     """Of the sum of the values, its weights of two places (queries, keys), and the exponential of keys."""
     maximum, text = _maximum_of_each(invocation, makers, exp), documentation_of(invocation.target)
     later = (places.triu(1).abs() > ZERO_WEIGHT).nonzero()
@@ -75,10 +77,10 @@ def _judged(invocation: Invocation, makers: Makers, product: Operation, places: 
 
 def _parts(division: Operation, makers: Makers, read: set[int]) -> tuple[Operation, Tensor, Operation] | None:
     """The sum of the values that is divided, its weights of two places, and the exponential of keys in it."""
-    below = _product(makers.get(division.inputs[1].storage), read)
-    above = makers.get(division.inputs[0].storage)
+    above, divisor = (_maker(each, makers) for each in division.inputs)
+    below = _product(divisor, read)
     gated = above.inputs if above is not None and above.name.rstrip("_") == "mul" else ()
-    sums = [above, *(makers.get(each.storage) for each in gated)]  # a gate may stand before the sum is divided
+    sums = [above, *(_maker(each, makers) for each in gated)]  # a gate may stand before the sum is divided
     for each in sums if below is not None else ():
         found = _product(each, read)
         if each is None or found is None or below is None or not torch.equal(found[0], below[0]):
