@@ -63,12 +63,12 @@ class OfRows(nn.Module):
 
 def test_edges_are_handed_over_and_judged() -> None:
     assert first(OfLinks).arguments["links"].shape[0] == 2
-    assert check(OfLinks, isolate=False).verdict != "wrong"
-    report = check(OfLinks, args={"end": 0}, isolate=False)
+    assert check(OfLinks).verdict != "wrong"
+    report = check(OfLinks, args={"end": 0})
     assert (report.verdict, report.causes[0].id) == ("wrong", "softmax-over-keys")
 
 
 def test_bounds_of_a_row_are_handed_over_and_judged() -> None:
     assert first(OfRows).arguments["ends"].tolist()[0] == 0
-    assert check(OfRows, isolate=False).verdict != "wrong"
-    assert check(OfRows, args={"forward": False}, isolate=False).verdict == "wrong"
+    assert check(OfRows).verdict != "wrong"
+    assert check(OfRows, args={"forward": False}).verdict == "wrong"

@@ -102,9 +102,10 @@ def _product(operation: Operation | None, read: set[int]) -> tuple[Tensor, Tenso
         return None
     places = operation.inputs[made.index(False)].data
     places = places if made[1] else places.mT
+    places = places.reshape(-1, *places.shape[-2:])
     if places.shape[-1] != places.shape[-2] or not bool((places == places[:1]).all()):
         return None
-    return places.reshape(-1, *places.shape[-2:])[0], operation.inputs[made.index(True)]
+    return places[0], operation.inputs[made.index(True)]
 
 
 def _maker(record: TensorRecord, makers: Makers) -> Operation | None:
