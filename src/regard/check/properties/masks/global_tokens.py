@@ -52,7 +52,9 @@ def global_token_findings(invocation: Invocation, several: Sequence[Evidence]) -
             marked = torch.zeros_like(marks)
             marked[:, token] = 1
             weight = _weights(invocation, several[0], name, marked)
-            for is_asking in sides if weight is not None else ():
+            if weight is None:
+                continue
+            for is_asking in sides:
                 mine = (table.query if is_asking else table.key).token == token
                 hidden = mine & (weight.abs() <= ZERO_WEIGHT)
                 if bool(hidden.any()):

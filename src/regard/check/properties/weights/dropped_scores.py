@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from regard.check.behaviour.dropout import without_dropout
 from regard.check.properties.code import code_of
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance
@@ -37,12 +38,13 @@ def dropped_score_findings(invocation: Invocation, instances: Sequence[Attention
     target = invocation.target
     if not isinstance(target, nn.Module) or _MEANT.search(code_of(target)):
         return
-    live = copied(target)
+    live, dropouts = copied(target), _Dropouts()
     try:
-        with without_dropout() as dropped:
+        with dropouts:
             invocation.run(target=live.train())
     except (Failed, RuntimeError):
         return
+    dropped = dropouts.given
     for instance in instances if dropped else ():
         first, last = instance.scores[0].operation.index, instance.sums[0].operation.index
         for softmax in instance.run.trace.operations[first:last]:
@@ -53,6 +55,22 @@ def dropped_score_findings(invocation: Invocation, instances: Sequence[Attention
                 )
                 yield Finding("violation", "weights-dropped", "weights", message, softmax.location, instance.module)
                 return
+
+
+class _Dropouts(TorchFunctionMode):
+    """Keeps what is given to dropout, and drops nothing of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") not in ("dropout", "dropout_"):
+            return func(*args, **kwargs)
+        given = args[0] if args else kwargs["input"]
+        self.given.append(given.detach().clone())
+        return given
 
 
 def _is_same(dropped: Tensor, scores: Tensor) -> bool:
