@@ -24,7 +24,7 @@ _SIZE = r"[\w*]+(?:\s*[*+/-]\s*[\w*]+)*"
 _BATCH = re.compile(r"b|n|bs|bsz|(?:n_?|num_?)?batch(?:_?size)?|[\w*]*\*\s*(?:b|batch(?:_?size)?)", re.I)
 _TOKENS = re.compile(r"[tls]|\w*(?:seq|len|time|tokens|nodes|keys|queries)\w*", re.I)
 _CALLS = ("forward", "__call__")
-_EDGES = re.compile(r"edges?(?![a-z])|\bE\b")
+_EDGES = re.compile(r"edges?(?![a-z])|(?:link|pair|ind(?:ex|ices)|idx|graph)s? \(E\)")
 """In the name of what holds two nodes for each of them, or of that axis."""
 _COMMENT = re.compile(r"#+(.*)")
 _BEHIND = re.compile(r"[^#\"']*?,?\s*#+(?P<said>.*)")
@@ -107,7 +107,7 @@ def documented_role(source: str, name: str) -> str | None:
     if are_documented_marks(source, name):
         return "marks"
     shape = documented_shape(source, name)
-    if len(shape) == 2 and shape[0] == "2" and _EDGES.search(f"{name} {shape[1]}"):
+    if len(shape) == 2 and shape[0] == "2" and _EDGES.search(f"{name} ({shape[1]})"):
         return "edge index"
     row = r"[\[(]\s*0\s*,[^\[\]()\n]*(?:\.\.\.|\u2026|\+)[^\[\]()\n]*[\])]"
     stands = re.compile(rf"(?<![\w.])[`*]*{re.escape(name)}[`*]*\s*[:=]\s*{row}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.properties.caches.handed_over import optional_memories
-from regard.check.properties.code import code_of
+from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.preparation import drawn_like
@@ -24,7 +24,7 @@ _NEWEST = re.compile(
     r"|\bsegment[- ]level recurrence|transformer-?xl",
     re.I,
 )
-"""In a code whose memory follows the text."""
+"""In the documentation of what has a memory that follows the text."""
 
 
 def renewed_memory_findings(invocation: Invocation) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def renewed_memory_findings(invocation: Invocation) -> Iterator[Finding]:
     if len(streams) != 1 or invocation.arrays or not isinstance(invocation.target, nn.Module):
         return
     given, names = invocation.arguments[streams[0].argument], optional_memories(invocation)
-    if not given.is_floating_point() or len(names) != 1 or not _NEWEST.search(code_of(invocation.target)):
+    if not given.is_floating_point() or len(names) != 1 or not _NEWEST.search(documentation_of(invocation.target)):
         return
     segments = [drawn_like(given, seed=20 + number) for number in range(SEGMENTS)]
     try:

@@ -20,11 +20,11 @@ from regard.check.target.preparation import copied
 __all__ = ["wide_score_findings"]
 
 _WIDE = re.compile(
-    r"\b(?:scores?|logits?|q ?(?:@|\.|·) ?k\S*|products? of queries)\b(?:\W+\w+){0,8}?\W+(?:in|to|as) +"
-    r"(?:float32|fp32|full|single|torch\.float32)",
+    r"\b(?:scores?|attention logits?|products? of queries(?: and keys)?)\b[^.;]{0,40}?"
+    r"\b(?:formed|computed|calculated|multiplied|accumulated|made) +in +(?:torch\.)?(?:float32|fp32|full|single)",
     re.I,
 )
-_CONDITION = re.compile(r"\b(?:not|no|never|if|unless|optional\w*|after|then)\b|n't", re.I)
+_CONDITION = re.compile(r"\b(?:not|no|never|if|unless|optional\w*|after\w*|then|\w*cast|convert\w*)\b|n't", re.I)
 FACTORS = (1.0, 30.0, 1e3, 3e4)
 """By which the numbers of a sequence are multiplied, until a product overflows."""
 PRODUCTS = frozenset({"bmm", "mm", "matmul", "baddbmm"})
@@ -42,6 +42,8 @@ def wide_score_findings(invocation: Invocation, instances: list[AttentionInstanc
     if not isinstance(target, nn.Module) or invocation.arrays or len(instances) != 1:
         return
     if not any(_WIDE.search(each) and not _CONDITION.search(each) for each in said):
+        return
+    if not instances[0].scores:
         return
     score = instances[0].scores[0].operation
     for factor in FACTORS:

@@ -45,7 +45,7 @@ def dropped_score_findings(invocation: Invocation, instances: Sequence[Attention
     except (Failed, RuntimeError):
         return
     dropped = dropouts.given
-    for instance in instances if dropped else ():
+    for instance in (each for each in instances if each.scores and dropped):
         first, last = instance.scores[0].operation.index, instance.sums[0].operation.index
         for softmax in instance.run.trace.operations[first:last]:
             if softmax.name in SOFTMAXES and any(_is_same(each, softmax.inputs[0].data) for each in dropped):

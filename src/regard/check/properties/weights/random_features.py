@@ -58,17 +58,18 @@ def random_feature_findings(invocation: Invocation, instances: list[AttentionIns
 def _stray_length(trace: Trace, exponential: Operation) -> float:
     """How far what is added to a . (w . k) in an exponent is from -|a k|^2 / 2, beside a number for all keys.
 
-    0 where it is not, and of exponents that are something else.
+    0 where it is not, and of exponents that are something else, or whose matrix is learned.
     """
     exponent = exponential.inputs[0].data
     for product in reversed(trace.operations[: exponential.index]):
         if product.name not in PRODUCTS or len(product.inputs) != 2:
             continue
         vectors, matrix = (each.data for each in product.inputs)
+        is_learned = product.inputs[1].learned
         made = trace.made_of([product.outputs[0].storage])
         if exponential.inputs[0].storage not in made or product.outputs[0].data.numel() != exponent.numel():
             continue
-        if exponent.shape[-1] < FEWEST or vectors.shape[-1] != matrix.shape[-2]:
+        if exponent.shape[-1] < FEWEST or vectors.shape[-1] != matrix.shape[-2] or is_learned:
             return 0.0
         along = product.outputs[0].data.reshape(exponent.shape)
         centered, moved = (each - each.mean(-1, keepdim=True) for each in (along, exponent))
