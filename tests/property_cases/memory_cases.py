@@ -30,8 +30,20 @@ class OfSegments(nn.Module):
 
 
 class KeepsTheFirst(OfSegments):
+    """Reads a text by segments: the newest states before one are kept as keys and values of the next."""
+
     def kept(self, states: Tensor) -> Tensor:
         return states[:, : self.size]
 
 
-CASES = [Case("memory-renewed", KeepsTheFirst, OfSegments, of_module, has_line=False)]
+class KeepsABeginning(OfSegments):
+    """Reads a text by segments: what stands in the first one is kept as keys and values of all others."""
+
+    def kept(self, states: Tensor) -> Tensor:
+        return states[:, : self.size]
+
+
+CASES = [
+    Case("memory-renewed", KeepsTheFirst, OfSegments, of_module, has_line=False),
+    Case("memory-renewed", KeepsTheFirst, KeepsABeginning, of_module, has_line=False),
+]
