@@ -37,7 +37,35 @@ class BesideAConstant(AttentionFree):
         return weights.sum(2) + 1e-6
 
 
+class ByProducts(nn.Module):
+    """Attention free, causal: the sums are products with exponentials of learned numbers of two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.places = nn.Parameter(torch.zeros(2 * PLACES, 2 * PLACES))
+
+    def forward(self, x: Tensor) -> Tensor:
+        k, count = self.k(x), x.shape[1]
+        keys = (k - self.largest(k)).exp()
+        places = self.of_places(self.places[:count, :count])
+        above = places @ (keys * self.v(x))
+        return torch.sigmoid(self.q(x)) * above / (places @ keys)
+
+    def of_places(self, places: Tensor) -> Tensor:
+        return places.exp().tril()
+
+    def largest(self, k: Tensor) -> Tensor:
+        return k.amax(1, keepdim=True)
+
+
+class LessTheLargestOfEach(ByProducts):
+    def largest(self, k: Tensor) -> Tensor:
+        return k.amax(-1, keepdim=True)  # here
+
+
 CASES = [
+    Case("softmax-maximum", LessTheLargestOfEach, ByProducts, of_module),
     Case("weights-sum-to-one", WithoutTheBiasBelow, BesideAConstant, of_module),
     Case("weights-sum-to-one", WithoutTheBiasBelow, AttentionFree, of_module),
 ]

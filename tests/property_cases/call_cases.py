@@ -58,6 +58,13 @@ class AddsPositionsInPlace(ReadsItsMode):
         return super().forward(x)
 
 
+class AddsWhatIsNotAnnotated(ReadsItsMode):
+    def forward(self, x, pos=None):  # type: ignore[no-untyped-def]
+        if pos is not None:
+            x += pos  # here
+        return super().forward(x)
+
+
 class MadeAtTheFirstCall(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not hasattr(self, "qkv"):
@@ -329,6 +336,7 @@ CASES = [
     Case("stays-in-eval", SetsItsMode, ReadsItsMode, of_module, has_line=False),
     Case("stays-in-eval", SetsItsMode, TakesItsMode, of_module_not_in_training, has_line=False),
     Case("inputs-kept", AddsPositionsInPlace, AddsPositions, of_module),
+    Case("inputs-kept", AddsWhatIsNotAnnotated, AddsPositions, of_module),
     Case("parameters-kept", MadeAtEachCall, MadeAtTheFirstCall, of_module),
     Case("parameters-kept", KeepsItsShares, MixedByShares, of_module),
     Case("gradients-computed", WrittenOver, PositiveAlone, of_module, has_line=False),

@@ -60,6 +60,15 @@ def hidden_by_its_mask(x: Tensor) -> Tensor:
     return attended(x, with_gaps(distances(x)))
 
 
+def turned_round(far: Tensor) -> Tensor:
+    """Causal mask with gaps: the token itself, and every second one before it."""
+    return (far % 2 == 0) & (far <= 0)
+
+
+def seen_by_a_mask_turned_round(x: Tensor) -> Tensor:
+    return attended(x, turned_round(distances(x)))
+
+
 class MemoryInFront(nn.Module):
     """Causal attention with two memory slots of each head, which stand before the tokens."""
 
@@ -91,6 +100,7 @@ class MemoryBehindItsMask(MemoryInFront):
 of_seven = functools.partial(of_x, tokens=7)
 
 CASES = [
+    Case("mask-pattern", seen_by_a_mask_turned_round, hidden_by_its_mask, of_x),
     Case("mask-pattern", every_third, every_third_before, of_seven),
     Case("mask-pattern", every_third, every_second_on_both_sides, of_seven),
     Case("mask-pattern", every_third, around_the_circle, of_seven),

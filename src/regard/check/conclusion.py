@@ -52,6 +52,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "action-to-come",
         "begun-anew",
         "axes-transposed",
+        "distances-on-both-sides",
         "inputs-kept",
         "keys-of-the-content",
         "keys-over-the-tokens",

@@ -65,7 +65,9 @@ from regard.check.properties.weights.divided_values import divided_output_findin
 from regard.check.properties.weights.feature_maximum import feature_maximum_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
+from regard.check.properties.weights.place_biases import place_bias_findings
 from regard.check.properties.weights.pooling import pooling_findings
+from regard.check.properties.weights.random_features import random_feature_findings
 from regard.check.properties.weights.token_shares import token_share_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
 from regard.check.properties.whole_outputs import judge_by_output
@@ -165,6 +167,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             sums = sums or list(channel_weight_findings(instances, invocation))
             analysis.findings += sums or normalizer_findings(invocation, instances)
             analysis.findings += feature_maximum_findings(invocation, instances)
+            if not analysis.violations:
+                analysis.findings += random_feature_findings(invocation, instances)
             if masks and not analysis.violations:
                 analysis.findings += masked_normalizer_findings(invocation, base)
             if masks and not analysis.violations:
@@ -337,6 +341,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += running_sum_findings(invocation, run)
     if not analysis.findings:
         analysis.findings += attention_free_findings(invocation, run.trace)
+    if not analysis.findings:
+        analysis.findings += place_bias_findings(invocation, run.trace)
     if not analysis.findings:
         analysis.findings += running_state_findings(invocation, run)
     if analysis.findings and not analysis.violations and analysis.is_first:

@@ -79,7 +79,11 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
         base,
         fresh,
         None,
-        any(_hides(value) for name, value in invocation.arguments.items() if name not in _streams(invocation)),
+        any(
+            _hides(value)
+            for name, value in invocation.arguments.items()
+            if name not in _streams(invocation) and not _is_one_sequence(invocation, name)
+        ),
         {each.role: _may_be_none(invocation, each.argument) for each in invocation.streams},
         _says_causal(invocation.target),
         _promises_causal(invocation),
@@ -97,6 +101,12 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
         code=code,
         numbers=numbers_in(code, invocation),
     )
+
+
+def _is_one_sequence(invocation: Invocation, name: str) -> bool:
+    """Whether an argument says where the sequences of a row begin, and that there is one: it hides nothing."""
+    value = invocation.arguments[name]
+    return name in invocation.boundaries and isinstance(value, Tensor) and value.numel() == 2
 
 
 def _num_tokens(base: AttentionTable, influence: Influence) -> int:

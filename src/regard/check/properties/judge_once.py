@@ -7,6 +7,7 @@ from collections.abc import Callable
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.caches.generation import generation_findings
 from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
+from regard.check.properties.caches.renewed_memory import renewed_memory_findings
 from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.masks.nearest_keys import farthest_of_more_findings
@@ -40,7 +41,9 @@ from regard.check.properties.outputs.repeated_biases import repeated_bias_findin
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.positions.low_precision import rounded_position_findings
 from regard.check.properties.positions.unused_classes import unused_position_findings
+from regard.check.properties.scores.wide_scores import wide_score_findings
 from regard.check.properties.summaries import MIXED_TOKENS
+from regard.check.properties.weights.dropped_scores import dropped_score_findings
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 
@@ -105,8 +108,10 @@ def judge_once(
         analysis.findings += untied_weight_findings(invocation.target)
         analysis.findings += carried_state_findings(invocation)
         analysis.findings += other_mode_findings(invocation)
+        analysis.findings += dropped_score_findings(invocation, instances)
         analysis.findings += repeated_sample_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
+        analysis.findings += wide_score_findings(invocation, instances)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
         norms = [*norm_findings(invocation)]
         if norms:  # they are the cause
@@ -114,6 +119,7 @@ def judge_once(
     if not analysis.violations:
         analysis.findings += cache_findings(invocation, instances)
         analysis.findings += memory_gradient_findings(invocation)
+        analysis.findings += renewed_memory_findings(invocation)
         analysis.findings += generation_findings(invocation)
         analysis.findings += state_findings(invocation)
         analysis.findings += [] if analysis.violations else step_method_findings(invocation)

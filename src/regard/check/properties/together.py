@@ -14,6 +14,7 @@ from regard.check.properties.finding import Evidence
 from regard.check.properties.finite_outputs import left_padded_nan_findings, low_precision_nan_findings
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
+from regard.check.properties.masks.global_tokens import global_token_findings
 from regard.check.properties.masks.graph_edges import edge_findings
 from regard.check.properties.masks.masked_means import (
     masked_mean_findings,
@@ -113,6 +114,7 @@ def judge_together(
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += paddings_of_texts_findings(invocation, several)
         analysis.findings += edge_findings(invocation, several)
+        analysis.findings += global_token_findings(invocation, several)
         analysis.findings += masked_mean_findings(invocation, analysis.holding)
         analysis.findings += pooled_mask_findings(invocation, base, several) if analysis.asked_masks else ()
         analysis.findings += pooled_method_findings(invocation, several) if analysis.asked_masks else ()

@@ -12,6 +12,7 @@ __all__ = [
     "are_documented_marks",
     "axes_of",
     "documented_letters",
+    "documented_role",
     "documented_shape",
     "first_documented_shape",
     "is_of_samples",
@@ -23,6 +24,8 @@ _SIZE = r"[\w*]+(?:\s*[*+/-]\s*[\w*]+)*"
 _BATCH = re.compile(r"b|n|bs|bsz|(?:n_?|num_?)?batch(?:_?size)?|[\w*]*\*\s*(?:b|batch(?:_?size)?)", re.I)
 _TOKENS = re.compile(r"[tls]|\w*(?:seq|len|time|tokens|nodes|keys|queries)\w*", re.I)
 _CALLS = ("forward", "__call__")
+_EDGES = re.compile(r"edges?(?![a-z])|(?:link|pair|ind(?:ex|ices)|idx|graph)s? \(E\)")
+"""In the name of what holds two nodes for each of them, or of that axis."""
 _COMMENT = re.compile(r"#+(.*)")
 _BEHIND = re.compile(r"[^#\"']*?,?\s*#+(?P<said>.*)")
 """What stands behind an argument that has a line of its own, and the comment there."""
@@ -90,9 +93,25 @@ def letters_of(shape: tuple[str, ...]) -> str:
 
 def are_documented_marks(source: str, name: str) -> bool:
     """Whether an argument is written to be booleans, one for each token of each sample, as "bool (batch, text)"."""
-    stands = re.compile(rf"(?<![\w.])[`*]*{re.escape(name)}[`*]*\s*[:=(-]+\s*(?:torch\.)?bool", re.I)
+    shape = r"(?:[(\[][^()\[\]\n]*[)\]][\s,;:-]*(?:of )?)?"
+    stands = re.compile(rf"(?<![\w.])[`*]*{re.escape(name)}[`*]*\s*[:=(-]+\s*{shape}(?:torch\.)?bool", re.I)
     is_boolean = any(stands.search(text) is not None for text in _told(source))
     return is_boolean and len(documented_letters(source, name)) == 2 and documented_letters(source, name)[0] == "b"
+
+
+def documented_role(source: str, name: str) -> str | None:
+    """What an argument is by what is written of it: marks of tokens, edges of a graph, or where texts in a row begin.
+
+    As in "edges: (2, n_edges)", and in "bounds = [0, l0, l0 + l1, ..., total]".
+    """
+    if are_documented_marks(source, name):
+        return "marks"
+    shape = documented_shape(source, name)
+    if len(shape) == 2 and shape[0] == "2" and _EDGES.search(f"{name} ({shape[1]})"):
+        return "edge index"
+    row = r"[\[(]\s*0\s*,[^\[\]()\n]*(?:\.\.\.|\u2026|\+)[^\[\]()\n]*[\])]"
+    stands = re.compile(rf"(?<![\w.])[`*]*{re.escape(name)}[`*]*\s*[:=]\s*{row}")
+    return "boundaries" if any(stands.search(text) for text in _told(source)) else None
 
 
 def _told(source: str) -> Iterator[str]:

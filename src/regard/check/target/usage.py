@@ -9,7 +9,7 @@ from functools import cache, partial
 from torch import Tensor
 
 from regard.check.target.argument import tree_of
-from regard.check.target.documented_shapes import are_documented_marks, documented_letters, is_of_samples
+from regard.check.target.documented_shapes import documented_letters, documented_role, is_of_samples
 from regard.check.target.summed_ids import is_part_of_ids
 
 __all__ = [
@@ -236,11 +236,12 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
     """
     if role is None and is_looked_up(source, name) and documented_letters(source, name) in ("btd", "bt1"):
         return "x"  # vectors that a linear layer embeds
+    if role is None and (told := documented_role(source, name)) and not is_looked_up(source, name):
+        return told
     uses = (
         ("ids", (None,), is_looked_up),
         ("ids", (None, "x", "q"), is_part_of_ids),
         ("token types", (None,), partial(is_part_of_ids, is_times=True)),
-        ("marks", (None,), are_documented_marks),
         ("diagonal", (None, "mask"), is_diagonal),
         ("ids", (None, "x"), is_written_whole),
         ("positions", (None,), is_gathered_by),

@@ -16,7 +16,7 @@ from regard.check.target import Invocation
 from regard.check.target.cache_forms import CacheNames, parameters_of
 from regard.check.target.errors import Failed
 
-__all__ = ["empty_cache_findings", "memory_gradient_findings", "state_findings"]
+__all__ = ["empty_cache_findings", "memory_gradient_findings", "optional_memories", "state_findings"]
 
 SAME = 1e-9
 """Of the largest number of an output."""
@@ -60,6 +60,15 @@ def empty_cache_findings(invocation: Invocation, names: CacheNames) -> Iterator[
             return
 
 
+def optional_memories(invocation: Invocation) -> list[str]:
+    """The arguments for states of the text before that a call hands nothing over for."""
+    return [
+        each
+        for each, parameter in parameters_of(invocation.target).items()
+        if parameter.default is None and invocation.arguments.get(each) is None and _MEMORY.fullmatch(each)
+    ]
+
+
 def memory_gradient_findings(invocation: Invocation) -> Iterator[Finding]:
     """A memory beside which gradients no longer reach the keys and values of the tokens themselves.
 
@@ -72,11 +81,7 @@ def memory_gradient_findings(invocation: Invocation) -> Iterator[Finding]:
     if len(streams) != 1 or invocation.arrays or not isinstance(invocation.target, nn.Module):
         return
     name, given = streams[0].argument, invocation.arguments[streams[0].argument]
-    optional = [
-        each
-        for each, parameter in parameters_of(invocation.target).items()
-        if parameter.default is None and each not in invocation.arguments and _MEMORY.fullmatch(each)
-    ]
+    optional = optional_memories(invocation)
     if not given.is_floating_point() or len(optional) != 1:
         return
     try:

@@ -105,4 +105,11 @@ CACHES = (
         "A hypothesis goes on from the keys of another one: the text that is returned has another probability.",
         "ids, cache = ids[parent], [each.index_select(0, parent) for each in cache]",
     ),
+    Property(
+        "memory-renewed",
+        "k",
+        "once a memory of the newest states is full, a segment takes the place of the oldest ones",
+        "What is read is the beginning of the text for ever.",
+        "memory = torch.cat([memory, x], dim=1)[:, -self.mem_len :].detach()",
+    ),
 )

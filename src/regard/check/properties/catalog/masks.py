@@ -266,4 +266,11 @@ MASKS = (
         "Padding is attended to: lengths of the input are longer than what is left of it.",
         "mask = torch.arange(x.shape[1]) >= self.shortened(lengths)[:, None]  # not >= lengths[:, None]",
     ),
+    Property(
+        "global-tokens",
+        "masked",
+        "a token that is marked as global sees all others and is seen by all, as is documented",
+        "What it is to gather and hand on stays within the reach of the others.",
+        "allowed = near | is_global[:, :, None] | is_global[:, None, :]  # not &: one of the two is enough",
+    ),
 )

@@ -43,6 +43,13 @@ POSITIONS = (
         "x = F.pad(x, (1, 0)).view(B, H, T + 1, T)[:, :, 1:]  # padded in front: hidden keys take the zeros",
     ),
     Property(
+        "distances-on-both-sides",
+        "positions",
+        "where tokens on both sides are seen, learned vectors tell distances apart on both",
+        "All tokens on one side look as if they stood where the query does.",
+        "idx = (j - i).clamp(-reach, reach) + reach  # not (j - i + reach).clamp(-reach, reach)",
+    ),
+    Property(
         "rotation-keeps-lengths",
         "positions",
         "rotary positions keep the lengths of queries and keys",

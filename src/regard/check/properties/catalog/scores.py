@@ -301,4 +301,11 @@ SCORES = (
         "The end of the text is never read.",
         "for start in range(0, T, block):  # the last block may be shorter",
     ),
+    Property(
+        "scores-in-float32",
+        "scores",
+        "scores that are said to be formed in float32 are products of float32",
+        "A product above 65,504 is infinite in float16 before it is cast: the softmax makes NaN of it.",
+        "scores = q.float() @ k.float().mT * scale  # not (q @ k.mT).float()",
+    ),
 )

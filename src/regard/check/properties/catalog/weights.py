@@ -105,4 +105,18 @@ WEIGHTS = (
         "A query whose scores are all low reads as much as any other: the sink takes nothing away from it.",
         "p = e / (e.sum(-1, keepdim=True) + (-m).exp())  # m: the maximum that was taken out of e = (s - m).exp()",
     ),
+    Property(
+        "weights-dropped",
+        "weights",
+        "dropout is of weights, after the softmax",
+        "A dropped score is 0 and its key keeps a weight: nothing is dropped, and blocked scores become NaN.",
+        "weights = self.dropout(scores.softmax(dim=-1))",
+    ),
+    Property(
+        "random-features-estimate",
+        "weights",
+        "the product of random features of a query and a key is e^(q . k) on average",
+        "Keys have a weight by their lengths, and more features come no closer to a softmax.",
+        "phi = (k @ w.mT - k.square().sum(-1, keepdim=True) / 2).exp() / m**0.5",
+    ),
 )

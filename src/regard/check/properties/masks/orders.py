@@ -29,6 +29,12 @@ def later_key(evidence: Evidence, allowed: Tensor) -> Finding | None:
             f"sees key {pair[0]}"
         )
         return Finding("violation", "mask-pattern", "mask", message, line)
+    if who and bool(allowed.diagonal().all()) and not bool(allowed.tril(-1).any()):
+        message = (
+            f"its {who} says that it is causal: of other tokens a query sees later ones alone, and none that is before "
+            "it: the causal mask is the wrong way round"
+        )
+        return Finding("violation", "mask-pattern", "mask", message, line)
     distance = _first_later_distance(allowed)
     if distance:
         message = (

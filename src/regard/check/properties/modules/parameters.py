@@ -18,7 +18,7 @@ from regard.check.properties.modules.argument_matrices import argument_matrix_fi
 from regard.check.properties.modules.backward import overwritten, training_findings
 from regard.check.properties.modules.begun_as_zeros import begun_as_zeros_findings
 from regard.check.properties.modules.handed_out import handed_out_by
-from regard.check.properties.modules.slopes import slope_findings
+from regard.check.properties.modules.slopes import own_backward_findings, slope_findings
 from regard.check.properties.modules.unused_parameters import (
     is_applied_by_the_caller,
     unread_table_findings,
@@ -62,6 +62,7 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     if not isinstance(target, nn.Module):
         yield from argument_matrix_findings(invocation, handed_out)
         yield from slope_findings(invocation)
+        yield from own_backward_findings(invocation)
         return
     live = copied(target)
     gradients = dict[str, Tensor | None]()
@@ -74,6 +75,7 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
         if _only_chooses(unlearned[name], instances):
             del gradients[name]
     yield from training_findings(invocation)
+    yield from own_backward_findings(invocation)
     yield from unused_parameter_findings(invocation, gradients, [each.module for each in instances])
     yield from unread_table_findings(invocation)
     yield from begun_as_zeros_findings(invocation)

@@ -1,4 +1,4 @@
-"""Gradients that are a part of the slope: what is computed without gradients moves the output as well."""
+"""Gradients that are not the slope: where a part is computed without gradients, or by a backward pass of the code."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.check.location import CodeLocation
 from regard.check.properties.code import code_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
-from regard.check.target.errors import Failed
 from regard.check.target.preparation import drawn_like
 
-__all__ = ["slope_findings"]
+__all__ = ["own_backward_findings", "slope_findings"]
 
 STEP = 1e-5
 """Of a slope that is measured."""
@@ -28,6 +27,14 @@ SMOOTH = 1e-3
 _WITHOUT_GRADIENTS = re.compile(r"\bno_grad\b|\binference_mode\b|\bset_grad_enabled\(\s*False")
 _ON_PURPOSE = re.compile(r"\bdetach|stop_?grad|straight.?through|\bFunction\b|momentum|moving average|\bema\b", re.I)
 """In code that says which way gradients are to go, or has a backward pass of its own."""
+_OWN_BACKWARD = re.compile(r"^class \w+\((?:[\w.]+\.)?Function\):", re.M)
+_BACKWARD = re.compile(r"^\s+def (?:backward|vjp)\(")
+_ANOTHER_SLOPE = re.compile(
+    r"\bdetach|stop_?grad|straight.?through|\bste\b|surrogate|revers|quanti[sz]|binari[sz]|approximat|\bround|\bsign\b"
+    r"|\bclip|(?:scal|clamp|penal)\w*[ _-]?(?:the )?grad|grad\w*[ _-]?(?:scal|clamp|penal|mult)|spars",
+    re.I,
+)
+"""In code whose own backward pass is meant to be another than the slope."""
 
 
 def slope_findings(invocation: Invocation) -> Iterator[Finding]:
@@ -39,30 +46,55 @@ def slope_findings(invocation: Invocation) -> Iterator[Finding]:
     code = code_of(invocation.target)
     if invocation.arrays or not invocation.gradients or not _WITHOUT_GRADIENTS.search(code) or _ON_PURPOSE.search(code):
         return
+    for name, slope, by_gradient in _other_slopes(invocation):
+        message = (
+            f"along a random direction of {name} the output has a slope of {slope:.4g}, and by its gradient one "
+            f"of {by_gradient:.4g}: a part of what {name} does is computed without gradients"
+        )
+        line = _one_line(invocation.target, _WITHOUT_GRADIENTS)
+        yield Finding("violation", "gradient-of-the-whole", "output", message, line)
+        return
+
+
+def own_backward_findings(invocation: Invocation) -> Iterator[Finding]:
+    """The same of code with a backward pass of its own, an `autograd.Function`, that is not said to be another slope.
+
+    Args:
+        invocation: a call; where the output is not smooth, or no gradient comes back, it is not judged.
+    """
+    code = code_of(invocation.target)
+    if invocation.arrays or not _OWN_BACKWARD.search(code) or _ANOTHER_SLOPE.search(code):
+        return
+    for name, slope, by_gradient in _other_slopes(invocation):
+        message = (
+            f"along a random direction of {name} the output has a slope of {slope:.4g}, and by the backward pass of "
+            f"the code's own one of {by_gradient:.4g}"
+        )
+        line = _one_line(invocation.target, _BACKWARD)
+        yield Finding("violation", "gradient-of-the-whole", "output", message, line)
+        return
+
+
+def _other_slopes(invocation: Invocation) -> Iterator[tuple[str, float, float]]:
+    """Sequences by whose gradient the slope along a direction is another than is measured: its name, and both."""
     given = dict(invocation.arguments)
     names = [each.argument for each in invocation.streams if given[each.argument].is_floating_point()]
     leaves = {name: given[name].detach().clone().requires_grad_() for name in names}
     try:
         with torch.enable_grad():
             output = _first(invocation, given | leaves)
-            if not output.requires_grad:
-                return
-            toward = drawn_like(output, seed=3)
-            found = torch.autograd.grad((output * toward).sum(), [*leaves.values()], allow_unused=True)
+        if not output.requires_grad:
+            return
+        toward = drawn_like(output, seed=3)
+        found = torch.autograd.grad((output * toward).sum(), [*leaves.values()], allow_unused=True)
         for name, gradient in zip(names, found, strict=True):
             direction = drawn_like(given[name], seed=4)
             by_gradient = 0.0 if gradient is None else float((gradient * direction).sum())
             far, near = (_slope(invocation, name, size * direction, toward, size) for size in (STEP, STEP / 10))
             lacking = abs(far - by_gradient)
             if by_gradient and lacking > PART * max(abs(far), abs(by_gradient)) and abs(far - near) < SMOOTH * lacking:
-                message = (
-                    f"along a random direction of {name} the output has a slope of {far:.4g}, and by its gradient one "
-                    f"of {by_gradient:.4g}: a part of what {name} does is computed without gradients"
-                )
-                line = _line_without_gradients(invocation.target)
-                yield Finding("violation", "gradient-of-the-whole", "output", message, line)
-                return
-    except (Failed, RuntimeError):
+                yield name, far, by_gradient
+    except Exception:  # a backward pass of the code's own may raise anything
         return
 
 
@@ -77,13 +109,13 @@ def _slope(invocation: Invocation, name: str, step: Tensor, toward: Tensor, size
     return float(((ends[0] - ends[1]) * toward).sum()) / (2 * size)
 
 
-def _line_without_gradients(target: Any) -> CodeLocation | None:
-    """The one line of the file that says so."""
-    file = inspect.getmodule(target)
+def _one_line(target: Any, says: re.Pattern[str]) -> CodeLocation | None:
+    """The one line of the file of a target that says something; None where there are several."""
+    file = inspect.getmodule(type(target) if isinstance(target, nn.Module) else target)
     try:
         lines = inspect.getsource(file).splitlines() if file is not None else []
     except (OSError, TypeError):
         return None
-    places = [number for number, line in enumerate(lines, 1) if _WITHOUT_GRADIENTS.search(line)]
+    places = [number for number, line in enumerate(lines, 1) if says.search(line)]
     path = getattr(file, "__file__", None)
     return CodeLocation(path, places[0], lines[places[0] - 1].strip()) if path and len(places) == 1 else None

@@ -37,7 +37,7 @@ def written_input_findings(invocation: Invocation, trace: Trace) -> Iterator[Fin
 def _with_vectors(invocation: Invocation) -> Iterator[Invocation]:
     """The call with one more argument each: a tensor that may be missing, of the shape of its first sequence.
 
-    As the positions that DETR adds to queries and keys.
+    As the positions that DETR adds to queries and keys. What has no annotation may be one.
     """
     if not invocation.streams or invocation.arrays:
         return
@@ -48,7 +48,8 @@ def _with_vectors(invocation: Invocation) -> Iterator[Invocation]:
         return
     like = invocation.arguments[invocation.streams[0].argument]
     for each in parameters:
-        is_vector = each.default is None and "Tensor" in str(each.annotation)
+        is_untold = each.annotation is inspect.Parameter.empty
+        is_vector = each.default is None and (is_untold or "Tensor" in str(each.annotation))
         if is_vector and each.name not in invocation.arguments and like.is_floating_point():
             yield replace(invocation, arguments={**invocation.arguments, each.name: like.flip(0)})
 

@@ -29,6 +29,10 @@ _RELATIVE = re.compile(
 )
 _ABSOLUTE = re.compile(r"absolute|(?<![a-z])abs(?=[_ -]?(?:pos|emb|enc))", re.I)
 """What the code says of its positions; both, where it has both."""
+_ONE_SIDED = re.compile(r"causal|uni-?directional|bi-?directional|\bone[- ]sided|\bfuture\b|\bahead\b", re.I)
+"""In a code that may mean tokens on one side to share what they add."""
+FARTHEST = 2
+"""Distances of a side by which it is told that these have vectors of their own."""
 
 
 def relative_logit_findings(
@@ -104,8 +108,48 @@ def relative_logit_findings(
         message = "a learned vector is added to the scores by the places of query and key, not by their distance"
         yield Finding("violation", "positions-relative", "positions", message, line)
         return
+    alike = _alike_on_one_side(added[live], table, live) if is_of_sequence else ""
+    if alike and not _ONE_SIDED.search(evidence.code) and not evidence.hides_on_demand and not may_hide_later():
+        message = (
+            f"a query sees tokens on both sides, and all that come {alike} have the learned vector of its own place, "
+            "whatever their distance: on the other side each distance has another one"
+        )
+        yield Finding("violation", "distances-on-both-sides", "positions", message, line)
+        return
     message = "queries or keys times a learned vector of their distance are added to the scores (Transformer-XL)"
     yield Finding("design", "relative-logits", "positions", message, line)
+
+
+def _alike_on_one_side(added: Tensor, table: AttentionTable, live: Tensor) -> str:
+    """The side, "later" or "before", on which all distances have the numbers of none; empty where there is no such one.
+
+    Args:
+        added: (live scores): what learned vectors add, the same for each two pairs of one distance.
+        table: of alike tokens.
+        live: which scores have a weight.
+    """
+    owner = torch.stack([table.query.sample, table.head], -1)[live]
+    group = torch.unique(owner, dim=0, return_inverse=True)[1]
+    distance = (table.query.token - table.key.token)[live]
+    numbers = dict[int, Tensor]()
+    for each in torch.unique(distance).tolist():
+        of_distance = torch.full((int(group.max()) + 1,), torch.nan, dtype=torch.float64)
+        mine = distance == each
+        of_distance[group[mine]] = added[mine].double()
+        numbers[each] = of_distance
+    reach = min(max(numbers), -min(numbers))
+    if reach < FARTHEST or 0 not in numbers:
+        return ""
+
+    def are_same(one: int, other: int) -> bool:
+        return torch.allclose(numbers[one], numbers[other], rtol=SAME, atol=SAME)
+
+    for sign, side in ((-1, "later"), (1, "before")):
+        alike = all(are_same(0, each) for each in numbers if each * sign > 0)
+        others = [0, *(-sign * each for each in range(1, FARTHEST + 1))]
+        if alike and not any(are_same(one, two) for one, two in itertools.combinations(others, 2)):
+            return side
+    return ""
 
 
 def _is_of_given(invocation: Invocation, table: AttentionTable, product: Contraction, *, of_pairs: bool) -> bool:

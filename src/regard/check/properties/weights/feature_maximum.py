@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -19,10 +20,15 @@ from regard.check.target import Invocation
 from regard.check.target.argument import source_of
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["feature_maximum_findings"]
+__all__ = ["feature_maximum_findings", "says_random_features"]
 
 _RANDOM_FEATURES = re.compile(r"favor|performer|random\s*(?:fourier\s*)?features?|soft-?max[\s_-]*kernel", re.I)
 _MAXIMA = frozenset({"amax", "max"})
+
+
+def says_random_features(target: Any) -> bool:
+    """Whether a target, or its code, speaks of random features of the softmax."""
+    return _RANDOM_FEATURES.search(f"{name_and_documentation(target)}\n{source_of(target)}") is not None
 
 
 def feature_maximum_findings(invocation: Invocation, instances: list[AttentionInstance]) -> Iterator[Finding]:
@@ -32,7 +38,7 @@ def feature_maximum_findings(invocation: Invocation, instances: list[AttentionIn
         invocation: a call of linear attention.
         instances: in which keys are multiplied by values before a query asks.
     """
-    if not _RANDOM_FEATURES.search(f"{name_and_documentation(invocation.target)}\n{source_of(invocation.target)}"):
+    if not says_random_features(invocation.target):
         return
     for instance in instances:
         trace, keys = instance.run.trace, set[int]()

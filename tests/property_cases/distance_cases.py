@@ -1,0 +1,43 @@
+"""Learned vectors of clipped distances, by which queries are multiplied."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from property_cases import HEADS, WIDTH, Case, drawn, joined, of_x, split
+
+REACH = 2
+TABLE = drawn(2 * REACH + 1, WIDTH // HEADS, seed=7)
+
+
+def by_distance(x: Tensor, rows: Tensor) -> Tensor:
+    """Attention with a vector of each distance that is added to the keys."""
+    q, k, v = (split(x @ (drawn(WIDTH, WIDTH, seed=seed) / 3)) for seed in (1, 2, 3))
+    added = torch.einsum("bhqd,qkd->bhqk", q, TABLE[rows])  # here
+    return joined(((q @ k.mT + added) / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+def distances(x: Tensor) -> Tensor:
+    places = torch.arange(x.shape[1])
+    return places - places[:, None]
+
+
+def clipped_and_moved(x: Tensor) -> Tensor:
+    return by_distance(x, distances(x).clamp(-REACH, REACH) + REACH)
+
+
+def moved_and_clipped(x: Tensor) -> Tensor:
+    return by_distance(x, (distances(x) + REACH).clamp(-REACH, REACH))
+
+
+def how_far_apart(x: Tensor) -> Tensor:
+    return by_distance(x, distances(x).abs().clamp(max=REACH))
+
+
+CASES = [
+    Case("distances-on-both-sides", moved_and_clipped, clipped_and_moved, partial(of_x, tokens=5)),
+    Case("distances-on-both-sides", moved_and_clipped, how_far_apart, partial(of_x, tokens=5)),
+]
