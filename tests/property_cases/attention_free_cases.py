@@ -37,7 +37,34 @@ class BesideAConstant(AttentionFree):
         return weights.sum(2) + 1e-6
 
 
+class AttentionFreeByMatrices(AttentionFree):
+    """Matrix products multiply by the exponentials of the biases, and sum over the keys."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, biases = torch.exp(self.k(x)), torch.exp(self.pos_bias)
+        above, below = biases @ (weights * self.v(x)), self.sums(biases, weights)
+        return torch.sigmoid(self.q(x)) * (above / below)  # here
+
+    def sums(self, biases: Tensor, weights: Tensor) -> Tensor:
+        return biases @ weights
+
+
+class OtherBiasesBelow(AttentionFreeByMatrices):
+    def sums(self, biases: Tensor, weights: Tensor) -> Tensor:
+        return torch.exp(2 * self.pos_bias) @ weights
+
+
+class MadeAnew(AttentionFreeByMatrices):
+    """Biases of places further away are 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.pos_bias = nn.Parameter(self.pos_bias.tril(1).triu(-1))  # here
+        return super().forward(x)
+
+
 CASES = [
+    Case("weights-sum-to-one", OtherBiasesBelow, AttentionFreeByMatrices, of_module),
+    Case("parameters-kept", MadeAnew, AttentionFreeByMatrices, of_module),
     Case("weights-sum-to-one", WithoutTheBiasBelow, BesideAConstant, of_module),
     Case("weights-sum-to-one", WithoutTheBiasBelow, AttentionFree, of_module),
 ]

@@ -80,12 +80,9 @@ def summed_weight_findings(run: TaggedRun) -> list[Finding]:
 def _is_of_several_tokens(invocation: Invocation, run: TaggedRun) -> bool:
     """Whether it reads a sequence of several tokens; one alone may be shifted out, as behind the token of a start."""
     read = {each.storage for operation in run.trace for each in operation.inputs}
-    for stream in invocation.streams:
-        given = run.trace.arguments.get(stream.argument)
-        if given is not None and given.storage in read:
-            if math.prod(given.shape[axis] for axis in stream.token_axes) > 1:
-                return True
-    return False
+    given = [(each, run.trace.arguments.get(each.argument)) for each in invocation.streams]
+    several = [made for each, made in given if made and math.prod(made.shape[axis] for axis in each.token_axes) > 1]
+    return any(each.storage in read for each in several)
 
 
 def _weighted_sum(run: TaggedRun) -> CodeLocation | None:

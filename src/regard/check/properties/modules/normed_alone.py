@@ -139,7 +139,9 @@ def passed_over_findings(run: TaggedRun, instances: Sequence[AttentionInstance])
             for each in trace
             if each.name in NORMALIZATIONS and each.inputs[0].storage in attended - read
         }
-        of_others = {each.operation.index for one in instances if one is not second for each in (*one.scores, *one.sums)}
+        of_others = {
+            each.operation.index for one in instances if one is not second for each in (*one.scores, *one.sums)
+        }
         later = trace.operations[second.sums[-1].operation.index + 1 :]
         alone = reached(
             {each.operation.outputs[0].storage for each in second.sums},

@@ -246,7 +246,9 @@ def _lost(run: TaggedRun, instance: AttentionInstance) -> tuple[Operation, bool]
 
 
 def _sum_without(run: TaggedRun, total: Operation, x: TensorRecord) -> Operation | None:
-    """The sum of x and of a feed-forward network of a sum with x, before another attention reads that; unless that sum is a part of anything else.
+    """The sum of x and of a feed-forward network of a sum with x, before another attention reads that.
+
+    None where that sum is a part of anything else.
 
     Args:
         run: the run.
