@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from attention_styles import heads_call, tokens_call
 from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
