@@ -31,10 +31,8 @@ class TwoWays(nn.Module):
         self.network = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.ReLU(), nn.Linear(2 * WIDTH, WIDTH))
 
     def forward(self, x: Tensor, image: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
-        if self.is_first:
-            x = self.norms[0](self.own(x, x, x))
-        else:
-            x = self.norms[0](x + self.own(x + given, x + given, x))
+        read = self.own(x, x, x) if self.is_first else x + self.own(x + given, x + given, x)
+        x = self.norms[0](read)
         x = self.norms[1](x + self.asking(x + given, image, image))
         x = self.norms[2](x + self.network(x))
         image = self.norms[3](image + self.asked(image, x + given, x))

@@ -147,8 +147,8 @@ def _causal_by(subject: Subject, settings: list[CallConfig]) -> tuple[str, bool]
             for path, buffer in subject.module.named_buffers():
                 owner, _, name = path.rpartition(".")
                 kind = type(subject.module.get_submodule(owner))
-                off = is_switched_off(subject.module, path)
-                if triangular(buffer) and not off and not is_read_by_a_subclass(kind, name):
+                is_off = is_switched_off(subject.module, path)
+                if triangular(buffer) and not is_off and not is_read_by_a_subclass(kind, name):
                     by = f"its buffer {path}"
     return by, bool(by) or _looks_causal(settings[0])
 
