@@ -254,6 +254,24 @@ class MaskedOnRequest(nn.Module):
         return scores.softmax(-1) @ v
 
 
+class ToldWhetherItIs(MaskedOnRequest):
+    """Its name promises nothing."""
+
+
+class BlockOfAMaskThatIsOff(nn.Module):
+    """A block around it."""
+
+    def __init__(self, d_model, context_length):
+        super().__init__()
+        self.attention = ToldWhetherItIs(d_model, context_length, masked=False)
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.mlp = nn.Sequential(nn.Linear(d_model, 2 * d_model), nn.GELU(), nn.Linear(2 * d_model, d_model))
+
+    def forward(self, x):
+        x = self.norm1(x + self.attention(x))
+        return self.norm2(x + self.mlp(x))
+
+
 class AfterARecurrentLayer(nn.Module):
     """A recurrent layer multiplies by one matrix again and again."""
 
@@ -288,7 +306,7 @@ def test_keys_that_no_query_sees_are_a_note_where_as_many_keys_as_queries_are_al
     assert concluded(without_the_last_block).verdict == "wrong"
 
 
-@pytest.mark.parametrize("what", [TokensFirst, MaskedOnRequest, AfterARecurrentLayer])
+@pytest.mark.parametrize("what", [TokensFirst, MaskedOnRequest, BlockOfAMaskThatIsOff, AfterARecurrentLayer])
 def test_code_that_is_right_is_not_called_wrong(what):
     report = concluded(what)
     assert (report.causes, report.exit_code) == ((), 0), str(report)

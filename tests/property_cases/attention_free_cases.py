@@ -37,6 +37,7 @@ class BesideAConstant(AttentionFree):
         return weights.sum(2) + 1e-6
 
 
+<<<<<<< HEAD
 class ByProducts(nn.Module):
     """Attention free, causal: the sums are products with exponentials of learned numbers of two places."""
 
@@ -66,6 +67,36 @@ class LessTheLargestOfEach(ByProducts):
 
 CASES = [
     Case("softmax-maximum", LessTheLargestOfEach, ByProducts, of_module),
+=======
+class AttentionFreeByMatrices(AttentionFree):
+    """Matrix products multiply by the exponentials of the biases, and sum over the keys."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, biases = torch.exp(self.k(x)), torch.exp(self.pos_bias)
+        above, below = biases @ (weights * self.v(x)), self.sums(biases, weights)
+        return torch.sigmoid(self.q(x)) * (above / below)  # here
+
+    def sums(self, biases: Tensor, weights: Tensor) -> Tensor:
+        return biases @ weights
+
+
+class OtherBiasesBelow(AttentionFreeByMatrices):
+    def sums(self, biases: Tensor, weights: Tensor) -> Tensor:
+        return torch.exp(2 * self.pos_bias) @ weights
+
+
+class MadeAnew(AttentionFreeByMatrices):
+    """Biases of places further away are 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.pos_bias = nn.Parameter(self.pos_bias.tril(1).triu(-1))  # here
+        return super().forward(x)
+
+
+CASES = [
+    Case("weights-sum-to-one", OtherBiasesBelow, AttentionFreeByMatrices, of_module),
+    Case("parameters-kept", MadeAnew, AttentionFreeByMatrices, of_module),
+>>>>>>> n3
     Case("weights-sum-to-one", WithoutTheBiasBelow, BesideAConstant, of_module),
     Case("weights-sum-to-one", WithoutTheBiasBelow, AttentionFree, of_module),
 ]

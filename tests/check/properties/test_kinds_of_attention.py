@@ -8,11 +8,11 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from attention_styles import heads_call, tokens_call
 from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
-from property_cases.attention_free_cases import AttentionFree, WithoutTheBiasBelow
+from property_cases.attention_free_cases import AttentionFree, AttentionFreeByMatrices, WithoutTheBiasBelow
 from property_cases.handed_over_cases import SumsInALoop
 from property_cases.position_cases import rotary, rotated
 from property_cases.relation_cases import agents_read_tokens, agents_with_talking_heads
@@ -157,6 +157,18 @@ def test_values_that_are_rotated_as_well_are_a_design() -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Values are rotated as well."""
         return rotary(q, k, rotated(v))
+
+    assert names(of_q_k_v(attend)) == [("design", "rotary-values")]
+
+
+def rotate_pos_emb(several: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(map(rotated, several))
+
+
+def test_values_that_one_call_rotates_with_queries_and_keys_are_a_design() -> None:
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = rotate_pos_emb((q, k, v))
+        return (q @ k.mT / 2).softmax(-1) @ v
 
     assert names(of_q_k_v(attend)) == [("design", "rotary-values")]
 
@@ -608,3 +620,25 @@ def test_exponentials_of_keys_beside_biases_are_a_design() -> None:
     assert names(of_module(AttentionFree)) == [("design", "attention-free")]
     (found,) = analyze(of_module(WithoutTheBiasBelow)).violations
     assert (found.property, found.location.text[-6:]) == ("weights-sum-to-one", "# here")
+
+
+def test_exponentials_of_keys_times_those_of_biases_in_one_product_are_a_design() -> None:
+    assert names(of_module(AttentionFreeByMatrices)) == [("design", "attention-free")]
+
+
+class BehindAStart(nn.Module):
+    """Each token is read one place later, behind a learned vector, and attends to itself and to those before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.qkv = nn.Parameter(torch.ones(8)), nn.Linear(8, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cat((self.start.expand(len(x), 1, 8), x[:, :-1]), 1)
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return (q @ k.mT / 8**0.5).softmax(-1) @ v
+
+
+def test_one_token_alone_says_nothing_of_values() -> None:
+    call = of_x(BehindAStart(), tokens=1)
+    assert [each.property for each in analyze(call).violations] == []

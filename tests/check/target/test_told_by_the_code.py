@@ -543,3 +543,34 @@ class ByDistances(nn.Module):
 
 def test_vectors_of_distances_may_have_another_name() -> None:
     assert first(ByDistances).arguments["pos_embs"].shape == (1, 9, 12)
+
+
+def turn_halfway(x: Tensor) -> Tensor:
+    left, right = x.unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack((-right, left), -1).flatten(-2)
+
+
+def rotate_by(table: Tensor, x: Tensor) -> Tensor:
+    return x * table[0] + rotate_pairs(x) * table[1]
+
+
+def rotate_pairs(x: Tensor) -> Tensor:
+    return turn_halfway(x)
+
+
+class OfATableForTheRotation(nn.Module):
+    """Its table has a name that says nothing."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.qkv = num_heads, nn.Linear(d_model, 3 * d_model)
+
+    def forward(self, x: Tensor, encoding: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        return joined(attention(rotate_by(encoding, q), rotate_by(encoding, k), v))
+
+
+def test_what_is_handed_to_what_rotates_is_a_table_of_rotary_positions() -> None:
+    call = first(OfATableForTheRotation)
+    assert [tuple(each.shape)[:2] for each in call.arguments["encoding"]] == [(1, 5), (1, 5)]
+    assert check(OfATableForTheRotation).verdict == "different by design"

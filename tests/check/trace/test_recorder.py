@@ -200,3 +200,12 @@ def test_tensors_are_kept_where_a_view_of_them_is_overwritten_later() -> None:
         [1, 1],
         [[3, 3], [1, 1]],
     ]
+
+
+def test_without_gradients_every_step_is_recorded_as_well() -> None:
+    @torch.inference_mode()
+    def attends(x: Tensor) -> Tensor:
+        return by_hand(F.linear(x, drawn(4, 4)))
+
+    names = [each.name for each in recorded(attends, drawn(2, 3, 4))]
+    assert {"mm", "bmm", "_softmax"} <= {*names}

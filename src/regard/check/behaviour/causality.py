@@ -12,6 +12,7 @@ from regard.check.behaviour.dropout import is_repeatable, without_dropout
 from regard.check.behaviour.examination import Examination
 from regard.check.properties.documentation import documentation_of
 from regard.check.search.cases import lengths
+from regard.check.search.diagnose import is_switched_off
 
 __all__ = ["future_leaks"]
 
@@ -61,12 +62,15 @@ def _says_causal(examination: Examination) -> str:
     if any(word in name.lower() for word in CAUSAL_WORDS):
         return f"its name, {name}"
     module = examination.pairs[0][0].module
-    for path, buffer in module.named_buffers() if module is not None else ():
+    if module is None:
+        return ""
+    for path, buffer in module.named_buffers():
         while buffer.ndim > 2 and len(buffer) == 1:
             buffer = buffer[0]
         if buffer.ndim == 2 and buffer.shape[0] == buffer.shape[1] > 2:
             marked = buffer != buffer[0, -1]
             lower = torch.ones_like(marked).tril()
-            if torch.equal(marked, lower) or torch.equal(marked, lower.tril(-1)):
+            is_mask = torch.equal(marked, lower) or torch.equal(marked, lower.tril(-1))
+            if is_mask and not is_switched_off(module, path):
                 return f"its buffer {path}"
     return ""

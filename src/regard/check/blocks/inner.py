@@ -15,7 +15,7 @@ from regard.check.blocks.attentions import BlockAttention, attentions_in
 from regard.check.blocks.call import BlockCall
 from regard.check.sandbox.answer import error_text
 from regard.check.search.budget import SearchBudget
-from regard.check.search.diagnose import triangular
+from regard.check.search.diagnose import is_switched_off, triangular
 from regard.check.search.layouts import Sizes
 from regard.check.search.stage import Diagnosis, Stage
 from regard.check.search.subject import Subject
@@ -108,7 +108,7 @@ class _InPlace(nn.Module):
         for part in dict.fromkeys((*one.enters, one.leaves)):
             self.add_module(names[id(part)].rpartition(".")[2] or "inner", part)
         for path, buffer in outer.module.named_buffers():
-            if triangular(buffer):
+            if triangular(buffer) and not is_switched_off(outer.module, path):
                 self.register_buffer(path.replace(".", "_"), buffer)
         for name in ("num_heads", "n_heads", "n_head", "heads", "num_attention_heads"):
             for part in (outer.module, one.leaves):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.check.blocks.call import TOKENS, BlockCall
 from regard.check.blocks.mistakes import add_mistake
 from regard.check.sandbox.answer import error_text
-from regard.check.search.diagnose import triangular
+from regard.check.search.diagnose import is_switched_off, triangular
 from regard.check.search.stage import Diagnosis
 from regard.check.search.subject import Subject
 from regard.check.target.names import call_meaning
@@ -80,7 +80,7 @@ def _causal(outer: BlockCall, output: Tensor) -> tuple[str, bool]:
     if re.search("decoder|causal|gpt|languagemodel|autoregress|llama|bigram|(?<=[a-z])LM$", name, re.I):
         return f"its name, {name}", True
     for path, buffer in outer.module.named_buffers():
-        if triangular(buffer):
+        if triangular(buffer) and not is_switched_off(outer.module, path):
             return f"its buffer {path}", True
     vocabularies = {each.num_embeddings for each in outer.module.modules() if isinstance(each, nn.Embedding)}
     if outer.ids and output.shape[-1] in vocabularies:

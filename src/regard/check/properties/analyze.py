@@ -42,6 +42,7 @@ from regard.check.properties.masks.whole_blocks import whole_block_findings
 from regard.check.properties.masks.windows import stacked_window_findings, window_findings
 from regard.check.properties.modules.backward import backward_findings
 from regard.check.properties.modules.block_wiring import block_findings
+from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.constant_outputs import constant_output_findings, summed_weight_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS
@@ -347,6 +348,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += running_state_findings(invocation, run)
     if analysis.findings and not analysis.violations and analysis.is_first:
         analysis.findings += state_findings(invocation)
+        analysis.findings += [] if analysis.violations else call_effect_findings(invocation)
         if analysis.asked_masks and any(each.property == "linear-attention" for each in analysis.findings):
             analysis.findings += hidden_key_findings(invocation, run.trace, [])
     if not analysis.findings:

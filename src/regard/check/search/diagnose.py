@@ -28,7 +28,7 @@ from regard.check.search.subject import Subject
 from regard.check.search.tensors import on_arrays
 from regard.check.target.subclasses import is_read_by_a_subclass
 
-__all__ = ["diagnose", "triangular"]
+__all__ = ["diagnose", "is_switched_off", "triangular"]
 
 SEARCH_ORDER: dict[Level | Literal["design"], int] = {
     "one": 8,
@@ -39,6 +39,8 @@ SEARCH_ORDER: dict[Level | Literal["design"], int] = {
     "one and number": 1,
 }
 """How many ways to call it and to read its parameters are searched for mistakes, the likelier ones first."""
+CAUSAL_SETTINGS = ("causal", "is_causal", "masked")
+"""Settings that say whether something masks later tokens."""
 
 
 def diagnose(subject: Subject, *, budget: SearchBudget) -> Diagnosis:
@@ -145,17 +147,29 @@ def _causal_by(subject: Subject, settings: list[CallConfig]) -> tuple[str, bool]
             for path, buffer in subject.module.named_buffers():
                 owner, _, name = path.rpartition(".")
                 kind = type(subject.module.get_submodule(owner))
-                if triangular(buffer) and not is_read_by_a_subclass(kind, name):
+                is_off = is_switched_off(subject.module, path)
+                if triangular(buffer) and not is_off and not is_read_by_a_subclass(kind, name):
                     by = f"its buffer {path}"
     return by, bool(by) or _looks_causal(settings[0])
 
 
 def _flag_of(module: nn.Module, value: bool) -> str:
     asked = inspect.signature(type(module)).parameters
-    for name in ("causal", "is_causal", "masked"):
+    for name in CAUSAL_SETTINGS:
         if name in asked and getattr(module, name, None) is value:
             return f"its attribute {name}={value}"
     return ""
+
+
+def is_switched_off(module: nn.Module, path: str) -> bool:
+    """Whether what holds a causal mask was told not to use it, by a setting that is kept beside it.
+
+    Args:
+        module: it, or what it is a part of.
+        path: of the buffer.
+    """
+    owner = module.get_submodule(path.rpartition(".")[0])
+    return any(getattr(owner, name, None) is False for name in CAUSAL_SETTINGS)
 
 
 def triangular(buffer: Tensor) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed
+from regard.check.target.rotations import are_neighbours_turned
 
 __all__ = [
     "DISTANCES",
@@ -39,7 +40,6 @@ ROPE_SHAPES = ("1td", "td", "11td", "1t1d", "btd", "t1d", "t11d")
 BASE = 10_000.0
 ROTATED = ("rotary_ndims", "rotary_dim", "rope_n_elem", "rot_dim", "qk_rope_head_dim", "rope_head_dim", "rope_dim")
 """Attributes that say how many channels of a head are turned."""
-_INTERLEAVED = re.compile(r"::\s*2|view_as_complex|reshape\([^)]*,\s*-1,\s*2\)|repeat_interleave|unflatten\([^)]*2\)")
 _OF_KEYS = re.compile("^(?:context|memory|keys?)_|_k(?:ey|eys|v)?$")
 _COMPLEX = re.compile(r"view_as_complex|complex|polar|view_as_real|cis")
 
@@ -150,7 +150,7 @@ def _table(draft: Draft, kind: str) -> Tensor:
         angles = rotary_angles(draft.tokens, 2 * width, draft.first)
     else:
         angles = rotary_angles(draft.tokens, max(2, width), draft.first)
-        said = "neighbours" if _INTERLEAVED.search(draft.source) is not None else "halves"
+        said = "neighbours" if are_neighbours_turned(draft.target, draft.source) else "halves"
         pairs = draft.pairs or said
         if pairs == "halves of two parts" and width % 4 == 0:  # of rows and of columns, as if both were the position
             angles = rotary_angles(draft.tokens, width // 2, draft.first).repeat(1, 2)

@@ -9,7 +9,12 @@ from functools import cache, partial
 from torch import Tensor
 
 from regard.check.target.argument import tree_of
+<<<<<<< HEAD
 from regard.check.target.documented_shapes import documented_letters, documented_role, is_of_samples
+=======
+from regard.check.target.documented_shapes import are_documented_marks, documented_letters, is_of_samples
+from regard.check.target.rotations import is_rotated_by
+>>>>>>> n3
 from regard.check.target.summed_ids import is_part_of_ids
 
 __all__ = [
@@ -249,6 +254,7 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
         ("lengths", ("size length",), is_tensor),
         ("condition", (None, "context"), is_modulation),
         ("rope", (None, "absent"), is_spread),
+        ("rope", (None,), is_rotated_by),
     )
     found = next((each for each, roles, is_used in uses if role in roles and is_used(source, name)), None)
     may_be_a_side = found is None and (role is None or len(name) == 1)

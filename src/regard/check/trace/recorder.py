@@ -65,6 +65,11 @@ class _RecordingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is FUSED:  # where the code itself chose a kernel
             with self:
                 return attention_by_steps(*args, **kwargs)
+        if torch.is_inference_mode_enabled():  # there an operation comes whole that is else made of others
+            with self:
+                made: Any = func.decompose(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
         index, trace = len(self.trace.operations), self.trace
         given = [*_tensors(args), *_tensors(tuple(kwargs.values()))]
         overwritten = _written(func, args, kwargs)

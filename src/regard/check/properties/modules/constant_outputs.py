@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from regard.check.location import CodeLocation
@@ -25,7 +27,7 @@ def constant_output_findings(invocation: Invocation, run: TaggedRun) -> list[Fin
     """
     attends = any(each.name in SOFTMAXES for each in run.trace)
     are_numbers = bool(run.trace.outputs) and all(each.data.is_floating_point() for each in run.trace.outputs)
-    if not are_numbers or not (run.bilinear or attends):
+    if not are_numbers or not (run.bilinear or attends) or not _is_of_several_tokens(invocation, run):
         return []
     other = record_invocation(invocation, with_fresh_tokens(invocation))
     if other.error or not other.same_operations(run.trace):
@@ -73,6 +75,14 @@ def summed_weight_findings(run: TaggedRun) -> list[Finding]:
                 message += "scores are, the output is the same"
                 return [Finding("violation", "value-of-the-key", "weighted sum", message, readers[0].location)]
     return []
+
+
+def _is_of_several_tokens(invocation: Invocation, run: TaggedRun) -> bool:
+    """Whether it reads a sequence of several tokens; one alone may be shifted out, as behind the token of a start."""
+    read = {each.storage for operation in run.trace for each in operation.inputs}
+    given = [(each, run.trace.arguments.get(each.argument)) for each in invocation.streams]
+    several = [made for each, made in given if made and math.prod(made.shape[axis] for axis in each.token_axes) > 1]
+    return any(each.storage in read for each in several)
 
 
 def _weighted_sum(run: TaggedRun) -> CodeLocation | None:

@@ -13,7 +13,7 @@ from regard.check.properties.modules.norm_calls import norm_calls, norm_paths, p
 from regard.check.properties.modules.residuals import PRE_NORM, is_joined
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.roles.table import NORMALIZATIONS
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import Operation, Trace, reached
 
 __all__ = ["norm_of_sum_findings", "normed_alone_findings", "passed_norm_residual_findings", "passed_over_findings"]
 
@@ -139,8 +139,16 @@ def passed_over_findings(run: TaggedRun, instances: Sequence[AttentionInstance])
             for each in trace
             if each.name in NORMALIZATIONS and each.inputs[0].storage in attended - read
         }
-        for operation in trace.operations[second.sums[-1].operation.index + 1 :]:
-            if is_joined(operation, read) and any(each.storage in normed for each in operation.inputs):
+        of_others = {
+            each.operation.index for one in instances if one is not second for each in (*one.scores, *one.sums)
+        }
+        later = trace.operations[second.sums[-1].operation.index + 1 :]
+        alone = reached(
+            {each.operation.outputs[0].storage for each in second.sums},
+            [each for each in later if each.index not in of_others],  # what another attention reads of it is that one's
+        )
+        for operation in later:
+            if is_joined(operation, alone) and any(each.storage in normed for each in operation.inputs):
                 message = (
                     "what this attention read is added to what a norm made of the attention before, of which it reads "
                     "nothing: it asks with what came before that one"

@@ -246,7 +246,9 @@ def _lost(run: TaggedRun, instance: AttentionInstance) -> tuple[Operation, bool]
 
 
 def _sum_without(run: TaggedRun, total: Operation, x: TensorRecord) -> Operation | None:
-    """The sum of x and of a feed-forward network of a sum with x, unless that sum is a part of anything else.
+    """The sum of x and of a feed-forward network of a sum with x, before another attention reads that.
+
+    None where that sum is a part of anything else.
 
     Args:
         run: the run.
@@ -260,8 +262,11 @@ def _sum_without(run: TaggedRun, total: Operation, x: TensorRecord) -> Operation
     network = reached({total.outputs[0].storage}, later)
     if any(each.storage in carried for each in trace.outputs):
         return None
+    scores = {each.operation.index for each in run.bilinear}
     found, is_activated = None, False
     for operation in later:
+        if operation.index in scores and any(each.storage in network for each in operation.inputs):
+            return found  # another attention reads it: what is made of that is no feed-forward network
         if operation.name.rstrip("_") in ACTIVATIONS | IN_GELU:
             is_activated |= operation.inputs[0].storage in network - carried
         if not is_sum(operation) or operation.inputs[0].shape != x.shape:

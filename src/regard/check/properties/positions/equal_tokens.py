@@ -14,6 +14,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.lengths import are_keys_shortened_alike, length_ratios
 from regard.check.properties.positions.frequencies import rotations, wrong_frequencies
 from regard.check.properties.positions.grids import is_by_rows_and_columns, rotary_axes
+from regard.check.properties.positions.rotated_together import are_values_handed_over
 from regard.check.roles.table import AttentionTable
 
 __all__ = ["position_findings"]
@@ -82,7 +83,7 @@ def position_findings(
     keeps_length = _same_length(table.q, table.query.token) and _same_length(table.k, table.key.token)
     if value_moves and relative and keeps_length and _values_keep_lengths(table):
         message = "values are rotated by their position, as queries and keys are"
-        if rotates_values(f"{text}\n\n{evidence.code}"):
+        if rotates_values(f"{text}\n\n{evidence.code}") or are_values_handed_over(evidence.code):
             yield Finding("design", "rotary-values", "positions", f"{message}: what is read tells its position", line)
         else:
             message += ": rotary positions are of queries and keys alone"

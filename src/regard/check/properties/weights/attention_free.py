@@ -18,6 +18,7 @@ from regard.check.trace.operation import Operation, TensorRecord, Trace, axis_of
 
 __all__ = ["attention_free_findings"]
 
+MATRIX_PRODUCTS = {"mm", "bmm"}
 SAME = 1e-3
 """A constant that avoids a division by zero moves a sum by less."""
 
@@ -33,7 +34,7 @@ def attention_free_findings(invocation: Invocation, trace: Trace) -> Iterator[Fi
     given = {each.argument for each in invocation.streams} & trace.arguments.keys()  # arrays are none
     read = trace.made_of({trace.arguments[each].storage for each in given})
     for division, makers in _divisions(trace):
-        weights = _weights(division, makers, tokens)
+        weights = _weights(division, makers, tokens) or _weights_by_matrices(division, makers, tokens)
         if weights is None or not any(each.storage in read for each in weights[0].inputs):
             continue
         exponentials, sums = weights
@@ -86,6 +87,43 @@ def _weights(division: Operation, makers: Mapping[int, Operation], tokens: set[i
         sums = total / torch.where(under == 0, torch.nan, under)
         return exponentials, sums
     return None
+
+
+def _weights_by_matrices(
+    division: Operation, makers: Mapping[int, Operation], tokens: set[int]
+) -> tuple[Operation, Tensor] | None:
+    """The same where one matrix product multiplies by the exponentials of the biases and sums over the keys."""
+    above, below = (_behind_copies(each, makers) for each in division.inputs)
+    if above is None or below is None or not {above.name, below.name} <= MATRIX_PRODUCTS:
+        return None
+    if [each.shape for each in above.inputs] != [each.shape for each in below.inputs] or len(above.inputs) != 2:
+        return None
+    for at, of_values in enumerate(above.inputs):
+        biases = above.inputs[1 - at]
+        product, of_keys = _behind_copies(of_values, makers), _behind_copies(below.inputs[at], makers)
+        of_biases = _behind_copies(biases, makers)
+        if product is None or product.name.rstrip("_") != "mul" or not {*biases.shape} <= tokens:
+            continue
+        if any(each is None or each.name != "exp" for each in (of_keys, of_biases)):
+            continue
+        assert of_keys is not None
+        weighting = of_keys.outputs[0].data
+        factors = [_behind_copies(each, makers) for each in product.inputs]
+        if not any(each is not None and torch.equal(each.outputs[0].data, weighting) for each in factors):
+            continue
+        given = [below.inputs[at].data, biases.data]
+        total: Tensor = above.function(*(given if at == 0 else given[::-1]))
+        under = below.outputs[0].data
+        return of_keys, total / torch.where(under == 0, torch.nan, under)
+    return None
+
+
+def _behind_copies(tensor: TensorRecord, makers: Mapping[int, Operation]) -> Operation | None:
+    """The operation that made the numbers of a tensor, before they were copied into another order."""
+    maker = makers.get(tensor.storage)
+    while maker is not None and maker.name in ("clone", "contiguous"):
+        maker = makers.get(maker.inputs[0].storage)
+    return maker
 
 
 def _made_by(tensor: TensorRecord, makers: Mapping[int, Operation], name: str) -> Operation | None:
