@@ -37,7 +37,6 @@ class BesideAConstant(AttentionFree):
         return weights.sum(2) + 1e-6
 
 
-<<<<<<< HEAD
 class ByProducts(nn.Module):
     """Attention free, causal: the sums are products with exponentials of learned numbers of two places."""
 
@@ -65,9 +64,6 @@ class LessTheLargestOfEach(ByProducts):
         return k.amax(-1, keepdim=True)  # here
 
 
-CASES = [
-    Case("softmax-maximum", LessTheLargestOfEach, ByProducts, of_module),
-=======
 class AttentionFreeByMatrices(AttentionFree):
     """Matrix products multiply by the exponentials of the biases, and sum over the keys."""
 
@@ -94,9 +90,9 @@ class MadeAnew(AttentionFreeByMatrices):
 
 
 CASES = [
+    Case("softmax-maximum", LessTheLargestOfEach, ByProducts, of_module),
     Case("weights-sum-to-one", OtherBiasesBelow, AttentionFreeByMatrices, of_module),
     Case("parameters-kept", MadeAnew, AttentionFreeByMatrices, of_module),
->>>>>>> n3
     Case("weights-sum-to-one", WithoutTheBiasBelow, BesideAConstant, of_module),
     Case("weights-sum-to-one", WithoutTheBiasBelow, AttentionFree, of_module),
 ]

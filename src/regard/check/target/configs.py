@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
+from regard.check.target.kept_arguments import compared_with, is_tested
 from regard.check.target.names import constructor_meaning, last_words
 from regard.check.target.sizes import Sizes
-from regard.check.target.usage import called_with, compared_with, is_tested
+from regard.check.target.usage import called_with
 from regard.errors import InputError
 
 __all__ = [

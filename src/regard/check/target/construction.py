@@ -41,6 +41,7 @@ from regard.check.target.constructor_values import (
 )
 from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import AlwaysFails, Failed, error_line, failed, named_in
+from regard.check.target.kept_arguments import compared_with, is_tested
 from regard.check.target.layouts import GRID
 from regard.check.target.names import constructor_meaning, is_of_a_picture, last_words, side_names
 from regard.check.target.sizes import Sizes
@@ -48,11 +49,9 @@ from regard.check.target.usage import (
     FEW_TOKENS,
     PARTS,
     called_with,
-    compared_with,
     has_fields,
     has_places,
     is_large_part,
-    is_tested,
     squared,
 )
 from regard.errors import InputError

@@ -9,12 +9,13 @@ from functools import cache, partial
 from torch import Tensor
 
 from regard.check.target.argument import tree_of
-<<<<<<< HEAD
-from regard.check.target.documented_shapes import documented_letters, documented_role, is_of_samples
-=======
-from regard.check.target.documented_shapes import are_documented_marks, documented_letters, is_of_samples
+from regard.check.target.documented_shapes import (
+    documented_letters,
+    documented_role,
+    is_of_samples,
+)
+from regard.check.target.kept_arguments import any_name, attributes_of, is_this
 from regard.check.target.rotations import is_rotated_by
->>>>>>> n3
 from regard.check.target.summed_ids import is_part_of_ids
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "added_to",
     "applied_modules",
     "called_with",
-    "compared_with",
     "divides",
     "fields_of",
     "has_fields",
@@ -37,7 +37,6 @@ __all__ = [
     "is_measured",
     "is_part",
     "is_step",
-    "is_tested",
     "is_two_sides",
     "is_where_infinite",
     "parts_of",
@@ -53,8 +52,6 @@ FEW_TOKENS = 2
 """In a part of a sequence: so few that there are several parts."""
 PARTS = re.compile(r"^(?!num_|n_|max_|.*seq_len)(?:.*_)?(?:block|chunk|segment|tile|bucket|partition)(?:_|s?$)")
 """Names of a number of tokens."""
-COPIES = ("deepcopy", "copy")
-"""Functions whose result is what they are given."""
 
 
 @cache
@@ -88,12 +85,12 @@ def _field_of(tree: ast.expr, name: str) -> str:
 
 def divides(source: str, name: str) -> bool:
     """Whether numbers are divided by it into whole parts, as the width of the tokens by the number of heads."""
-    return re.search(rf"(?://|%)\s*{_any_name(source, name)}(?![\w.(])", source) is not None
+    return re.search(rf"(?://|%)\s*{any_name(source, name)}(?![\w.(])", source) is not None
 
 
 def called_with(source: str, name: str) -> int | None:
     """With how many arguments it is called by their place, or what keeps it: it is a module; None where it is not."""
-    kept = _attributes(source, name)
+    kept = attributes_of(source, name)
     for each in ast.walk(tree_of(source)):
         if not isinstance(each, ast.Call) or any(isinstance(given, ast.Starred) for given in each.args):
             continue
@@ -310,7 +307,7 @@ def parts_of(source: str, name: str) -> list[str]:
     found, reads = list[str](), 0
     for each in ast.walk(tree_of(source)):
         reads += isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load)
-        if isinstance(each, ast.Assign) and _is_it(each.value, name) and isinstance(each.value, ast.Name):
+        if isinstance(each, ast.Assign) and is_this(each.value, name) and isinstance(each.value, ast.Name):
             parts = [one for to in each.targets if isinstance(to, ast.Tuple | ast.List) for one in to.elts]
             found = [one.id for one in parts if isinstance(one, ast.Name)]
             found = found if len(found) == len(parts) > 1 and name not in found else []
@@ -374,28 +371,6 @@ def is_bound_of_places(source: str, name: str) -> bool:
     return re.search(rf"{places}\s*(?:<|>=)\s*{re.escape(name)}\b", source) is not None
 
 
-def compared_with(source: str, name: str) -> list[str]:
-    """The texts that an argument or a field of a config is compared with, in their order: it is one of them."""
-    kept, found = _attributes(source, name), list[str]()
-    for each in ast.walk(tree_of(source)):
-        if isinstance(each, ast.Compare) and any(_has_it(side, name, kept) for side in (each.left, *each.comparators)):
-            sides = [side for both in (each.left, *each.comparators) for side in getattr(both, "elts", [both])]
-            found += [side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)]
-    return list(dict.fromkeys(found))
-
-
-def is_tested(source: str, name: str) -> bool:
-    """Whether something is done or not by an argument, or by a field of a config, alone: it is a flag."""
-    kept = _attributes(source, name)
-    for each in ast.walk(tree_of(source)):
-        tests = [each.test] if isinstance(each, ast.If | ast.IfExp) else []
-        tests += each.values if isinstance(each, ast.BoolOp) else []
-        tests += [each.operand] if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not) else []
-        if any(_has_it(test, name, kept) for test in tests):
-            return True
-    return False
-
-
 def is_part(source: str, name: str) -> bool:
     """Whether it is the number of tokens in a part of a sequence: by what the code does with it, or by its name."""
     return is_step(source, name) or PARTS.search(name.lower()) is not None
@@ -408,7 +383,7 @@ def is_large_part(source: str, name: str, default: object) -> bool:
 
 def is_step(source: str, name: str) -> bool:
     """Whether a sequence is split into parts of its length, or a loop goes on by it: it is no largest length."""
-    named = _any_name(source, name)
+    named = any_name(source, name)
     patterns = (
         rf"\.split\(\s*{named}\s*{OVER_TOKENS}",
         rf"\btorch\.split\([^(),]*,\s*{named}\s*{OVER_TOKENS}",
@@ -416,40 +391,3 @@ def is_step(source: str, name: str) -> bool:
         rf"\bunfold\([^()]*,\s*{named}\s*,\s*{named}\s*\)",
     )
     return any(re.search(each, source) is not None for each in patterns)
-
-
-def _any_name(source: str, name: str) -> str:
-    """A pattern of the argument, and of the attributes that keep it."""
-    kept = {f"self.{each}" for each in _attributes(source, name)}
-    return f"(?:{'|'.join(re.escape(each) for each in (name, *sorted(kept)))})"
-
-
-def _attributes(source: str, name: str) -> set[str]:
-    """The attributes that are set to it, alone or as one of several, or to a copy of it."""
-    found = set()
-    for each in ast.walk(tree_of(source)):
-        if not isinstance(each, ast.Assign):
-            continue
-        for target in each.targets:
-            several = isinstance(target, ast.Tuple) and isinstance(each.value, ast.Tuple)
-            pairs = zip(target.elts, each.value.elts, strict=False) if several else [(target, each.value)]  # type: ignore[attr-defined]
-            found |= {to.attr for to, value in pairs if isinstance(to, ast.Attribute) and _is_it(value, name)}
-    return found
-
-
-def _has_it(value: ast.expr, name: str, kept: set[str]) -> bool:
-    """Whether an expression is an argument, a field of a config, or an attribute that keeps it."""
-    of_self = isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == "self"
-    return value.attr in kept if of_self else _is_it(value, name)  # type: ignore[attr-defined]
-
-
-def _is_it(value: ast.expr, name: str) -> bool:
-    """Whether an expression is a name, a field of another object by this name, or a copy of what it names."""
-    if isinstance(value, ast.Attribute):
-        return value.attr == name and not (isinstance(value.value, ast.Name) and value.value.id == "self")
-    if isinstance(value, ast.Subscript):
-        return isinstance(value.slice, ast.Constant) and value.slice.value == name
-    if isinstance(value, ast.Call) and len(value.args) == 1:
-        copies = getattr(value.func, "attr", getattr(value.func, "id", ""))
-        return copies in COPIES and _is_it(value.args[0], name)
-    return isinstance(value, ast.Name) and value.id == name
