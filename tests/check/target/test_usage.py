@@ -13,16 +13,15 @@ from property_cases import joined, split
 from regard.check import check
 from regard.check.conclusion import analyses_of, conclude
 from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.target.kept_arguments import compared_with, is_tested
 from regard.check.target.names import call_meaning
 from regard.check.target.usage import (
     called_with,
-    compared_with,
     divides,
     has_fields,
     is_called,
     is_given_anew,
     is_step,
-    is_tested,
 )
 from regard.errors import InputError
 

@@ -14,7 +14,7 @@ from regard.check.target.documented_shapes import (
     documented_role,
     is_of_samples,
 )
-from regard.check.target.kept_arguments import any_name, attributes_of, is_this
+from regard.check.target.kept_arguments import any_name, attributes_of, is_tested, is_this
 from regard.check.target.rotations import is_rotated_by
 from regard.check.target.summed_ids import is_part_of_ids
 
