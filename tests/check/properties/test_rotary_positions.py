@@ -265,3 +265,24 @@ def test_positions_that_are_said_to_be_squeezed_are_not_set_apart(
     violations = analyze(call).violations
     assert [each.property for each in violations] == (["rotary-frequencies"] if is_wrong else [])
     assert not is_wrong or "positions are times 4, by which interpolation divides them" in violations[0].message
+
+
+class TurnedByWhatIsGiven(nn.Module):
+    """Cosines and sines are handed over together, as of a memory whose tokens all stand at the first position."""
+
+    def __init__(self, dim: int = 12) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(dim, dim, bias=False) for _ in range(3))
+
+    def forward(self, x: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> Tensor:
+        cos, sin = position_embeddings
+        q, k = (each * cos + torch.cat((-each[..., 6:], each[..., :6]), -1) * sin for each in (self.q(x), self.k(x)))
+        return (q @ k.mT / 12**0.5).softmax(-1) @ self.v(x)
+
+
+def test_angles_of_zero_that_are_handed_over_are_no_fault_of_the_code() -> None:
+    first = (torch.ones(1, 1, 12).double(), torch.zeros(1, 1, 12).double())
+    given = {"x": drawn(2, 5, 12, seed=0), "position_embeddings": first}
+    report = conclude(TurnedByWhatIsGiven, {}, UserSettings(), given).report()
+    assert "positions-without-effect" not in report.causes
+    assert report.verdict != "wrong", str(report)

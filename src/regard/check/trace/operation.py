@@ -101,7 +101,7 @@ class Trace:
     outputs: list[TensorRecord] = field(default_factory=list)
     """The tensors that it returned."""
     arguments: dict[str, TensorRecord] = field(default_factory=dict)
-    """The tensors that it was given, by the name of the argument."""
+    """The tensors that it was given, by the name of the argument; those of a tuple as "name[0]"."""
     error: str = ""
     """Where the run raised: the exception; what it computed until then is kept."""
 

@@ -251,6 +251,9 @@ def record(
         for name, value in arguments.items():
             if isinstance(value, Tensor):
                 mode.trace.arguments[name] = mode.kept(value)
+            elif isinstance(value, tuple):
+                parts = ((number, each) for number, each in enumerate(value) if isinstance(each, Tensor))
+                mode.trace.arguments |= {f"{name}[{number}]": mode.kept(each) for number, each in parts}
         return _running(mode)
 
     try:

@@ -425,7 +425,8 @@ def _without_effect(evidence: Evidence, line: object) -> Iterator[Finding]:
 def _times_zeros(evidence: Evidence, left: bool) -> CodeLocation | None:
     """Where the left or right factors of scores are multiplied by a tensor of zeros that is made of no token.
 
-    Not of one query or one key: the first one's angle is 0, and a table of its position alone may turn all others.
+    Not of one query or one key: the first one's angle is 0, and a table of its position alone may turn all others. What
+    is handed over is another's.
     """
     base, instance = evidence.base, evidence.base.instance
     if min(len(torch.unique(each.token)) for each in (base.query, base.key)) < 2:
@@ -434,10 +435,13 @@ def _times_zeros(evidence: Evidence, left: bool) -> CodeLocation | None:
     places = [each.left_place if left else each.right_place for each in instance.scores]
     own = torch.cat([run.tags.inputs[index][number].flatten() for index, number in places])
     first = min(each.operation.index for each in instance.scores)
+    given = {each.storage for each in run.trace.arguments.values()}
     for operation in run.trace.operations[:first]:
         if operation.name.rstrip("_") != "mul" or len(operation.inputs) != 2:
             continue
         for one, other in ((0, 1), (1, 0)):
+            if operation.inputs[other].storage in given:
+                continue
             factor, tags = operation.inputs[other], run.tags.inputs[operation.index]
             if factor.data.numel() < 2 or factor.learned or bool(factor.data.any()) or bool((tags[other] > 0).any()):
                 continue
