@@ -25,7 +25,8 @@ _EMPTY = re.compile(
 )
 _ZEROS = re.compile(
     r"\b(?:read|return|output|get|give|receive|yield|produce|contribut)\w*\b[^.;]{0,25}\b(?:zeros?|nothing)\b"
-    r"|\b(?:outputs?|results?)\b[^.;]{0,20}\b(?:is|are|be|becomes?)\b[^.;]{0,15}\bzeros?\b",
+    r"|\b(?:outputs?|results?)\b[^.;]{0,20}\b(?:is|are|be|becomes?)\b[^.;]{0,15}\bzeros?\b"
+    r"|\bzeros?\s+(?:is|are)\s+(?:read|returned|given|output)\b",
     re.I,
 )
 _OTHERWISE = re.compile(

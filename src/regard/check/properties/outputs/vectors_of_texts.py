@@ -158,7 +158,12 @@ def _changed_by_padding(
 
 
 def _masks_of_padding(invocation: Invocation, ids: Tensor) -> dict[str, Tensor] | None:
-    """The masks that are handed over, each with one 0 or 1 for every id, all the same; None where one is another."""
+    """The masks that are handed over, each with one 0 or 1 for every id, all the same; None where one is another.
+
+    None as well where one may be left out, and is: it would say what is padding.
+    """
+    if any(name not in invocation.arguments for name in invocation.masks):
+        return None
     given = {name: invocation.arguments[name] for name in invocation.masks if name in invocation.arguments}
     for each in given.values():
         is_of_ids = isinstance(each, Tensor) and each.shape == ids.shape and not each.is_complex()
