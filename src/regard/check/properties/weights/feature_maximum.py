@@ -20,7 +20,7 @@ from regard.check.target import Invocation
 from regard.check.target.argument import source_of
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["feature_maximum_findings", "says_random_features"]
+__all__ = ["feature_maximum_findings", "memory_of_keys", "says_random_features"]
 
 _RANDOM_FEATURES = re.compile(r"favor|performer|random\s*(?:fourier\s*)?features?|soft-?max[\s_-]*kernel", re.I)
 _MAXIMA = frozenset({"amax", "max"})
@@ -29,6 +29,14 @@ _MAXIMA = frozenset({"amax", "max"})
 def says_random_features(target: Any) -> bool:
     """Whether a target, or its code, speaks of random features of the softmax."""
     return _RANDOM_FEATURES.search(f"{name_and_documentation(target)}\n{source_of(target)}") is not None
+
+
+def memory_of_keys(instance: AttentionInstance) -> set[int]:
+    """The memory of the features of keys that are multiplied by values."""
+    values, places = values_places(instance), set[tuple[int, int]]()
+    for product in instance.scores:
+        places |= {*product.places} - {*values} if values else set()
+    return {instance.run.trace.taken(each).storage for each in places}
 
 
 def feature_maximum_findings(invocation: Invocation, instances: list[AttentionInstance]) -> Iterator[Finding]:
@@ -41,11 +49,7 @@ def feature_maximum_findings(invocation: Invocation, instances: list[AttentionIn
     if not says_random_features(invocation.target):
         return
     for instance in instances:
-        trace, keys = instance.run.trace, set[int]()
-        values = values_places(instance)
-        for product in instance.scores:
-            places = {product.left_place, product.right_place} - {*values}
-            keys |= {trace.operations[index].inputs[number].storage for index, number in places if values}
+        trace, keys = instance.run.trace, memory_of_keys(instance)
         for maximum in (each for each in trace if each.name in _MAXIMA and len(each.inputs) == 1):
             taken, found = maximum.inputs[0], maximum.outputs[0]
             of_each = (

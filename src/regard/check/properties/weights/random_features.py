@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Finding
-from regard.check.properties.weights.feature_maximum import says_random_features
-from regard.check.properties.weights.normalizers import values_places
+from regard.check.properties.weights.feature_maximum import memory_of_keys, says_random_features
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation, Trace
@@ -37,11 +36,7 @@ def random_feature_findings(invocation: Invocation, instances: list[AttentionIns
     if not says_random_features(invocation.target):
         return
     for instance in instances:
-        trace, keys = instance.run.trace, set[int]()
-        values = values_places(instance)
-        for product in instance.scores:
-            places = {product.left_place, product.right_place} - {*values}
-            keys |= {trace.taken(each).storage for each in places if values}
+        trace, keys = instance.run.trace, memory_of_keys(instance)
         for exponential in (each for each in trace if each.name.rstrip("_") == "exp"):
             if not keys & trace.made_of([exponential.outputs[0].storage]):
                 continue
