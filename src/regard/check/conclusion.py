@@ -43,7 +43,7 @@ __all__ = ["analyses_of", "conclude"]
 
 FIRST_RECIPES = 6_000
 """In the search for a recipe."""
-FURTHER_RECIPES, NAMING_RECIPES = 60_000, 12_000
+FURTHER_RECIPES, NAMING_RECIPES = 60_000, 18_000
 """In a second one, where the first did not end and the properties leave something to be found, or a name alone."""
 MAX_WALL_SECONDS = 30.0
 """For either."""
@@ -371,8 +371,10 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
         and verdict != "wrong"
         and not any(each.property in OF_ANY_SHAPES for each in violations)
     ):
-        why = f"its errors tell that it may be called with {by_errors}; with such inputs, {violations[0].message}"
-        return replace(searched, undetermined=(*searched.undetermined, f"{why}. Hand them over: {EXAMPLE}"))
+        why = f'it runs with --args "{by_errors}", as its errors tell; with such inputs {violations[0].message}'
+        return replace(
+            searched, undetermined=(*searched.undetermined, f"{why}. Hand these over if they are meant, or others")
+        )
     if violations:
         if verdict == "wrong" and not searched.reasons:
             return searched

@@ -37,6 +37,7 @@ from regard.errors import InputError
 
 __all__ = ["Invocation", "NotCallable", "Stream", "invocations"]
 
+BY_ERRORS = "the shapes of its inputs are those that its errors ask for: {}"
 MANY_TRIES = 200
 """Of one layout: first few of each, then many of the likeliest ones."""
 MAX_CALLS = 1200
@@ -165,6 +166,7 @@ def _calls_by_errors(targets: list[Target], settings: UserSettings) -> list[Foun
                 plan = next(search_calls(plan, target.call, target.sizes, FEW_TRIES, Budget(FEW_TRIES)))
                 found = _found(target, plan)
                 found.invocation.by_errors = shapes
+                found.invocation.assumptions.append(BY_ERRORS.format(shapes))
                 found.invocation.streams = [of_vectors(one, found.invocation) for one in found.invocation.streams]
                 return [found]
     return []
