@@ -250,6 +250,10 @@ def _of_broadcasting(text: str, guess: ShapeGuess, last: LastOperation, named: l
         for name, axes in guess.axes.items():
             if pair is not None and math.prod(axes) == other and len(axes) > 1:
                 yield guess.of_axes(name, [*pair])
+    for own, width in ((int(sizes[1]), int(sizes[2])), (int(sizes[2]), int(sizes[1]))):
+        for name, axes in guess.axes.items():  # marks have one for each token, not for each channel
+            if guess.kinds[name] == "marks" and own in axes and own != guess.batch and width in guess.taken:
+                yield guess.of_axes(name, [1 if each == own else each for each in axes])
     short, long = sorted(last.shapes[:2], key=len)
     if len(short) == len(long):
         return
