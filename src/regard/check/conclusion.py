@@ -186,11 +186,12 @@ def _concluded(made: Made, settings: UserSettings, inputs: Mapping[str, Any] | s
             analyses[0].findings.append(Finding("note", "context-read", "projections", told))
     searched = without_excused(searched, analyses, is_given=bool(given))
     found = _explained(_joined(searched, analyses, refused), analyses)
-    return _with_unread_mask(found, implementation) if not analyses and found.verdict == "undetermined" else found
+    is_guess = all(each.invocation.by_errors for each in analyses[:1])
+    return _with_unread_mask(found, implementation) if is_guess and found.verdict == "undetermined" else found
 
 
 def _with_unread_mask(found: Findings, implementation: Any) -> Findings:
-    """What is found where no call runs, and a mask that no line reads."""
+    """What is found where no call runs, or one by its errors alone, and a mask that no line reads."""
     unread = unread_mask(implementation)
     if unread is None:
         return found

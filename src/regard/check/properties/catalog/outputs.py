@@ -30,7 +30,7 @@ OUTPUTS = (
     ),
     Property(
         "query-meets-keys",
-        "weighted sum",
+        "output",
         "in linear attention a query meets the channels of keys, and channels of values come out",
         "Keys are read in the place of values: what a token is given is no weighted sum of values.",
         'out = torch.einsum("bhde,bhdn->bhen", context, q)  # context = torch.einsum("bhdn,bhen->bhde", k, v)',
