@@ -49,8 +49,11 @@ class ByProducts(nn.Module):
         k, count = self.k(x), x.shape[1]
         keys = (k - self.largest(k)).exp()
         places = self.of_places(self.places[:count, :count])
-        above = places @ (keys * self.v(x))
-        return torch.sigmoid(self.q(x)) * above / (places @ keys)
+        above = self.summed(places, keys * self.v(x))
+        return torch.sigmoid(self.q(x)) * above / self.summed(places, keys)
+
+    def summed(self, places: Tensor, each: Tensor) -> Tensor:
+        return places @ each
 
     def of_places(self, places: Tensor) -> Tensor:
         return places.exp().tril()
@@ -59,7 +62,19 @@ class ByProducts(nn.Module):
         return k.amax(1, keepdim=True)
 
 
+class ByEinsum(ByProducts):
+    """Attention free, causal, and its sums over the keys are written by their letters."""
+
+    def summed(self, places: Tensor, each: Tensor) -> Tensor:
+        return torch.einsum("ts,bsd->btd", places, each)
+
+
 class LessTheLargestOfEach(ByProducts):
+    def largest(self, k: Tensor) -> Tensor:
+        return k.amax(-1, keepdim=True)  # here
+
+
+class LessTheLargestOfEachByEinsum(ByEinsum):
     def largest(self, k: Tensor) -> Tensor:
         return k.amax(-1, keepdim=True)  # here
 
@@ -91,6 +106,7 @@ class MadeAnew(AttentionFreeByMatrices):
 
 CASES = [
     Case("softmax-maximum", LessTheLargestOfEach, ByProducts, of_module),
+    Case("softmax-maximum", LessTheLargestOfEachByEinsum, ByEinsum, of_module),
     Case("weights-sum-to-one", OtherBiasesBelow, AttentionFreeByMatrices, of_module),
     Case("parameters-kept", MadeAnew, AttentionFreeByMatrices, of_module),
     Case("weights-sum-to-one", WithoutTheBiasBelow, BesideAConstant, of_module),

@@ -186,7 +186,7 @@ def _concluded(made: Made, settings: UserSettings, inputs: Mapping[str, Any] | s
             analyses[0].findings.append(Finding("note", "context-read", "projections", told))
     searched = without_excused(searched, analyses, is_given=bool(given))
     found = _explained(_joined(searched, analyses, refused), analyses)
-    is_guess = all(each.invocation.by_errors for each in analyses[:1])
+    is_guess = not analyses or bool(analyses[0].invocation.by_errors)
     return _with_unread_mask(found, implementation) if is_guess and found.verdict == "undetermined" else found
 
 

@@ -341,9 +341,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
     if not analysis.findings:
         analysis.findings += running_sum_findings(invocation, run)
     if not analysis.findings:
-        analysis.findings += place_bias_findings(invocation, run.trace)
-    if not analysis.findings:
         analysis.findings += attention_free_findings(invocation, run.trace)
+        analysis.findings += place_bias_findings(invocation, run.trace) if analysis.findings else ()
     if not analysis.findings:
         analysis.findings += running_state_findings(invocation, run)
     if analysis.findings and not analysis.violations and analysis.is_first:

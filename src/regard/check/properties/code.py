@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 from torch import nn
 
+from regard.check.location import CodeLocation
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
 from regard.check.target.preparation import modules_in
@@ -20,6 +21,7 @@ __all__ = [
     "comments_of_file",
     "documentation_of_file",
     "documentation_of_functions",
+    "line_of",
     "numbers_in",
     "sentences_of",
 ]
@@ -61,6 +63,17 @@ def comments_of_file(target: Any) -> str:
         return ""
     before = re.split(r"^(?:@|class |def |async def )", text, maxsplit=1, flags=re.M)[0]
     return "\n".join(line.lstrip("#").strip() for line in before.splitlines() if line.startswith("#"))
+
+
+def line_of(function: Callable[..., Any]) -> CodeLocation | None:
+    """The line of a function or a method that gives its name, behind its decorators; None where it has no text."""
+    function = inspect.unwrap(function)
+    try:
+        file, (lines, number) = inspect.getsourcefile(function), inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        return None
+    at = next((at for at, line in enumerate(lines) if line.lstrip().startswith(("def ", "async def "))), 0)
+    return CodeLocation(file, number + at, lines[at].strip()) if file else None
 
 
 def sentences_of(text: str, ends: str = ".;") -> list[str]:

@@ -17,8 +17,8 @@ from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.carried_states import carried_state_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings, first_call_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
-from regard.check.properties.modules.memoized import memoized_findings
-from regard.check.properties.modules.memos import memo_findings
+from regard.check.properties.modules.memo_answers import memo_answer_findings
+from regard.check.properties.modules.memo_keys import memo_key_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.normed_inputs import normed_input_findings
 from regard.check.properties.modules.norms import norm_findings
@@ -81,8 +81,8 @@ def judge_once(
             call_effect_findings,
             begun_anew_findings,
             kept_input_findings,
-            memo_findings,
-            memoized_findings,
+            memo_answer_findings,
+            memo_key_findings,
             sibling_findings,
         ):
             analysis.findings += of_calls(invocation)

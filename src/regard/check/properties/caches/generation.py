@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from regard.check.location import CodeLocation
+from regard.check.properties.code import line_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.cache_forms import FLAG
@@ -62,8 +62,7 @@ def generation_findings(invocation: Invocation) -> Iterator[Finding]:
                     f"those of the call of all {step + 1} tokens at once: what it hands over beside the tokens does "
                     "not go on as they do"
                 )
-                code = inspect.unwrap(method).__code__
-                line = CodeLocation(code.co_filename, code.co_firstlineno, f"def {name}")
+                line = line_of(method)
                 yield Finding("violation", "cache-equals-whole", "output", message, line)
                 return
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regard.check.location import CodeLocation
-from regard.check.properties.code import code_of
+from regard.check.properties.code import code_of, line_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.cache_objects import made_by_method
@@ -70,9 +69,7 @@ def step_method_findings(invocation: Invocation) -> Iterator[Finding]:
                     f"token by token {name}() gives token {wrong} an output that differs by up to {gaps[wrong]:.2g} "
                     f"from that of the call, which reads the {wrong + 1} tokens at once"
                 )
-                yield Finding(
-                    "violation", "steps-equal-whole", "output", message, _line_of(getattr(type(target), name))
-                )
+                yield Finding("violation", "steps-equal-whole", "output", message, line_of(getattr(type(target), name)))
                 return
             break
 
@@ -136,12 +133,3 @@ def _gap(one: Tensor, other: Tensor) -> float | None:
     if one.numel() != other.numel() or not bool(one.isfinite().all() and other.isfinite().all()):
         return None
     return float((one.flatten() - other.flatten().to(one.dtype)).abs().max())
-
-
-def _line_of(method: Callable[..., Any]) -> CodeLocation | None:
-    """The first line of a method."""
-    try:
-        file, (lines, number) = inspect.getsourcefile(method), inspect.getsourcelines(method)
-    except (OSError, TypeError):
-        return None
-    return CodeLocation(file, number, lines[0].strip()) if file else None

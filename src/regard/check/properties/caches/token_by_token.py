@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.check.properties.caches.beam_states import beam_state_findings
 from regard.check.properties.caches.beams import beam_findings
 from regard.check.properties.caches.causes import HiddenKeys, cache_causes, remembering_line
 from regard.check.properties.caches.chunks import hidden_past
 from regard.check.properties.caches.comparison import recorded
 from regard.check.properties.caches.handed_over import empty_cache_findings
 from regard.check.properties.caches.places import kept_writes, misplaced, reads_of
-from regard.check.properties.caches.reordered_states import reordered_findings
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
@@ -69,7 +69,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
         invocation: the call, which hands no cache over.
         instances: the attentions in it.
     """
-    yield from reordered_findings(invocation)
+    yield from beam_state_findings(invocation)
     names = cache_names(invocation)
     if not names or invocation.arrays or invocation.steps_from:
         return  # in steps, it is judged with its cache as it is

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from regard.check.location import CodeLocation
+from regard.check.properties.code import line_of
 from regard.check.properties.finding import Finding
 from regard.check.properties.other_methods import needs_of
 from regard.check.target import Invocation
@@ -63,8 +63,7 @@ def beam_history_findings(invocation: Invocation) -> Iterator[Finding]:
                     f"{name}() returns a text that no row of its caches holds, from token {step} on: hypotheses change "
                     "their rows, and the cached keys and values do not"
                 )
-                code = inspect.unwrap(method).__code__
-                line = CodeLocation(code.co_filename, code.co_firstlineno, f"def {name}")
+                line = line_of(method)
                 yield Finding("violation", "caches-follow-beams", "k", message, line)
                 return
 

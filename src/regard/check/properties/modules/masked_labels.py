@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.check.location import CodeLocation
+from regard.check.properties.code import line_of
 from regard.check.properties.finding import Finding
 from regard.check.properties.other_methods import needs_of
 from regard.check.target import Invocation
@@ -63,8 +63,7 @@ def masked_label_findings(invocation: Invocation, base: Trace) -> Iterator[Findi
                 f"{name}() puts {int(exchanged[1])} in the place of token {int(original[at])}, and its label is "
                 f"{int(exchanged[1])} too: what the model reads is what it is to tell"
             )
-            code = inspect.unwrap(method).__code__
-            line = CodeLocation(code.co_filename, code.co_firstlineno, f"def {name}")
+            line = line_of(method)
             yield Finding("violation", "labels-of-what-stood-there", "output", message, line)
             return
 

@@ -46,14 +46,8 @@ def slope_findings(invocation: Invocation) -> Iterator[Finding]:
     code = code_of(invocation.target)
     if invocation.arrays or not invocation.gradients or not _WITHOUT_GRADIENTS.search(code) or _ON_PURPOSE.search(code):
         return
-    for name, slope, by_gradient in _other_slopes(invocation):
-        message = (
-            f"along a random direction of {name} the output has a slope of {slope:.4g}, and by its gradient one "
-            f"of {by_gradient:.4g}: a part of what {name} does is computed without gradients"
-        )
-        line = _one_line(invocation.target, _WITHOUT_GRADIENTS)
-        yield Finding("violation", "gradient-of-the-whole", "output", message, line)
-        return
+    why = "a part of what it does is computed without gradients"
+    yield from _of_another_slope(invocation, why, _WITHOUT_GRADIENTS)
 
 
 def own_backward_findings(invocation: Invocation) -> Iterator[Finding]:
@@ -65,12 +59,17 @@ def own_backward_findings(invocation: Invocation) -> Iterator[Finding]:
     code = code_of(invocation.target)
     if invocation.arrays or not _OWN_BACKWARD.search(code) or _ANOTHER_SLOPE.search(code):
         return
+    yield from _of_another_slope(invocation, "the code has a backward pass of its own", _BACKWARD)
+
+
+def _of_another_slope(invocation: Invocation, why: str, says: re.Pattern[str]) -> Iterator[Finding]:
+    """The first sequence whose gradient is another than the slope, and the line that says why."""
     for name, slope, by_gradient in _other_slopes(invocation):
         message = (
-            f"along a random direction of {name} the output has a slope of {slope:.4g}, and by the backward pass of "
-            f"the code's own one of {by_gradient:.4g}"
+            f"along a random direction of {name} the output has a slope of {slope:.4g}, and by its gradient one of "
+            f"{by_gradient:.4g}: {why}"
         )
-        line = _one_line(invocation.target, _BACKWARD)
+        line = _one_line(invocation.target, says)
         yield Finding("violation", "gradient-of-the-whole", "output", message, line)
         return
 

@@ -93,20 +93,29 @@ def _weights_by_matrices(
     division: Operation, makers: Mapping[int, Operation], tokens: set[int]
 ) -> tuple[Operation, Tensor] | None:
     """The same where one matrix product multiplies by the exponentials of the biases and sums over the keys."""
-    above, below = (_behind_copies(each, makers) for each in division.inputs)
-    if above is None or below is None or not {above.name, below.name} <= MATRIX_PRODUCTS:
+    whole, below = (_behind_copies(each, makers) for each in division.inputs)
+    if whole is None or below is None or below.name not in MATRIX_PRODUCTS:
         return None
-    if [each.shape for each in above.inputs] != [each.shape for each in below.inputs] or len(above.inputs) != 2:
+    gated = whole.inputs if whole.name.rstrip("_") == "mul" else ()  # a gate may stand before the sum is divided
+    sums = (whole, *(_behind_copies(each, makers) for each in gated))
+    return next((found for each in sums if (found := _of_products(each, below, makers, tokens)) is not None), None)
+
+
+def _of_products(
+    above: Operation | None, below: Operation, makers: Mapping[int, Operation], tokens: set[int]
+) -> tuple[Operation, Tensor] | None:
+    """The same of two products with one matrix: of the exponentials of keys times the values, and of these alone."""
+    if above is None or above.name not in MATRIX_PRODUCTS or len(above.inputs) != 2:
+        return None
+    if [each.shape for each in above.inputs] != [each.shape for each in below.inputs]:
         return None
     for at, of_values in enumerate(above.inputs):
         biases = above.inputs[1 - at]
         product, of_keys = _behind_copies(of_values, makers), _behind_copies(below.inputs[at], makers)
-        of_biases = _behind_copies(biases, makers)
-        if product is None or product.name.rstrip("_") != "mul" or not {*biases.shape} <= tokens:
+        if product is None or product.name.rstrip("_") != "mul" or not {*biases.shape[-2:]} <= tokens:
             continue
-        if any(each is None or each.name != "exp" for each in (of_keys, of_biases)):
+        if of_keys is None or of_keys.name != "exp":
             continue
-        assert of_keys is not None
         weighting = of_keys.outputs[0].data
         factors = [_behind_copies(each, makers) for each in product.inputs]
         if not any(each is not None and torch.equal(each.outputs[0].data, weighting) for each in factors):

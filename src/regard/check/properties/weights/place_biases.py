@@ -27,11 +27,11 @@ Makers = Mapping[int, Operation]
 
 
 def place_bias_findings(invocation: Invocation, trace: Trace) -> Iterator[Finding]:
-    """What is found of values times exponentials of keys that are mixed by learned weights of two places.
+    """What is wrong with values times exponentials of keys that are mixed by learned weights of two places.
 
     Args:
         invocation: the call.
-        trace: its run, in which no attention was found.
+        trace: its run, in which attention free sums were found.
     """
     given = {each.argument for each in invocation.streams} & trace.arguments.keys()
     read = trace.made_of({trace.arguments[each].storage for each in given})
@@ -65,14 +65,6 @@ def _judged(
             f"of its own exponential for query {query}, an earlier one"
         )
         yield Finding("violation", "mask-pattern", "mask", message, product.location)
-    if maximum is not None:
-        return
-    message = (
-        "each channel is a mean of the values by exponentials of the keys and of a learned number of two places: no "
-        "query is multiplied by a key (attention free transformer)"
-    )
-    yield Finding("design", "attention-free", "scores", message, exp.location)
-    yield Finding("holds", "weights-sum-to-one", "weights", "over the keys of a query: sum 1", product.location)
 
 
 def _parts(division: Operation, makers: Makers, read: set[int]) -> tuple[Operation, Tensor, Operation] | None:

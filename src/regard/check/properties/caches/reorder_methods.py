@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.preparation import copied
 
-__all__ = ["reorder_findings"]
+__all__ = ["reorder_method_findings"]
 
 _REORDER = re.compile(r"_*re_?order\w*|_*select_(?:beams?|hypotheses)\w*|_*permute_(?:cache|state|beams?)\w*")
 _KEPT = re.compile(r"cache|state|past|beams?|hypo|incremental|memory|kv", re.I)
@@ -29,7 +30,7 @@ SHAPE = (BEAMS, 2, 4, 5)
 """(beams, heads, tokens, width)."""
 
 
-def reorder_findings(invocation: Invocation) -> Iterator[Finding]:
+def reorder_method_findings(invocation: Invocation) -> Iterator[Finding]:
     """A method that puts old row i where the order has i, and not the old row of that number into new row i.
 
     The order is one that differs from its inverse: (1, 2, 0).
@@ -55,12 +56,13 @@ def reorder_findings(invocation: Invocation) -> Iterator[Finding]:
             continue
         order = torch.tensor([1, 2, 0])
         for state in _states():
-            before = [each.clone() for each in _tensors(state)]
+            before = [each.clone() for each in tree_leaves(state)]
             try:
                 returned = method(state, order)
             except Exception:  # it takes another form
                 continue
-            after = [*_tensors(state if returned is None else returned)]
+            result = tree_leaves(state if returned is None else returned)
+            after = [each for each in result if isinstance(each, Tensor)]
             if len(after) != len(before) or any(a.shape != b.shape for a, b in zip(after, before, strict=True)):
                 continue
             pairs = list(zip(before, after, strict=True))
@@ -83,14 +85,3 @@ def _states() -> Iterator[Any]:
     yield (one.clone(), two.clone())
     yield {"0": {"key": one.clone(), "value": two.clone()}}
     yield one.clone()
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _tensors(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors(each)

@@ -1,4 +1,4 @@
-"""What functions remember by a key, as masks and tables of a length: the key says all that the result hangs on."""
+"""Functions that remember masks or tables, asked twice with other numbers: the second answer is its own."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.check.location import CodeLocation
-from regard.check.properties.code import code_of
+from regard.check.properties.code import code_of, line_of
 from regard.check.properties.finding import Finding
+from regard.check.properties.profiled import profiled
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
 
-__all__ = ["memo_findings"]
+__all__ = ["memo_answer_findings"]
 
 _OF_MODULES = frozenset(vars(nn.Module()))
 """Attributes that PyTorch gives every module."""
 
 
-def memo_findings(invocation: Invocation) -> Iterator[Finding]:
+def memo_answer_findings(invocation: Invocation) -> Iterator[Finding]:
     """A function of numbers that returns what it remembered of a call with other numbers.
 
     As a mask that is kept by the number of keys, and was made for another number of queries. What is remembered of a
@@ -76,7 +76,7 @@ def _judged(
                     f"{called}() with {name}={second[name]} returns what it remembered of {name}={first[name]}: "
                     f"{_text(after)} for {_text(alone)}"
                 )
-                return Finding("violation", "remembered-by-all", "call", message, _line_of(function))
+                return Finding("violation", "remembered-by-all", "call", message, line_of(function))
     except Exception:  # with other numbers it may raise anything
         return None
     finally:
@@ -159,8 +159,7 @@ def _file_of(target: Any) -> str:
         return ""
 
 
-@contextmanager
-def _noted(file: str, seen: dict[CodeType, tuple[Any, dict[str, Any]]]) -> Iterator[None]:
+def _noted(file: str, seen: dict[CodeType, tuple[Any, dict[str, Any]]]) -> AbstractContextManager[None]:
     """Inside, the first arguments of each function of a file are noted."""
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -170,18 +169,4 @@ def _noted(file: str, seen: dict[CodeType, tuple[Any, dict[str, Any]]]) -> Itera
             given = {name: frame.f_locals[name] for name in names if name in frame.f_locals}
             seen[code] = given.pop("self", None), given
 
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        yield
-    finally:
-        sys.setprofile(before)
-
-
-def _line_of(function: Callable[..., Any]) -> CodeLocation | None:
-    """The first line of a function."""
-    try:
-        file, (lines, number) = inspect.getsourcefile(function), inspect.getsourcelines(function)
-    except (OSError, TypeError):
-        return None
-    return CodeLocation(file, number, lines[0].strip()) if file else None
+    return profiled(note)

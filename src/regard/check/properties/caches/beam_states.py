@@ -19,7 +19,7 @@ from regard.check.target.cache_search import other_tokens
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
 
-__all__ = ["reordered_findings"]
+__all__ = ["beam_state_findings"]
 
 _ORDERS = re.compile(r"_?(?:reorder|permute_beams?|(?:batch_|beam_|index_)?select)(?:_\w+)?_?")
 """Methods that put what is kept into another order of samples."""
@@ -29,7 +29,7 @@ TOLERANCE = 1e-9
 """Of the largest number of an output."""
 
 
-def reordered_findings(invocation: Invocation) -> Iterator[Finding]:
+def beam_state_findings(invocation: Invocation) -> Iterator[Finding]:
     """A state whose beams are put into another order, and that answers otherwise than one which was made in that order.
 
     What the first call is given differs among samples: its tokens, and its masks of padding.

@@ -1,4 +1,4 @@
-"""What a function keeps of earlier calls: it is found again by all that it was made of."""
+"""The keys by which functions remember what they made, read in the code: all that it is made of is in them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -16,11 +15,12 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Finding
+from regard.check.properties.profiled import profiled
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import modules_in
 
-__all__ = ["memoized_findings"]
+__all__ = ["memo_key_findings"]
 
 OF_ANY_VALUE = frozenset(
     {"device", "dtype", "shape", "size", "ndim", "dim", "is_cuda", "requires_grad", "layout", "type", "new_tensor"}
@@ -44,7 +44,7 @@ class _Memo:
     """Arguments, and attributes as self.base, that it is made of, and that are not in the key."""
 
 
-def memoized_findings(invocation: Invocation) -> Iterator[Finding]:
+def memo_key_findings(invocation: Invocation) -> Iterator[Finding]:
     """A function that is called with other arguments in one run, and returns what it kept of those before.
 
     Args:
@@ -82,17 +82,8 @@ def memoized_findings(invocation: Invocation) -> Iterator[Finding]:
                 (memo, name, before[name], given[name]) for name in given if _differ(before[name], given[name])
             )
 
-    @contextmanager
-    def watched(_: Mapping[str, Any]) -> Iterator[None]:
-        earlier = sys.getprofile()
-        sys.setprofile(looked_at)
-        try:
-            yield
-        finally:
-            sys.setprofile(earlier)
-
     try:
-        invocation.run(watch=watched)
+        invocation.run(watch=lambda _: profiled(looked_at))
     except Failed:
         return
     for memo, name, one, other in found[:1]:
