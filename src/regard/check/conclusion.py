@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from regard.check.analyses import analyzed
+from regard.check.analyses import analyzed, with_open_shapes
 from regard.check.behaviour.dropout import without_dropout
 from regard.check.diagnosis.dropout import DROPOUT, dropout_gap, with_dropout, with_dropout_line
 from regard.check.diagnosis.judge import judge
@@ -79,8 +79,6 @@ NAMED_BY_NO_RECIPE = frozenset(
 """Properties that say all there is where nothing else is violated, as those of caches: no recipe has them."""
 WITH_ANY = frozenset({"parameters-kept", "softmax-over-keys", "stays-in-eval"})
 """Properties that no argument excuses, whatever it means."""
-OF_ANY_SHAPES = frozenset({"parameters-kept", "scale", "stays-in-eval"})
-"""Properties that hold whatever the shapes of the inputs are meant to be."""
 SPECIFIC = frozenset({"mask", "bias", "positions"})
 """Steps whose properties say by themselves what is wrong."""
 SAMPLES = frozenset({"samples-apart"})
@@ -258,6 +256,7 @@ def analyses_of(
     order, or with one query that was multiplied number by number, all is right, the call is meant so.
     """
     found, error = analyzed(invocations(implementation, args=args, inputs=inputs, settings=settings))
+    found = with_open_shapes(found)
     violated = {each.property for each in found[0].violations} if found else set()
     if violated and violated <= OF_AXES:
         for calls in found[0].invocation.relaid(violated == OF_ONE_QUERY):
@@ -332,12 +331,9 @@ def _is_told(analyses: Sequence[Analysis]) -> bool:
 
 def _explained(found: Findings, analyses: Sequence[Analysis]) -> Findings:
     """With what is known of each step and of each attention, and what else the properties have to tell."""
-    is_by_errors = any(each.invocation.by_errors for each in analyses)
     guessed = any(
-        (each.guessed and not any(found.property in WITH_ANY for found in each.violations))
-        or (is_by_errors and not any(found.property in OF_ANY_SHAPES for found in each.violations))
+        each.guessed and each.violations and not any(found.property in WITH_ANY for found in each.violations)
         for each in analyses
-        if each.violations
     )
     several = [] if guessed and not found.mistakes else [each for one in analyses for each in one.findings]
     told = (each.message for each in several if each.kind == "note")
@@ -365,17 +361,6 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
     if violations and guessed and verdict != "wrong" and not any(each.property in WITH_ANY for each in violations):
         why = f"nothing tells what {guessed[0]} is; with a guess for it, {violations[0].message}"
         return replace(searched, undetermined=(*searched.undetermined, f"{why}. Hand it over: {EXAMPLE}"))
-    by_errors = next((each.invocation.by_errors for each in analyses if each.invocation.by_errors), "")
-    if (
-        violations
-        and by_errors
-        and verdict != "wrong"
-        and not any(each.property in OF_ANY_SHAPES for each in violations)
-    ):
-        why = f'it runs with --args "{by_errors}", as its errors tell; with such inputs {violations[0].message}'
-        return replace(
-            searched, undetermined=(*searched.undetermined, f"{why}. Hand these over if they are meant, or others")
-        )
     if violations:
         if verdict == "wrong" and not searched.reasons:
             return searched

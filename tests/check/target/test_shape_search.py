@@ -50,9 +50,9 @@ class OfRows(nn.Module):
 class OfPairs(nn.Module):
     """A vector of each two tokens gives a bias of each head, and of each token a frame of three axes."""
 
-    def __init__(self, dim: int = 32, heads: int = 4, factor: float = 1.0) -> None:
+    def __init__(self, dim: int = 32, heads: int = 4, factor: float = 1.0, axis: int = -1) -> None:
         super().__init__()
-        self.heads, self.factor = heads, factor
+        self.heads, self.factor, self.axis = heads, factor, axis
         self.qkv, self.bias, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, heads), nn.Linear(dim, dim)
 
     def forward(self, one: Tensor, two: Tensor, frames: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class OfPairs(nn.Module):
             raise ValueError(f"frames have 3 axes, got {frames.shape[-1]}")
         q, k, v = self.qkv(one + frames.sum(-1, keepdim=True)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         scores = self.factor * q @ k.mT / math.sqrt(q.shape[-1]) + self.bias(two).permute(0, 3, 1, 2)
-        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return self.out((scores.softmax(self.axis) @ v).transpose(1, 2).flatten(2))
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,15 @@ def test_of_a_call_that_is_found_so_the_scale_is_told_and_what_may_be_a_wrong_ca
     assert report.verdict == "wrong"
     assert report.step == "scaled"
     assert check(OfPairs, args={"dim": 32}).verdict != "wrong"
+
+
+def test_what_hangs_on_the_shapes_of_such_a_call_is_asked_about() -> None:
+    report = check(OfPairs, args={"dim": 32, "axis": -2})
+    assert report.verdict == "undetermined"
+    (asked,) = [each for each in report.reasons if "as its errors tell" in each]
+    shapes = asked.partition('--args "')[2].partition('"')[0]
+    assert set(parse_inputs(shapes).values) == {"one", "two", "frames"}
+    assert check(OfPairs, args={"dim": 32, "axis": -2}, inputs=shapes).verdict == "wrong"
 
 
 def test_sizes_that_coincide_are_one_axis_and_the_later_one_follows() -> None:
