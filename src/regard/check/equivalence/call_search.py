@@ -1,8 +1,7 @@
-"""The way in which an implementation is called, found by trying: which layout, width and mask it takes."""
+"""The way in which an implementation is called: the first that keeps samples apart, and how it is told to be causal."""
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,106 +9,50 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regard.check.equivalence.calls import (
-    COMPLEX_TURNS,
-    POSITIONS,
-    CallPlan,
-    CannotCompareError,
-    CausalMask,
-    argument_roles,
-    random_inputs,
-)
-from regard.check.search.layouts import FUNCTION_WAYS
+from regard.check.equivalence.calls import CallPlan, CannotCompareError, CausalMask, random_inputs
+from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.mask_formats import FORMS
-from regard.check.search.subject import Subject
+from regard.check.target.calls_of_sizes import OF_PLACES, FoundCall, with_optional
+from regard.check.target.errors import NotCallable
+from regard.check.target.invocation import found_calls
+from regard.check.target.user_inputs import UserInputs
 
 __all__ = ["call_plan"]
 
 MASK_SHAPES = ("qk", "1qk", "bqk", "11qk", "b1qk")
-ROTATED = ("rotary_ndims", "rotary_dim", "rope_dim", "head_dim", "attention_head_size", "head_size", "d_head", "d_k")
-"""Attributes that tell how many channels of a head are rotated, the likeliest first."""
-WIDTHS = ("embed_dim", "d_model", "hidden_size", "dim", "n_embd", "width")
 CHANGE = 1e-12
 """What moves less than this part of the largest number does not move."""
 
 
-def call_plan(subject: Subject, module: nn.Module | None) -> CallPlan:
-    """The way in which a function or a module of float64 is called: the first that runs, and keeps samples apart.
+def call_plan(name: str, implementation: Any, settings: UserSettings) -> CallPlan:
+    """The way in which a function or a module is called: the first that runs, and keeps samples apart.
 
     Raises:
         CannotCompareError: none does.
     """
+    try:
+        several = found_calls(implementation, {}, UserInputs(), settings)
+    except NotCallable as error:
+        raise CannotCompareError(f"{name} could not be called: {error}") from error
     failed: CannotCompareError | None = None
-    for plan in _plans(subject, module):
-        try:
-            if not _keeps_apart(plan):
-                continue
-            return _with_mask(plan)
-        except CannotCompareError as error:
-            failed = failed or error
-    raise failed or CannotCompareError(f"no way to call {subject.name} was found: its samples mix in all of them")
+    for found in several:
+        for each in _with_places(found):
+            call = each.target.call
+            plan = CallPlan(name, each, call if isinstance(call, nn.Module) else None)
+            try:
+                if _keeps_apart(plan):
+                    return _with_mask(plan)
+            except CannotCompareError as error:
+                failed = failed or error
+    raise failed or CannotCompareError(f"no way to call {name} was found: its samples mix in all of them")
 
 
-def _plans(subject: Subject, module: nn.Module | None) -> Iterator[CallPlan]:
-    if module is None:
-        for way in FUNCTION_WAYS:
-            yield CallPlan(subject, None, way.layout)
-        return
-    for width, layout in itertools.product(_widths(module), ("btd", "tbd", "td")):
-        plan = CallPlan(subject, module, layout, width)
-        roles = set(argument_roles(subject).values())
-        turned = roles & {"rope", "cos", "sin"} or any(name in COMPLEX_TURNS for name in subject.called)
-        plans = [replace(plan, rotated=each) for each in _rotated(module, width)] if turned else [plan]
-        optional = {name for name in subject.called if name in POSITIONS} - set(_required(subject))
-        for each in plans:
-            yield each
-            if optional:
-                yield replace(each, gives_positions=True)
-            yield from (
-                replace(each, open_mask=CausalMask(name, form, shape))
-                for name in _masks(subject, required=True)
-                for form in FORMS[:4]
-                for shape in MASK_SHAPES
-            )
-
-
-def _owners(module: nn.Module) -> Iterator[Any]:
-    yield module
-    config = getattr(module, "config", None)
-    if config is not None:
-        yield config
-
-
-def _numbers(module: nn.Module, names: tuple[str, ...]) -> list[int]:
-    values = [getattr(owner, name, None) for name in names for owner in _owners(module)]
-    return [value for value in values if type(value) is int and value > 0]
-
-
-def _widths(module: nn.Module) -> list[int]:
-    """Numbers that may be the width of its input."""
-    weights = [each for each in module.parameters() if each.ndim >= 2]
-    sizes = [size for each in weights[:1] for size in reversed(each.shape)]
-    sizes += [size for each in weights for size in each.shape]
-    return list(dict.fromkeys(_numbers(module, WIDTHS) + sizes))[:8]
-
-
-def _rotated(module: nn.Module, width: int) -> list[int]:
-    heads = _numbers(module, ("num_heads", "n_heads", "n_head", "num_attention_heads", "heads"))
-    divisors = [each for each in range(width, 1, -1) if width % each == 0 and each % 2 == 0]
-    return list(dict.fromkeys(_numbers(module, ROTATED) + [width // each for each in heads] + divisors))
-
-
-def _masks(subject: Subject, *, required: bool = False) -> list[str]:
-    empty = inspect.Parameter.empty
-    return [
-        name
-        for name, means in argument_roles(subject).items()
-        if means in ("mask", "bias") and (not required or subject.called[name].default is empty)
-    ]
-
-
-def _required(subject: Subject) -> list[str]:
-    return [name for name, each in subject.called.items() if each.default is inspect.Parameter.empty]
+def _with_places(found: FoundCall) -> Iterator[FoundCall]:
+    """The call with tables of positions that it could do without, and as it is."""
+    plan = with_optional(found, OF_PLACES)
+    if plan is not None:
+        yield replace(found, plan=plan)
+    yield found
 
 
 def _moved(before: Tensor, after: Tensor) -> Tensor:
@@ -145,13 +88,10 @@ def _with_mask(plan: CallPlan) -> CallPlan:
     """The same with what is known of causality."""
     if _causal(plan, causal=False):
         return replace(plan, is_causal=True)
-    flags = [CausalMask(name) for name, means in argument_roles(plan.subject).items() if means == "causal"]
-    written = [
-        CausalMask(name, form, shape)
-        for name in _masks(plan.subject)
-        for form, shape in itertools.product(FORMS, MASK_SHAPES)
-    ]
-    for mask in flags + written:
+    arguments = plan.found.plan.arguments
+    flags = [CausalMask(each.name) for each in arguments if each.role == "causal"]
+    masks = [each.name for each in arguments if each.role in ("mask", "bias")]
+    for mask in flags + [CausalMask(*each) for each in itertools.product(masks, FORMS, MASK_SHAPES)]:
         marked = replace(plan, mask=mask)
         try:
             if _causal(marked, causal=True):

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.check.equivalence.operations import Float64Mode, OperationRecorder, plain_kernels
-from regard.check.sandbox.answer import error_text
-from regard.check.search.layouts import FUNCTION_WAYS, Way, from_layout, from_module_layout, to_layout, to_module_layout
+from regard.check.equivalence.operations import OperationRecorder, plain_kernels
+from regard.check.search.layouts import Way, from_layout, to_layout
 from regard.check.search.mask_formats import MaskFormat
-from regard.check.search.subject import Subject
-from regard.check.search.tensors import tensors_in
+from regard.check.target.argument import STREAMS
+from regard.check.target.calls_of_sizes import FoundCall
+from regard.check.target.errors import Failed
+from regard.check.target.position_values import ROPE_FORMS
+from regard.check.target.running import Invocation, Stream
 
-__all__ = ["TOKENS", "CallPlan", "CannotCompareError", "Inputs", "random_inputs"]
+__all__ = ["TOKENS", "CallPlan", "CannotCompareError", "CausalMask", "Inputs", "random_inputs"]
 
 HEADS, QUERIES, KEYS, WIDTH, VALUE_WIDTH = 3, 4, 6, 10, 8
 """Of functions of q, k and v: no two the same."""
 TOKENS = 5
 """Of modules: neither their batch nor their number of heads."""
-ROPE_BASE = 10_000.0
-POSITIONS = ("position_ids", "positions", "input_pos", "cache_position", "pos")
-COMPLEX_TURNS = ("freqs_cis", "freqs", "freqs_complex", "freq_cis", "pos_cis")
-STARTS = ("start_pos", "offset", "start", "start_position")
+SEQUENCES = ("q", "k", "v", "x", "context")
+"""The roles of arguments that are compared."""
+FLAT = Way("bt(hd)", "", flat=True)
 
 
 class CannotCompareError(Exception):
@@ -46,6 +48,15 @@ class Inputs:
     k: Tensor | None = None
     v: Tensor | None = None
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """How many samples, queries and keys there are."""
+        if self.x is not None:
+            return len(self.x), self.x.shape[1], (self.x if self.context is None else self.context).shape[1]
+        assert self.q is not None
+        assert self.k is not None
+        return len(self.q), self.q.shape[2], self.k.shape[2]
+
 
 @dataclass(frozen=True, eq=False)
 class CausalMask:
@@ -60,8 +71,7 @@ class CausalMask:
         """What is handed over."""
         if self.form is None:
             return causal
-        may = torch.ones(queries, keys, dtype=torch.bool)
-        may = may.tril(keys - queries) if causal else may
+        may = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
         sizes = {"qk": (), "1qk": (1,), "bqk": (batch,), "11qk": (1, 1), "b1qk": (batch, 1)}[self.shape]
         return self.form.write(may.expand(*sizes, queries, keys).clone())
 
@@ -70,19 +80,15 @@ class CausalMask:
 class CallPlan:
     """One way to call an implementation."""
 
-    subject: Subject
+    name: str
+    found: FoundCall
     module: nn.Module | None
-    layout: str
-    """Of a module: "btd", "tbd" or "td"; of a function: as `FUNCTION_WAYS` names it."""
-    width: int = 0
-    rotated: int = 0
+    """That is called; None of a function."""
     mask: CausalMask | None = None
-    open_mask: CausalMask | None = None
-    """What says that everyone may attend, where this has to be said."""
     is_causal: bool = False
     """Whether it is causal without being told."""
-    gives_positions: bool = False
-    """Whether positions are handed over that it could do without."""
+    _known: dict[tuple[int, int, int], Invocation] = field(default_factory=dict)
+    """The calls of some numbers of samples, queries and keys."""
 
     def __call__(self, inputs: Inputs, *, causal: bool = False, recorder: OperationRecorder | None = None) -> Tensor:
         """The output: (batch, tokens, width) of a module, (batch, heads, tokens, width) of a function.
@@ -90,112 +96,129 @@ class CallPlan:
         Raises:
             CannotCompareError: it raised, or returned no such tensor.
         """
-        given = self._arguments(inputs, causal)
-        call: Any = self.module if self.module is not None else self.subject.function
-        first = [n for n in given if self.subject.called[n].kind is inspect.Parameter.POSITIONAL_ONLY]
+        invocation = self._invocation(*inputs.sizes)
+        given = self._arguments(invocation, inputs, causal)
+        called = self.found.target.call if self.module is None else self.module
         try:
-            mode = recorder or Float64Mode()  # type: ignore[no-untyped-call]
-            with self.subject.settings.on(), torch.no_grad(), plain_kernels(), mode:
-                result = call(*(given[n] for n in first), **{n: v for n, v in given.items() if n not in first})
-        except Exception as error:
-            raise CannotCompareError(f"{self.subject.name} raises {error_text(error)}") from error
-        return self._output(inputs, result)
+            result = invocation.run(given, target=called, watch=lambda _: _watched(recorder))
+        except Failed as error:
+            text = str(error)
+            raise CannotCompareError(f"{self.name} {'' if text.startswith('raises') else 'raises '}{text}") from error
+        return self._output(inputs, invocation.outputs(result))
 
-    def _arguments(self, inputs: Inputs, causal: bool) -> dict[str, Any]:
+    def _invocation(self, batch: int, queries: int, keys: int) -> Invocation:
+        known = self._known.get((batch, queries, keys))
+        if known is None:
+            plan, target = self.found.plan, self.found.target
+            sizes = replace(target.sizes, batch=batch, tokens=queries, context=keys)
+            if self.module is None:
+                sizes = replace(sizes, heads=HEADS, kv_heads=HEADS, d_head=WIDTH)
+            choices = {**plan.choices, "lengths": "other"} if "lengths" in plan.choices else plan.choices
+            known = replace(plan, choices=choices).invocation(target.call, sizes)
+            self._known[batch, queries, keys] = known
+        return known
+
+    def _arguments(self, invocation: Invocation, inputs: Inputs, causal: bool) -> dict[str, Any]:
         given: dict[str, Any] = {}
-        roles = argument_roles(self.subject)
-        batch, queries, keys = _sizes(inputs)
-        for name, parameter in self.subject.called.items():
-            means = roles.get(name)
-            required = parameter.default is parameter.empty
-            if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-                continue
-            if means in ("q", "k", "v", "x") or (means == "context" and (required or inputs.context is not None)):
-                given[name] = self._tensor(inputs, means)
-            elif self.mask is not None and name == self.mask.argument and (causal or self.mask.form is None):
-                given[name] = self.mask.value(batch, queries, keys, causal=causal)
-            elif self.open_mask is not None and name == self.open_mask.argument:
-                given[name] = self.open_mask.value(batch, queries, keys, causal=False)
-            elif means in ("rope", "cos", "sin") or name in COMPLEX_TURNS:
-                given[name] = _turns(queries, self.rotated, name if means is None else means)
-            elif name in STARTS and required:
-                given[name] = 0
-            elif name in POSITIONS and (required or self.gives_positions):
-                given[name] = torch.arange(queries)[None] if name == "position_ids" else torch.arange(queries)
-            elif means is not None and means.startswith("size ") and required:
-                given[name] = self._size(inputs, means.removeprefix("size "))
-            elif required:
-                given[name] = None
+        roles = {each.name: each.role for each in self.found.plan.arguments}
+        for name, value in invocation.arguments.items():
+            role = roles.get(name)
+            if role in STREAMS or not isinstance(value, Tensor) or not value.is_floating_point():
+                given[name] = value
+            elif role == "bias":
+                given[name] = torch.zeros_like(value)
+            else:  # of what is neither a mask nor a table nothing is known
+                given[name] = value if role in ("mask", "padding", *ROPE_FORMS) else None
+        for name, role in roles.items():
+            if name in self._streams or (role == "context" and inputs.context is not None):
+                given[name] = self._tensor(inputs, name, str(role))
+        if self.mask is not None and (causal or self.mask.form is None):
+            given[self.mask.argument] = self.mask.value(*inputs.sizes, causal=causal)
         return given
 
-    def _tensor(self, inputs: Inputs, means: str) -> Tensor:
-        if inputs.x is None:
-            tensor = {"q": inputs.q, "k": inputs.k, "v": inputs.v, "x": inputs.q}.get(means)
-            assert tensor is not None
-            return to_layout(tensor, self._way)
-        given = inputs.x
-        if inputs.context is not None and means in ("k", "v", "context"):
-            given = inputs.values if means == "v" and inputs.values is not None else inputs.context
-        return to_module_layout(given, self.layout)
+    def _tensor(self, inputs: Inputs, name: str, role: str) -> Tensor:
+        way = self._way(self._streams.get(name, self._first))
+        if inputs.x is not None:
+            given = inputs.x
+            if inputs.context is not None and role in ("k", "v", "context"):
+                given = inputs.values if role == "v" and inputs.values is not None else inputs.context
+            return to_layout(given[:, None], way)
+        tensor = {"q": inputs.q, "k": inputs.k, "v": inputs.v, "x": inputs.q}.get(role)
+        if tensor is None:
+            raise CannotCompareError(f"{self.name} takes {name}, which is neither q, k nor v")
+        return to_layout(tensor, way)
+
+    @property
+    def _streams(self) -> dict[str, Stream]:
+        return {each.argument: each for each in self.found.invocation.streams}
+
+    @property
+    def _first(self) -> Stream:
+        return self.found.invocation.streams[0]
+
+    def _way(self, stream: Stream) -> Way:
+        """The axes of a sequence.
+
+        Raises:
+            CannotCompareError: they are not those of samples, heads, tokens and channels.
+        """
+        if "f" in self.found.plan.layout.letters:
+            return FLAT
+        names: dict[int | None, str] = {stream.batch_axis: "b", stream.head_axis: "h"}
+        names.update(dict.fromkeys(stream.token_axes, "t"))
+        letters = "".join(names.get(at, "d") for at in range(self.found.invocation.arguments[stream.argument].ndim))
+        known = sorted(letters)
+        if stream.role not in SEQUENCES or len(set(letters)) < len(known) or not {"t", "d"} <= set(letters):
+            raise CannotCompareError(f"{self.name} takes {stream.argument}, which is no sequence of vectors")
+        return Way(letters, "")
+
+    @property
+    def layout(self) -> str:
+        """The axes of its first sequence, one letter an axis."""
+        return self._way(self._first).layout
+
+    @property
+    def heads(self) -> int:
+        """How many heads it is given."""
+        return HEADS if "h" in self.layout else 1
+
+    @property
+    def width(self) -> int:
+        """Of the tokens of a module; 0 of a function."""
+        shape = self.found.invocation.arguments[self._first.argument].shape
+        return 0 if self.module is None else shape[self.layout.index("d")]
 
     @property
     def source_count(self) -> int:
         """How many sequences a module takes: x; or x and a context; or those of queries, keys and values."""
-        roles = set(argument_roles(self.subject).values())
-        return 3 if {"q", "k", "v"} <= roles else 2 if {"x", "context"} <= roles else 1
+        roles = {each.role for each in self.found.plan.arguments}
+        return 3 if {"q", "k", "v"} <= roles else 2 if "context" in roles else 1
 
-    @property
-    def _way(self) -> Way:
-        return next(way for way in FUNCTION_WAYS if way.layout == self.layout)
-
-    def _size(self, inputs: Inputs, means: str) -> Any:
-        if inputs.q is not None:
-            heads, width = inputs.q.shape[1], inputs.q.shape[3]
-            return {"heads": heads, "d_head": width, "d_model": heads * width, "dropout": 0.0}.get(means)
-        return None
-
-    def _output(self, inputs: Inputs, result: Any) -> Tensor:
-        tensors = [each for each in tensors_in(result) if each.is_floating_point()]
-        for each in tensors:
-            found = self._read(inputs, each.detach())
-            if found is not None:
-                return found.to(torch.float64)
-        shapes = ", ".join(str(tuple(each.shape)) for each in tensors) or "no tensor"
-        raise CannotCompareError(f"{self.subject.name} returns {shapes}")
-
-    def _read(self, inputs: Inputs, tensor: Tensor) -> Tensor | None:
-        if inputs.x is None:
+    def _output(self, inputs: Inputs, tensors: list[Tensor]) -> Tensor:
+        wanted: tuple[int, ...]
+        if inputs.x is not None:
+            wanted = (len(inputs.x), 1, inputs.x.shape[1])
+        else:
             assert inputs.q is not None
             assert inputs.v is not None
-            batch, heads, queries, _ = inputs.q.shape
-            for way in (self._way, *(each for each in FUNCTION_WAYS if each.layout in ("bthd", "bt(hd)"))):
+            wanted = (*inputs.q.shape[:3], inputs.v.shape[-1])
+        own = self._way(self._first)
+        for each in tensors:
+            for way in (own,) if inputs.x is not None else (own, Way("bthd", ""), FLAT):
                 try:
-                    read = from_layout(tensor, way, heads)
+                    read = from_layout(each.detach(), way, wanted[1])
                 except RuntimeError:
                     continue
-                if read.shape == (batch, heads, queries, inputs.v.shape[-1]):
-                    return read
-            return None
-        return from_module_layout(tensor, self.layout, inputs.x)
+                if read.shape[: len(wanted)] == wanted:
+                    return (read if inputs.x is None else read[:, 0]).to(torch.float64)
+        shapes = ", ".join(str(tuple(each.shape)) for each in tensors) or "no tensor"
+        raise CannotCompareError(f"{self.name} returns {shapes}")
 
 
-def _sizes(inputs: Inputs) -> tuple[int, int, int]:
-    if inputs.x is not None:
-        keys = inputs.x if inputs.context is None else inputs.context
-        return inputs.x.shape[0], inputs.x.shape[1], keys.shape[1]
-    assert inputs.q is not None
-    assert inputs.k is not None
-    return inputs.q.shape[0], inputs.q.shape[2], inputs.k.shape[2]
-
-
-def _turns(tokens: int, width: int, means: str) -> Any:
-    """Rotary angles of each position, as cos and sin of both halves or as complex numbers."""
-    half = ROPE_BASE ** (-torch.arange(0, width, 2).double() / max(width, 1))
-    angles = torch.arange(tokens)[:, None] * half
-    if means not in ("rope", "cos", "sin"):
-        return torch.polar(torch.ones_like(angles), angles)
-    both = torch.cat((angles, angles), -1)[None]
-    return {"rope": (both.cos(), both.sin()), "cos": both.cos(), "sin": both.sin()}[means]
+@contextmanager
+def _watched(recorder: OperationRecorder | None) -> Iterator[None]:
+    with torch.no_grad(), plain_kernels(), nullcontext() if recorder is None else recorder:
+        yield
 
 
 def random_inputs(plan: CallPlan, seed: int, *, batch: int = 2, tokens: int = TOKENS) -> Inputs:
@@ -205,22 +228,12 @@ def random_inputs(plan: CallPlan, seed: int, *, batch: int = 2, tokens: int = TO
     def drawn(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    if plan.module is not None:
-        return Inputs(x=drawn(1 if plan.layout == "td" else batch, tokens, plan.width))
     batch = batch if "b" in plan.layout else 1
-    heads = HEADS if "h" in plan.layout else 1
+    if plan.module is not None:
+        return Inputs(x=drawn(batch, tokens, plan.width))
     keys = tokens + KEYS - QUERIES
     return Inputs(
-        q=drawn(batch, heads, tokens, WIDTH),
-        k=drawn(batch, heads, keys, WIDTH),
-        v=drawn(batch, heads, keys, VALUE_WIDTH),
+        q=drawn(batch, plan.heads, tokens, WIDTH),
+        k=drawn(batch, plan.heads, keys, WIDTH),
+        v=drawn(batch, plan.heads, keys, VALUE_WIDTH),
     )
-
-
-def argument_roles(subject: Subject) -> dict[str, str]:
-    """What each argument of a call means: as `Subject.roles`, but positions are never taken for keys or values."""
-    roles = subject.roles()
-    positions = [name for name in roles if name in (*STARTS, *POSITIONS, *COMPLEX_TURNS)]
-    if not positions:
-        return roles
-    return {name: "x" if means == "q" else means for name, means in roles.items() if name not in positions}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.check.equivalence.call_search import call_plan
 from regard.check.equivalence.calls import CallPlan, CannotCompareError
 from regard.check.equivalence.code import code_of
-from regard.check.equivalence.construction import built_modules
+from regard.check.equivalence.construction import Compared, constructed
 from regard.check.equivalence.head_order import in_head_order, matching_heads
 from regard.check.equivalence.mapping import (
     TagPlan,
@@ -31,7 +31,6 @@ from regard.check.equivalence.record import Equivalence
 from regard.check.equivalence.rotation import rotary_order
 from regard.check.equivalence.tags import Projections, flat_parameters, tagged_parameters
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.search.subject import Subject, subject_of
 from regard.check.target.preparation import redraw
 
 __all__ = ["compare"]
@@ -60,21 +59,19 @@ def compare(
     Raises:
         InputError: one of them is none of these, or cannot be constructed.
     """
-    subjects = subject_of(a, args, settings), subject_of(b, against_args, settings)
-    names = subjects[0].name, subjects[1].name
+    sides = constructed((a, b), (args, against_args), settings)
     try:
-        modules = built_modules(*subjects)
-        plans = [call_plan(each, module) for each, module in zip(subjects, modules, strict=True)]
+        plans = [call_plan(each.name, each.made, settings) for each in sides]
         is_comparable(*plans)
-        return _Comparison(plans[0], plans[1]).outcome()
+        return _Comparison(*plans, _assumptions(sides)).outcome()
     except CannotCompareError as error:
-        return Equivalence(*names, "undetermined", reason=str(error), notes=_assumptions(subjects))
+        return Equivalence(*(each.name for each in sides), "undetermined", reason=str(error), notes=_assumptions(sides))
 
 
-def _assumptions(subjects: Sequence[Subject]) -> tuple[str, ...]:
+def _assumptions(sides: Sequence[Compared]) -> tuple[str, ...]:
     return tuple(
         f"{which} was constructed with {', '.join(each.assumptions)}"
-        for which, each in zip("AB", subjects, strict=True)
+        for which, each in zip("AB", sides, strict=True)
         if each.assumptions
     )
 
@@ -90,8 +87,8 @@ class _Candidate:
 class _Comparison:
     """Both, as they are called; B's parameters are set again and again."""
 
-    def __init__(self, a: CallPlan, b: CallPlan) -> None:
-        self.a, self.b = a, b
+    def __init__(self, a: CallPlan, b: CallPlan, assumptions: tuple[str, ...]) -> None:
+        self.a, self.b, self.assumptions = a, b, assumptions
         self.unread: list[str] = []
 
     def outcome(self) -> Equivalence:
@@ -153,9 +150,8 @@ class _Comparison:
     def _record(self, verdict: Any, *, notes: tuple[str, ...], **found: Any) -> Equivalence:
         are_causal = [causal or self.a.is_causal for causal in modes(self.a, self.b)]
         compared = tuple("with a causal mask" if each else "without a mask" for each in are_causal)
-        notes = (*notes, *_assumptions((self.a.subject, self.b.subject)))
-        names = self.a.subject.name, self.b.subject.name
-        return Equivalence(*names, verdict, compared=compared, notes=notes, **found)
+        notes = (*notes, *self.assumptions)
+        return Equivalence(self.a.name, self.b.name, verdict, compared=compared, notes=notes, **found)
 
     # Proposals. -------------------------------------------------------------------------------------------------------
 

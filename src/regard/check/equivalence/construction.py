@@ -1,79 +1,89 @@
-"""The modules that are compared: copies in float64 with parameters drawn at random, both of the same sizes."""
+"""What is compared: copies with parameters drawn at random, of classes objects of the same sizes."""
 
 from __future__ import annotations
 
-import torch
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
 from torch import nn
 
 from regard.check.equivalence.call_search import call_plan
-from regard.check.equivalence.operations import Float64Mode
 from regard.check.equivalence.projections import read_projections
-from regard.check.search.layouts import Sizes
+from regard.check.sandbox.torch_settings import UserSettings
+from regard.check.search.arrays import module_of_arrays
 from regard.check.search.parameters import refuse_lazy
-from regard.check.search.subject import Subject
-from regard.check.target.preparation import copied, in_float64, redraw
+from regard.check.search.subject import with_signature
+from regard.check.target.classes import method_of
+from regard.check.target.construction import constructions
+from regard.check.target.sizes import Sizes
 from regard.errors import InputError
 
-__all__ = ["built_modules"]
+__all__ = ["Compared", "constructed"]
 
-SIZES = (
-    Sizes(batch=2, heads=4, queries=6, keys=6, d_key=6, d_value=6),
-    Sizes(batch=2, heads=3, queries=6, keys=6, d_key=10, d_value=10),
-    Sizes(batch=2, heads=8, queries=6, keys=6, d_key=8, d_value=8),
-    Sizes(batch=2, heads=1, queries=6, keys=6, d_key=10, d_value=10),
+SIZES = tuple(
+    Sizes(batch=2, tokens=5, context=7, heads=heads, kv_heads=kv_heads, d_head=width)
+    for heads, kv_heads, width in ((4, 2, 6), (3, 3, 10), (8, 4, 8), (1, 1, 10))
 )
 """Sizes to build both of, until both can be built."""
 
 
-def built_modules(a: Subject, b: Subject) -> list[nn.Module | None]:
-    """Modules of float64 with random parameters, of the same sizes; None for functions."""
-    if a.build is None and b.build is None:
-        return [_prepared(each.module, number) for number, each in enumerate((a, b))]
-    tried: tuple[Sizes, ...] = SIZES
-    made = next((each.module for each in (a, b) if each.module is not None), None)
-    if made is not None:
-        tried = _sizes_of(a if a.module is not None else b, made)
+@dataclass(eq=False)
+class Compared:
+    """One of two that are compared."""
+
+    name: str
+    made: Any
+    """A function, or a module; of a class it is constructed."""
+    assumptions: list[str] = field(default_factory=list)
+    """What its constructor was told."""
+
+
+def constructed(several: Sequence[Any], args: Sequence[Mapping[str, Any]], settings: UserSettings) -> list[Compared]:
+    """Two implementations as they are compared: objects of the same sizes of those that are classes.
+
+    Raises:
+        InputError: one of them is nothing that can be called, or cannot be constructed.
+    """
+    names = [each.__name__ if hasattr(each, "__name__") else type(each).__name__ for each in several]
+    tried = SIZES
+    made = next((each for each in several if isinstance(each, nn.Module)), None)
+    if made is not None and any(map(inspect.isclass, several)):
+        found = read_projections(call_plan(type(made).__name__, made, settings))
+        heads, width = found.heads, found.q.weight.shape[1]
+        kv_heads = heads // 2 if heads % 2 == 0 else heads
+        tried = (Sizes(batch=2, tokens=5, context=7, heads=heads, kv_heads=kv_heads, d_head=width),)
     failed: InputError | None = None
     for sizes in tried:
-        modules: list[nn.Module | None] = []
-        said: list[list[str]] = []
         try:
-            for each in (a, b):
-                if each.build is None:
-                    modules.append(each.module)
-                    said.append([])
-                    continue
-                torch.manual_seed(0)
-                with Float64Mode():  # type: ignore[no-untyped-call]
-                    module, assumed = each.build(sizes)
-                modules.append(module)
-                said.append(assumed)
+            compared = [
+                Compared(name, *_made(each, given, sizes, settings))
+                for name, each, given in zip(names, several, args, strict=True)
+            ]
         except InputError as error:
             failed = failed or error
             continue
-        for each, assumed in zip((a, b), said, strict=True):
-            each.assumptions += assumed
-        return [_prepared(module, number) for number, module in enumerate(modules)]
+        for each in compared:
+            if isinstance(each.made, nn.Module):
+                refuse_lazy(each.made)
+        return compared
     assert failed is not None
     raise failed
 
 
-def _sizes_of(subject: Subject, module: nn.Module) -> tuple[Sizes, ...]:
-    """The sizes of a module that is made already, for the other one to be built of."""
-    prepared = _prepared(module, 0)
-    found = read_projections(call_plan(subject, prepared))
-    width = found.q.weight.shape[1]
-    return (Sizes(batch=2, heads=found.heads, queries=6, keys=6, d_key=width, d_value=found.v.weight.shape[1]),)
-
-
-def _prepared(module: nn.Module | None, seed: int) -> nn.Module | None:
-    if module is None:
-        return None
-    module = in_float64(copied(module)).eval()
-    for part in module.modules():
-        for name, buffer in part.named_buffers(recurse=False):
-            if buffer.dtype == torch.complex64:  # rotary angles, which double() passes by
-                setattr(part, name, buffer.to(torch.complex128))
-    refuse_lazy(module)
-    redraw(module, seed + 1)
-    return module
+def _made(implementation: Any, args: Mapping[str, Any], sizes: Sizes, settings: UserSettings) -> tuple[Any, list[str]]:
+    if not inspect.isclass(implementation):
+        if not callable(implementation):
+            raise InputError(f"{implementation!r} is not a function, class or module")
+        if args and isinstance(implementation, nn.Module):
+            name = type(implementation).__name__
+            raise InputError(f"{name} is already constructed and takes no arguments: {sorted(args)}")
+        function = with_signature(implementation)
+        return (partial(function, **args) if args else function), []
+    _, made, said = next(constructions(implementation, args, sizes.with_arguments(args), settings))
+    if not isinstance(made, nn.Module):
+        call = method_of(made)
+        made = module_of_arrays(made, call) or call
+    return made, said

@@ -1,4 +1,4 @@
-"""What PyTorch computes inside one call: its products and softmaxes, and which made which; all of it in float64."""
+"""What PyTorch computes inside one call: its products and softmaxes, and which made which."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from torch.utils._pytree import tree_leaves
 
 from regard.check.trace.fused_attention import FUSED, attention_by_steps
 
-__all__ = ["AttentionCore", "Float64Mode", "OperationRecorder", "attention_cores"]
+__all__ = ["AttentionCore", "OperationRecorder", "attention_cores", "plain_kernels"]
 
-NARROW = (torch.float32, torch.float16, torch.bfloat16)
 PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}
 """Products of matrices by their names in ATen, and where their left operand stands."""
 SOFTMAXES = ("_softmax", "_safe_softmax", "_log_softmax")
@@ -26,34 +25,6 @@ SUM_TOLERANCE = 1e-9
 
 Replacement = Callable[[int, Tensor], Tensor | None]
 """Takes the number of a product and what it made; returns what shall stand in its place, or None."""
-
-
-class Float64Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside, what asks for a narrower floating type gets float64: differences of 1e-9 can be told."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Whether torch.compile, whose import takes seconds, is to be told that it has nothing to do here."""
-        return False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation, in float64."""
-        return self.computed(func, args, dict(kwargs or {}))
-
-    def computed(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What an operation returns."""
-        name = func._schema.name.removeprefix("aten::")
-        if name == "_to_copy" and kwargs.get("dtype") in NARROW:
-            kwargs["dtype"] = torch.float64
-        result = func(*args, **kwargs)
-        is_new = isinstance(result, Tensor) and result.dtype in NARROW
-        if is_new and _takes_dtype(func) and not any(isinstance(each, Tensor) for each in tree_leaves((args, kwargs))):
-            return func(*args, **{**kwargs, "dtype": torch.float64})
-        return result
-
-
-def _takes_dtype(func: Any) -> bool:
-    return any(argument.name == "dtype" for argument in func._schema.arguments)
 
 
 @dataclass(eq=False)
@@ -72,7 +43,7 @@ class Operation:
     """Of softmaxes: which axis sums to one."""
 
 
-class OperationRecorder(Float64Mode):  # type: ignore[no-untyped-call]
+class OperationRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps the operations of a call with their order of dependence."""
 
     def __init__(self, replacement: Replacement | None = None) -> None:
@@ -82,6 +53,11 @@ class OperationRecorder(Float64Mode):  # type: ignore[no-untyped-call]
         self._made_by: dict[int, int] = {}
         self._written: dict[int, int] = {}
         self._alive: list[Tensor] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch.compile, whose import takes seconds, is to be told that it has nothing to do here."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation and record it."""
@@ -97,7 +73,7 @@ class OperationRecorder(Float64Mode):  # type: ignore[no-untyped-call]
             first = PRODUCTS.get(name, 0)
             operation.inputs = tuple(each.detach().clone() for each in inputs[first:])
             operation.input_parents = by_input[first:]
-        result = self.computed(func, args, kwargs)
+        result = func(*args, **kwargs)
         at = len(self.operations)
         if name in PRODUCTS and self._replacement is not None:
             replaced = self._replacement(at, result)

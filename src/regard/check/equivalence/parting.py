@@ -61,7 +61,7 @@ def first_parting(a: CallPlan, b: CallPlan) -> Parting | None:
         for tokens in (5, 1):
             inputs = random_inputs(a, 60, batch=1, tokens=tokens)
             if inputs.q is not None:
-                one = 1 if "h" not in a.layout or "h" not in b.layout else inputs.q.shape[1]
+                one = min(a.heads, b.heads)
                 inputs = replace(
                     inputs,
                     q=inputs.q[:, :one],

@@ -84,7 +84,7 @@ class _Reader:
         """Read all four maps."""
         self._draw()
         rows = self._rows(0)
-        heads, name = len(rows.q), self.plan.subject.name
+        heads, name = len(rows.q), self.plan.name
         if len(rows.v) != heads:
             raise CannotCompareError(f"{name} has {heads} heads of scores and {len(rows.v)} of values")
 
@@ -146,7 +146,7 @@ class _Reader:
         changed = x.clone()
         changed[0, token] = torch.randn(self.plan.width, generator=generator, dtype=torch.float64)
         before, after = self._call(x)[0], self._call(changed)[0]
-        name = self.plan.subject.name
+        name = self.plan.name
         if not before:
             raise CannotCompareError(f"no softmax between two products of matrices was found in {name}")
         q, k, v, out = [], [], [], []
@@ -247,7 +247,7 @@ class _Reader:
             scales = torch.stack([ones for _, ones in read], -1)
             scale = torch.where(scales.abs().amax(-1) > 0, scales.abs().amax(-1) * scales.sum(-1).sign(), zero_ones)
             if not self._holds(value, weight, bias, scale, inputs):
-                raise CannotCompareError(f"a projection of {self.plan.subject.name} is no linear function of its token")
+                raise CannotCompareError(f"a projection of {self.plan.name} is no linear function of its token")
         return ProjectionTags(weight, bias)
 
     def _tags_of(self, tags: Tensor, ones: Tensor) -> Tensor:
@@ -255,13 +255,9 @@ class _Reader:
         ratio = torch.where(there, tags / torch.where(there, ones, 1.0), 0.0)
         rounded = ratio.round()
         if bool(((ratio - rounded).abs() > TAG_TOLERANCE).any()) or bool((rounded < 0).any()):
-            raise CannotCompareError(
-                f"a projection of {self.plan.subject.name} is no linear function of its parameters"
-            )
+            raise CannotCompareError(f"a projection of {self.plan.name} is no linear function of its parameters")
         if bool((rounded >= FIRST_TAG + self.total).any()):
-            raise CannotCompareError(
-                f"a projection of {self.plan.subject.name} is no linear function of its parameters"
-            )
+            raise CannotCompareError(f"a projection of {self.plan.name} is no linear function of its parameters")
         return rounded.long()
 
     def _holds(

@@ -30,9 +30,9 @@ def modes(a: CallPlan, b: CallPlan) -> list[bool]:
 def _inputs(a: CallPlan, b: CallPlan) -> Iterator[tuple[Inputs, bool]]:
     """Inputs of several lengths, and whether there are as many keys as queries."""
     for number, tokens in enumerate(LENGTHS):
-        alone = "td" in (a.layout, b.layout) if a.module is not None else "b" not in a.layout or "b" not in b.layout
+        alone = "b" not in a.layout or "b" not in b.layout
         inputs = random_inputs(a, 40 + number, batch=1 if alone else 3, tokens=tokens)
-        if inputs.q is not None and ("h" in a.layout) != ("h" in b.layout):
+        if inputs.q is not None and a.heads != b.heads:
             one = {name: getattr(inputs, name)[:, :1] for name in "qkv"}
             inputs = replace(inputs, **one)
         yield inputs, inputs.q is None

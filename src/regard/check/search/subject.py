@@ -22,7 +22,7 @@ from regard.check.target.classes import method_of
 from regard.check.target.preparation import copied, require_cpu, width_of_scale
 from regard.errors import InputError
 
-__all__ = ["Subject", "source", "subject_of"]
+__all__ = ["Subject", "source", "subject_of", "with_signature"]
 
 
 FUSED = torch._C._nn.scaled_dot_product_attention
@@ -135,8 +135,7 @@ def subject_of(implementation: Any, args: Mapping[str, Any], settings: UserSetti
     if not callable(implementation):
         raise InputError(f"{implementation!r} is not a function, class or module")
     name = getattr(implementation, "__name__", type(implementation).__name__)
-    if implementation is FUSED:
-        implementation = _fused
+    implementation = with_signature(implementation)
     try:
         inspect.signature(implementation)
     except ValueError as error:
@@ -153,10 +152,14 @@ def _refuse_unknown(name: str, implementation: Any, args: Mapping[str, Any]) -> 
         raise InputError(f"{name} takes no {', '.join(sorted(wrong))}; it takes {names}")
 
 
+def with_signature(function: Any) -> Any:
+    """A function, or for PyTorch's fused attention, which is built in, one with its arguments."""
+    return _fused if function is FUSED else function
+
+
 def _fused(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
 ) -> Tensor:
-    """PyTorch's own, which is built in and has no signature."""
     output: Tensor = FUSED(query, key, value, attn_mask, is_causal=is_causal)
     return output
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,10 +19,12 @@ from regard.check.target.targets import Target
 from regard.check.target.user_inputs import UserInputs
 from regard.errors import InputError
 
-__all__ = ["FEW_TRIES", "FoundCall", "assumptions_of", "of_all_sizes", "of_sizes"]
+__all__ = ["FEW_TRIES", "OF_PLACES", "FoundCall", "assumptions_of", "of_all_sizes", "of_sizes", "with_optional"]
 
 FEW_TRIES = 30
 """Of one layout."""
+OF_PLACES = (*ROPE_FORMS, "positions")
+"""The roles of tables and ids of positions."""
 GROUPED_SIZES = DISTINCT_SIZES[1:2]
 """For targets of which several heads may share keys and values."""
 
@@ -131,25 +133,29 @@ def of_sizes(target: Target, plan: CallPlan, sizes: Sizes, seed: int = 1) -> Ite
 
 def _with_optional(found: FoundCall) -> Iterator[Invocation]:
     """The call with optional sequences, and with optional tables of positions, where it runs with those."""
-    wanted = (STREAMS, (*ROPE_FORMS, "positions"))
-    for roles in wanted:
-        absent = {
-            each.name
-            for each in found.plan.arguments
-            if each.role in roles and not each.required and each.name not in found.invocation.arguments
-        }
-        if not absent:
-            continue
-        arguments = [replace(each, required=each.required or each.name in absent) for each in found.plan.arguments]
-        plan = replace(found.plan, arguments=arguments, choices={})
-        try:
-            plan = next(search_calls(plan, found.target.call, found.target.sizes, FEW_TRIES, Budget(FEW_TRIES)))
-        except Failed:
-            continue
-        for each in _settled(found.target, plan):
+    for roles in (STREAMS, OF_PLACES):
+        plan = with_optional(found, roles)
+        for each in () if plan is None else _settled(found.target, plan):
             # a table of another form than was meant may give no numbers
             if roles is STREAMS or all(bool(one.isfinite().all()) for one in each.outputs(each.run())):
                 yield each
+
+
+def with_optional(found: FoundCall, roles: Collection[str]) -> CallPlan | None:
+    """The plan of a call with the arguments of some roles that it could do without; None if it runs with none more."""
+    absent = {
+        each.name
+        for each in found.plan.arguments
+        if each.role in roles and not each.required and each.name not in found.invocation.arguments
+    }
+    if not absent:
+        return None
+    arguments = [replace(each, required=each.required or each.name in absent) for each in found.plan.arguments]
+    plan = replace(found.plan, arguments=arguments, choices={})
+    try:
+        return next(search_calls(plan, found.target.call, found.target.sizes, FEW_TRIES, Budget(FEW_TRIES)))
+    except Failed:
+        return None
 
 
 def _settled(target: Target, plan: CallPlan) -> Iterator[Invocation]:

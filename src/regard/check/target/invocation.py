@@ -35,7 +35,7 @@ from regard.check.target.values import STATE
 from regard.check.time_limit import is_over
 from regard.errors import InputError
 
-__all__ = ["Invocation", "NotCallable", "Stream", "invocations"]
+__all__ = ["Invocation", "NotCallable", "Stream", "found_calls", "invocations"]
 
 BY_ERRORS = "the shapes of its inputs are those that its errors ask for: {}"
 MANY_TRIES = 200
@@ -77,6 +77,21 @@ def invocations(
         given = UserInputs({name: value for name, value in fixed.items() if name not in inputs.values}, inputs)
     else:
         given = UserInputs({**fixed, **(inputs or {})})
+    for each in found_calls(implementation, args, given, settings):
+        if not given.names:
+            each.invocation.relaid = partial(_relaid, each)
+        yield from of_all_sizes(each, given)
+
+
+def found_calls(
+    implementation: Any, args: Mapping[str, Any], given: UserInputs, settings: UserSettings
+) -> list[FoundCall]:
+    """Calls that run, the best first, of one set of sizes; see `invocations`.
+
+    Raises:
+        NotCallable: no call runs.
+        InputError: as `invocations`.
+    """
     errors: list[Failed] = []
     found = _search(implementation, args, given, settings, errors)
     if not found:
@@ -89,10 +104,7 @@ def invocations(
         late = "; not every guess was tried: they took long" if is_over() else ""
         raise NotCallable(refusal(call, name, given.names, last, unknown) + late)
     found.sort(key=lambda each: (not each.documented, -each.clear))
-    for each in found:
-        if not given.names:
-            each.invocation.relaid = partial(_relaid, each)
-        yield from of_all_sizes(each, given)
+    return found
 
 
 def _relaid(found: FoundCall, is_one_query: bool) -> Iterator[Iterator[Invocation]]:
