@@ -14,37 +14,55 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.mask_formats import FORMS
 from regard.check.target.calls_of_sizes import OF_PLACES, FoundCall, with_optional
 from regard.check.target.errors import NotCallable
-from regard.check.target.invocation import found_calls
-from regard.check.target.user_inputs import UserInputs
+from regard.check.target.invocation import calls_of_layouts
+from regard.check.target.sizes import Sizes
+from regard.check.target.targets import targets_of
 
 __all__ = ["call_plan"]
 
+MAX_WIDTHS = 4
 MASK_SHAPES = ("qk", "1qk", "bqk", "11qk", "b1qk")
 CHANGE = 1e-12
 """What moves less than this part of the largest number does not move."""
 
 
-def call_plan(name: str, implementation: Any, settings: UserSettings) -> CallPlan:
+def call_plan(name: str, implementation: Any, sizes: Sizes | None, settings: UserSettings) -> CallPlan:
     """The way in which a function or a module is called: the first that runs, and keeps samples apart.
+
+    Args:
+        name: of it.
+        implementation: what is called; it is copied, and the parameters of the copy are redrawn.
+        sizes: that it was constructed of; None where it was handed over as it is.
+        settings: PyTorch's settings during its calls.
 
     Raises:
         CannotCompareError: none does.
     """
-    try:
-        several = found_calls(implementation, {}, UserInputs(), settings)
-    except NotCallable as error:
-        raise CannotCompareError(f"{name} could not be called: {error}") from error
     failed: CannotCompareError | None = None
-    for found in several:
-        for each in _with_places(found):
-            call = each.target.call
-            plan = CallPlan(name, each, call if isinstance(call, nn.Module) else None)
-            try:
-                if _keeps_apart(plan):
-                    return _with_mask(plan)
-            except CannotCompareError as error:
-                failed = failed or error
+    target = next(targets_of(implementation, {}, settings, []))
+    module = target.call if isinstance(target.call, nn.Module) else None
+    several = [target.sizes if sizes is None else sizes]
+    several += [replace(several[0], given=(("d_model", each),)) for each in _widths(module)]
+    for each in several:
+        try:
+            for found in calls_of_layouts(replace(target, sizes=each), settings):
+                for one in _with_places(found):
+                    try:
+                        plan = CallPlan(name, one, module)
+                        if _keeps_apart(plan):
+                            return _with_mask(plan)
+                    except CannotCompareError as error:
+                        failed = failed or error
+        except NotCallable as error:
+            failed = failed or CannotCompareError(f"{name} could not be called: {error}")
     raise failed or CannotCompareError(f"no way to call {name} was found: its samples mix in all of them")
+
+
+def _widths(module: nn.Module | None) -> list[int]:
+    """Numbers that may be the width of the tokens of a module."""
+    weights = [each for each in module.parameters() if each.ndim > 1] if module is not None else []
+    sizes = [size for each in weights[:1] for size in reversed(each.shape)]
+    return list(dict.fromkeys(sizes + [size for each in weights for size in each.shape]))[:MAX_WIDTHS]
 
 
 def _with_places(found: FoundCall) -> Iterator[FoundCall]:

@@ -14,7 +14,7 @@ from regard.check.equivalence.operations import OperationRecorder, plain_kernels
 from regard.check.search.layouts import Way, from_layout, to_layout
 from regard.check.search.mask_formats import MaskFormat
 from regard.check.target.argument import STREAMS
-from regard.check.target.calls_of_sizes import FoundCall
+from regard.check.target.calls_of_sizes import OF_PLACES, FoundCall
 from regard.check.target.errors import Failed
 from regard.check.target.position_values import ROPE_FORMS
 from regard.check.target.running import Invocation, Stream
@@ -121,8 +121,11 @@ class CallPlan:
     def _arguments(self, invocation: Invocation, inputs: Inputs, causal: bool) -> dict[str, Any]:
         given: dict[str, Any] = {}
         roles = {each.name: each.role for each in self.found.plan.arguments}
+        spared = {e.name for e in self.found.plan.arguments if not e.required and e.role not in OF_PLACES}
         for name, value in invocation.arguments.items():
             role = roles.get(name)
+            if name in spared:
+                continue
             if role in STREAMS or not isinstance(value, Tensor) or not value.is_floating_point():
                 given[name] = value
             elif role == "bias":
@@ -154,7 +157,10 @@ class CallPlan:
 
     @property
     def _first(self) -> Stream:
-        return self.found.invocation.streams[0]
+        streams = self.found.invocation.streams
+        if not streams:
+            raise CannotCompareError(f"{self.name} takes no sequence")
+        return streams[0]
 
     def _way(self, stream: Stream) -> Way:
         """The axes of a sequence.

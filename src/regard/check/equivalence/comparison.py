@@ -61,11 +61,12 @@ def compare(
     """
     sides = constructed((a, b), (args, against_args), settings)
     try:
-        plans = [call_plan(each.name, each.made, settings) for each in sides]
+        plans = [call_plan(each.name, each.made, each.sizes, settings) for each in sides]
         is_comparable(*plans)
-        return _Comparison(*plans, _assumptions(sides)).outcome()
+        return _Comparison(plans[0], plans[1], _assumptions(sides)).outcome()
     except CannotCompareError as error:
-        return Equivalence(*(each.name for each in sides), "undetermined", reason=str(error), notes=_assumptions(sides))
+        names = sides[0].name, sides[1].name
+        return Equivalence(*names, "undetermined", reason=str(error), notes=_assumptions(sides))
 
 
 def _assumptions(sides: Sequence[Compared]) -> tuple[str, ...]:

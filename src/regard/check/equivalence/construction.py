@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,9 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.arrays import module_of_arrays
 from regard.check.search.parameters import refuse_lazy
 from regard.check.search.subject import with_signature
-from regard.check.target.classes import method_of
+from regard.check.target.classes import method_of, parameters_of
 from regard.check.target.construction import constructions
+from regard.check.target.names import constructor_meaning
 from regard.check.target.sizes import Sizes
 from regard.errors import InputError
 
@@ -37,8 +38,10 @@ class Compared:
     name: str
     made: Any
     """A function, or a module; of a class it is constructed."""
-    assumptions: list[str] = field(default_factory=list)
+    assumptions: list[str]
     """What its constructor was told."""
+    sizes: Sizes | None
+    """That it was constructed of."""
 
 
 def constructed(several: Sequence[Any], args: Sequence[Mapping[str, Any]], settings: UserSettings) -> list[Compared]:
@@ -51,7 +54,7 @@ def constructed(several: Sequence[Any], args: Sequence[Mapping[str, Any]], setti
     tried = SIZES
     made = next((each for each in several if isinstance(each, nn.Module)), None)
     if made is not None and any(map(inspect.isclass, several)):
-        found = read_projections(call_plan(type(made).__name__, made, settings))
+        found = read_projections(call_plan(type(made).__name__, made, None, settings))
         heads, width = found.heads, found.q.weight.shape[1]
         kv_heads = heads // 2 if heads % 2 == 0 else heads
         tried = (Sizes(batch=2, tokens=5, context=7, heads=heads, kv_heads=kv_heads, d_head=width),)
@@ -73,7 +76,9 @@ def constructed(several: Sequence[Any], args: Sequence[Mapping[str, Any]], setti
     raise failed
 
 
-def _made(implementation: Any, args: Mapping[str, Any], sizes: Sizes, settings: UserSettings) -> tuple[Any, list[str]]:
+def _made(
+    implementation: Any, args: Mapping[str, Any], sizes: Sizes, settings: UserSettings
+) -> tuple[Any, list[str], Sizes | None]:
     if not inspect.isclass(implementation):
         if not callable(implementation):
             raise InputError(f"{implementation!r} is not a function, class or module")
@@ -81,9 +86,15 @@ def _made(implementation: Any, args: Mapping[str, Any], sizes: Sizes, settings: 
             name = type(implementation).__name__
             raise InputError(f"{name} is already constructed and takes no arguments: {sorted(args)}")
         function = with_signature(implementation)
-        return (partial(function, **args) if args else function), []
-    _, made, said = next(constructions(implementation, args, sizes.with_arguments(args), settings))
+        return (partial(function, **args) if args else function), [], None
+    sizes = sizes.with_arguments(args)
+    left_out = {  # heads that each have keys of their own
+        name: None
+        for name, each in parameters_of(implementation).items()
+        if each.default is None and constructor_meaning(name) == "kv_heads"
+    }
+    _, made, said = next(constructions(implementation, {**left_out, **args}, sizes, settings))
     if not isinstance(made, nn.Module):
         call = method_of(made)
         made = module_of_arrays(made, call) or call
-    return made, said
+    return made, said, sizes

@@ -35,7 +35,7 @@ from regard.check.target.values import STATE
 from regard.check.time_limit import is_over
 from regard.errors import InputError
 
-__all__ = ["Invocation", "NotCallable", "Stream", "found_calls", "invocations"]
+__all__ = ["Invocation", "NotCallable", "Stream", "calls_of_layouts", "invocations"]
 
 BY_ERRORS = "the shapes of its inputs are those that its errors ask for: {}"
 MANY_TRIES = 200
@@ -77,21 +77,6 @@ def invocations(
         given = UserInputs({name: value for name, value in fixed.items() if name not in inputs.values}, inputs)
     else:
         given = UserInputs({**fixed, **(inputs or {})})
-    for each in found_calls(implementation, args, given, settings):
-        if not given.names:
-            each.invocation.relaid = partial(_relaid, each)
-        yield from of_all_sizes(each, given)
-
-
-def found_calls(
-    implementation: Any, args: Mapping[str, Any], given: UserInputs, settings: UserSettings
-) -> list[FoundCall]:
-    """Calls that run, the best first, of one set of sizes; see `invocations`.
-
-    Raises:
-        NotCallable: no call runs.
-        InputError: as `invocations`.
-    """
     errors: list[Failed] = []
     found = _search(implementation, args, given, settings, errors)
     if not found:
@@ -104,7 +89,27 @@ def found_calls(
         late = "; not every guess was tried: they took long" if is_over() else ""
         raise NotCallable(refusal(call, name, given.names, last, unknown) + late)
     found.sort(key=lambda each: (not each.documented, -each.clear))
-    return found
+    for each in found:
+        if not given.names:
+            each.invocation.relaid = partial(_relaid, each)
+        yield from of_all_sizes(each, given)
+
+
+def calls_of_layouts(target: Target, settings: UserSettings) -> Iterator[FoundCall]:
+    """Of every layout with which a target runs, the first call; first with few tries of each.
+
+    Raises:
+        NotCallable: none runs.
+    """
+    errors: list[Failed] = []
+    found = None
+    for tries, most in ((FEW_TRIES, None), (MANY_TRIES, MAX_LAYOUTS)):
+        if found is None:
+            for found in _calls(target, UserInputs(), settings, errors, tries, most, Budget(MAX_CALLS // 2)):
+                yield found
+    if found is None:
+        last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
+        raise NotCallable(str(last))
 
 
 def _relaid(found: FoundCall, is_one_query: bool) -> Iterator[Iterator[Invocation]]:
