@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
+import linecache
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -113,7 +115,8 @@ class Construction:
         except Exception as error:
             what = ", ".join(f"{k}={v}" for k, v in given.items() if not _is_config(v))
             own = failed(error, 0).own
-            message = f"{self.kind.__name__}({what}) cannot be constructed: {error_line(error)}"
+            line = _line_of(error, self.kind) if own is None else ""
+            message = f"{self.kind.__name__}({what}) cannot be constructed: {error_line(error)}{line}"
             raise Failed(message, own=own, named=named_in(error, options)) from error
         for value in given.values():
             if isinstance(value, GuessedConfig):
@@ -388,6 +391,17 @@ def _stages(first: Construction, failures: Sequence[Failed]) -> Iterator[Constru
         yield replace(first, demanded=frozenset(demanded))
     if any(REFUSED.search(str(each)) for each in failures):
         yield replace(first, switched=True)
+
+
+def _line_of(error: BaseException, kind: type) -> str:
+    """The line of a class's file at which its constructor stopped; empty where it refuses its arguments there."""
+    try:
+        file = inspect.getsourcefile(kind)
+    except (OSError, TypeError):
+        return ""
+    lines = [number for frame, number in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    text = linecache.getline(file, lines[-1]).strip() if file is not None and lines else ""
+    return f" in line {lines[-1]}, {text}" if text and not text.startswith(("raise", "assert")) else ""
 
 
 def unknown_arguments(kind: type, args: Mapping[str, Any]) -> list[str]:
