@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.check.equivalence.operations import OperationRecorder, plain_kernels
 from regard.check.search.layouts import Way, from_layout, to_layout
 from regard.check.search.mask_formats import MaskFormat
 from regard.check.target.argument import STREAMS
@@ -18,6 +16,8 @@ from regard.check.target.calls_of_sizes import OF_PLACES, FoundCall
 from regard.check.target.errors import Failed
 from regard.check.target.position_values import ROPE_FORMS
 from regard.check.target.running import Invocation, Stream
+from regard.check.trace.operation import Trace
+from regard.check.trace.recorder import record
 
 __all__ = ["TOKENS", "CallPlan", "CannotCompareError", "CausalMask", "Inputs", "random_inputs"]
 
@@ -90,21 +90,40 @@ class CallPlan:
     _known: dict[tuple[int, int, int], Invocation] = field(default_factory=dict)
     """The calls of some numbers of samples, queries and keys."""
 
-    def __call__(self, inputs: Inputs, *, causal: bool = False, recorder: OperationRecorder | None = None) -> Tensor:
+    def __call__(self, inputs: Inputs, *, causal: bool = False) -> Tensor:
         """The output: (batch, tokens, width) of a module, (batch, heads, tokens, width) of a function.
 
         Raises:
             CannotCompareError: it raised, or returned no such tensor.
         """
         invocation = self._invocation(*inputs.sizes)
-        given = self._arguments(invocation, inputs, causal)
-        called = self.found.target.call if self.module is None else self.module
         try:
-            result = invocation.run(given, target=called, watch=lambda _: _watched(recorder))
+            result = invocation.run(self._arguments(invocation, inputs, causal), target=self._called)
         except Failed as error:
-            text = str(error)
-            raise CannotCompareError(f"{self.name} {'' if text.startswith('raises') else 'raises '}{text}") from error
+            raise self._failed(str(error)) from error
         return self._output(inputs, invocation.outputs(result))
+
+    def traced(
+        self, inputs: Inputs, *, causal: bool = False, frozen: Mapping[int, Tensor] | None = None
+    ) -> tuple[Trace, Tensor]:
+        """The call's operations, and the output as by `__call__`; `frozen` is what some return instead."""
+        invocation = self._invocation(*inputs.sizes)
+        given = self._arguments(invocation, inputs, causal)
+        trace = record(
+            lambda watch: invocation.run(given, target=self._called, watch=watch),
+            outputs=invocation.outputs,
+            frozen=frozen,
+        )
+        if trace.error:
+            raise self._failed(trace.error)
+        return trace, self._output(inputs, [each.data for each in trace.outputs])
+
+    @property
+    def _called(self) -> Any:
+        return self.found.target.call if self.module is None else self.module
+
+    def _failed(self, text: str) -> CannotCompareError:
+        return CannotCompareError(f"{self.name} {'' if text.startswith('raises') else 'raises '}{text}")
 
     def _invocation(self, batch: int, queries: int, keys: int) -> Invocation:
         known = self._known.get((batch, queries, keys))
@@ -114,7 +133,7 @@ class CallPlan:
             if self.module is None:
                 sizes = replace(sizes, heads=HEADS, kv_heads=HEADS, d_head=WIDTH)
             choices = {**plan.choices, "lengths": "other"} if "lengths" in plan.choices else plan.choices
-            known = replace(plan, choices=choices).invocation(target.call, sizes)
+            known = replace(replace(plan, choices=choices).invocation(target.call, sizes), gradients=False)
             self._known[batch, queries, keys] = known
         return known
 
@@ -219,12 +238,6 @@ class CallPlan:
                     return (read if inputs.x is None else read[:, 0]).to(torch.float64)
         shapes = ", ".join(str(tuple(each.shape)) for each in tensors) or "no tensor"
         raise CannotCompareError(f"{self.name} returns {shapes}")
-
-
-@contextmanager
-def _watched(recorder: OperationRecorder | None) -> Iterator[None]:
-    with torch.no_grad(), plain_kernels(), nullcontext() if recorder is None else recorder:
-        yield
 
 
 def random_inputs(plan: CallPlan, seed: int, *, batch: int = 2, tokens: int = TOKENS) -> Inputs:

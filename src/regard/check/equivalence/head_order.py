@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.check.equivalence.calls import TOKENS, CallPlan, random_inputs
-from regard.check.equivalence.operations import OperationRecorder, attention_cores
+from regard.check.equivalence.cores import attention_cores
 from regard.check.equivalence.proof import TOLERANCE, relative_difference
 from regard.check.equivalence.tags import Projections, ProjectionTags
 from regard.check.target.preparation import copied
@@ -39,9 +39,8 @@ def _constant_weights(plan: CallPlan) -> Tensor | None:
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.zero_()
-    recorder = OperationRecorder()
-    replace(plan, module=module)(random_inputs(plan, 1, batch=1), recorder=recorder)
-    found = [core.weights for core in attention_cores(recorder.operations)]
+    trace, _ = replace(plan, module=module).traced(random_inputs(plan, 1, batch=1))
+    found = [core.weights for core in attention_cores(trace)]
     if not found or any(each.shape[-2] != TOKENS or each.shape[-1] != found[0].shape[-1] for each in found):
         return None
     weights = torch.cat([each.reshape(-1, TOKENS, each.shape[-1]) for each in found])

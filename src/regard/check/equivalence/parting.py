@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.check.equivalence.calls import CallPlan, Inputs, random_inputs
-from regard.check.equivalence.operations import AttentionCore, OperationRecorder, attention_cores
+from regard.check.equivalence.cores import AttentionCore, attention_cores
 from regard.check.equivalence.proof import TOLERANCE, modes, relative_difference
 
 __all__ = ["STEPS", "Parting", "first_parting"]
@@ -75,9 +75,8 @@ def first_parting(a: CallPlan, b: CallPlan) -> Parting | None:
 
 
 def _call(plan: CallPlan, inputs: Inputs, causal: bool) -> tuple[_Steps | None, Tensor]:
-    recorder = OperationRecorder()
-    output = plan(inputs, causal=causal, recorder=recorder)
-    cores = attention_cores(recorder.operations)
+    trace, output = plan.traced(inputs, causal=causal)
+    cores = attention_cores(trace)
     queries = inputs.x.shape[1] if inputs.x is not None else inputs.q.shape[2]  # type: ignore[union-attr]
     try:
         return (_steps(cores, output, queries) if cores else None), output

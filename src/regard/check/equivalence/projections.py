@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.equivalence.calls import CallPlan, CannotCompareError, Inputs
-from regard.check.equivalence.operations import AttentionCore, OperationRecorder, attention_cores
+from regard.check.equivalence.cores import AttentionCore, attention_cores
 from regard.check.equivalence.tags import FIRST_TAG, Projections, ProjectionTags, flat_parameters
 from regard.check.target.preparation import copied
 
@@ -124,12 +124,8 @@ class _Reader:
                 at += each.numel()
 
     def _call(self, x: Tensor, put: dict[int, Tensor] | None = None) -> tuple[list[AttentionCore], Tensor]:
-        def replacement(at: int, result: Tensor) -> Tensor | None:
-            return None if put is None or at not in put else put[at].reshape(result.shape).clone()
-
-        recorder = OperationRecorder(replacement)
-        output = self.plan(Inputs(x=x), recorder=recorder)
-        return attention_cores(recorder.operations), output
+        trace, output = self.plan.traced(Inputs(x=x), frozen=put)
+        return attention_cores(trace), output
 
     def _tokens(self, first: Tensor | None = None) -> Tensor:
         x = torch.zeros(1, TOKENS, self.plan.width, dtype=torch.float64)
@@ -195,7 +191,8 @@ class _Reader:
             for row, values in rows.items():
                 if row.core == number:
                     made[row.slice, row.row] = values.to(torch.float64)
-            put[core.summed_at] = made.transpose(1, 2) if core.summed_transposed else made
+            made = made.transpose(1, 2) if core.summed_transposed else made
+            put[core.summed_at] = made.reshape(core.summed_shape)
         return put
 
     # Linear maps. -----------------------------------------------------------------------------------------------------
