@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.check.recipes.case import Case
 from regard.check.search.calls import Failed, ProbeCall
-from regard.check.search.tensors import tensors_in
+from regard.check.target.running import tensors_in
 
 __all__ = [
     "first_line_of",

@@ -14,7 +14,7 @@ from regard.check.behaviour.examination import Examination
 from regard.check.recipes.case import Case
 from regard.check.search.calls import Failed, ProbeCall, calls_with
 from regard.check.search.cases import lengths
-from regard.check.search.tensors import tensors_in
+from regard.check.target.running import tensors_in
 
 __all__ = ["inputs_overwritten"]
 

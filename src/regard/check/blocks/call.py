@@ -14,7 +14,7 @@ from regard.check.sandbox.answer import error_text
 from regard.check.search.cases import drawn
 from regard.check.search.modules import modules_of
 from regard.check.search.subject import Subject
-from regard.check.search.tensors import tensors_in
+from regard.check.target.running import tensors_in
 from regard.check.target.token_ids import padding_id
 
 __all__ = ["BATCH", "CONTEXT", "CONTEXT_SEED", "TOKENS", "BlockCall", "called_block"]

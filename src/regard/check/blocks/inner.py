@@ -19,8 +19,8 @@ from regard.check.search.diagnose import is_switched_off, triangular
 from regard.check.search.layouts import Sizes
 from regard.check.search.stage import Diagnosis, Stage
 from regard.check.search.subject import Subject
-from regard.check.search.tensors import tensors_in
 from regard.check.target.preparation import copied, in_float64
+from regard.check.target.running import tensors_in
 
 __all__ = ["judge_attentions"]
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.check.blocks.attentions import BlockAttention, is_linear, is_norm
-from regard.check.search.tensors import tensors_in
+from regard.check.target.running import tensors_in
 
 __all__ = [
     "FEED_FORWARD",

@@ -16,7 +16,7 @@ from regard.check.blocks.mistakes import add_mistake
 from regard.check.blocks.wiring import Wiring, wired
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.stage import Diagnosis
-from regard.check.search.tensors import tensors_in
+from regard.check.target.running import tensors_in
 
 __all__ = ["judge_context", "judge_inputs", "judge_wiring"]
 

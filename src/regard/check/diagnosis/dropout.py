@@ -8,6 +8,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from regard.check.behaviour.dropout import without_dropout
+from regard.check.diagnosis.verdict import example_of
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.report.findings import Findings
 from regard.check.report.records import FoundMistake
@@ -68,7 +69,8 @@ def with_dropout(searched: Findings, gap: float, invocation: Invocation) -> Find
     flag = next((name for name, _ in _flags(invocation) if _TRAINS.search(name)), None) if invocation.arrays else None
     message = message if flag is None else message.replace("in eval()", f"with {flag}=False")
     found = FoundMistake(known.id, known.step, message, known.impact, None, known.references)
-    return with_dropout_line(replace(searched, mistakes=(*searched.mistakes, found)), invocation)
+    example = searched.example or example_of(known, {})
+    return with_dropout_line(replace(searched, mistakes=(*searched.mistakes, found), example=example), invocation)
 
 
 def with_dropout_line(searched: Findings, invocation: Invocation) -> Findings:

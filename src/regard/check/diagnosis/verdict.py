@@ -19,7 +19,7 @@ from regard.check.search.lines import place_of, traced
 from regard.check.search.observed import Observed
 from regard.check.search.stage import Diagnosis, Stage
 
-__all__ = ["findings_of"]
+__all__ = ["example_of", "findings_of"]
 
 AROUND = ("call", "positions", *STEP_NAMES, "block")
 """Every step that a cause may be in, in their order."""
@@ -31,11 +31,11 @@ def findings_of(diagnosis: Diagnosis) -> Findings:
     causes, example = [], None
     for known, choices, stage in _causes(diagnosis):
         causes.append(_cause(diagnosis, known, choices, stage))
-        example = example or _example(known, choices)
+        example = example or example_of(known, choices)
     for known, numbers in diagnosis.behaviour:
         if known.id not in {cause.id for cause in causes}:
             causes.append(_said(known, numbers))
-            example = example or _example(known, {})
+            example = example or example_of(known, {})
     causes.sort(key=lambda cause: AROUND.index(cause.step))
     conventions, designs = _conventions(diagnosis)
     notes = list(diagnosis.notes)
@@ -223,7 +223,7 @@ def _location(
     return None
 
 
-def _example(known: Mistake, choices: Choices) -> Example | None:
+def example_of(known: Mistake, choices: Choices) -> Example | None:
     """The cause on the course's numbers."""
     try:
         found = worked_example(known, choices)

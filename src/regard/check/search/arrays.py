@@ -1,4 +1,4 @@
-"""Objects that keep their weights as arrays of numpy: modules whose parameters are these arrays."""
+"""Code of numpy: functions of arrays as those of tensors, objects that keep their weights as arrays as modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 
 from regard.check.names import role
 
-__all__ = ["module_of_arrays"]
+__all__ = ["module_of_arrays", "on_arrays"]
 
 MAX_DEPTH = 3
 """Of objects and dicts within each other."""
@@ -87,6 +87,19 @@ def module_of_arrays(made: Any, call: Callable[..., Any]) -> nn.Module | None:
     kind.forward = forward  # type: ignore[attr-defined]
     module: nn.Module = kind(made, getattr(call, "__name__", "__call__"))
     return module
+
+
+def on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of numpy's arrays as one of tensors."""
+
+    def array(value: Any) -> Any:
+        return _array(value.detach() if isinstance(value, torch.Tensor) else value)
+
+    def called(*args: Any, **named: Any) -> Any:
+        return function(*map(array, args), **{name: array(value) for name, value in named.items()})
+
+    called.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return called
 
 
 def _array(value: Any) -> Any:

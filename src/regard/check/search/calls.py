@@ -16,9 +16,9 @@ from regard.check.sandbox.answer import error_text
 from regard.check.search.layouts import Way, from_layout, from_module_layout, to_layout, to_module_layout
 from regard.check.search.mask_formats import FORMS, MaskFormat
 from regard.check.search.subject import Subject
-from regard.check.search.tensors import tensors_in
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import copied
+from regard.check.target.running import tensors_in
 
 __all__ = ["Failed", "ProbeCall", "calls_with"]
 

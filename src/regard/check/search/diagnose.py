@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.recipes.case import Case
 from regard.check.recipes.state import Choices
+from regard.check.search.arrays import on_arrays
 from regard.check.search.budget import SearchBudget
 from regard.check.search.call_configs import CallConfig, call_configs
 from regard.check.search.calls import Failed
@@ -25,7 +26,6 @@ from regard.check.search.masks import drops, masks_of
 from regard.check.search.recipe_search import Level, Match, RecipeSearch
 from regard.check.search.stage import Diagnosis, Stage
 from regard.check.search.subject import Subject
-from regard.check.search.tensors import on_arrays
 from regard.check.target.subclasses import is_read_by_a_subclass
 
 __all__ = ["diagnose", "is_switched_off", "triangular"]

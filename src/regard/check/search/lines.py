@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from regard.check.location import CodeLocation
 from regard.check.recipes.case import Case
 from regard.check.search.calls import Failed, ProbeCall
-from regard.check.search.tensors import tensors_in
+from regard.check.target.running import tensors_in
 
 __all__ = ["Record", "place_of", "recording", "same_numbers", "traced"]
 

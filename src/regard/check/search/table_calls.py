@@ -15,8 +15,8 @@ from regard.check.sandbox.answer import error_text
 from regard.check.search.layouts import Sizes
 from regard.check.search.stage import Diagnosis
 from regard.check.search.subject import Subject
-from regard.check.search.tensors import tensors_in
 from regard.check.target.preparation import copied, in_float64
+from regard.check.target.running import tensors_in
 from regard.errors import InputError
 
 __all__ = ["looks_like_table", "tables_of"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from regard.check.target.argument import text_of
 from regard.errors import InputError
 
 __all__ = ["are_alike", "classes_beside", "handed_on", "method_of", "own_classes", "parameters_of", "takes"]
@@ -36,11 +37,8 @@ def classes_beside(owner: Any) -> list[type]:
 
 def handed_on(kind: type, name: str) -> list[type]:
     """The classes of the file that take an argument by the same name, where the class hands it on to those it makes."""
-    try:
-        source = inspect.getsource(kind)
-    except (OSError, TypeError):
-        return []
-    others = [each for each in classes_beside(kind) if name in parameters_of(each)]
+    source = text_of(kind)
+    others = [each for each in classes_beside(kind) if name in parameters_of(each)] if source else []
     given = rf"\([^()]*\b{re.escape(name)}\b"
     return [each for each in others if re.search(rf"\b{re.escape(each.__name__)}{given}", source)]
 

@@ -26,7 +26,7 @@ from regard.check.target.sizes import Sizes
 from regard.check.target.steps import in_steps
 from regard.check.target.token_ids import ids_left_out, other_ids, padding_id, without
 
-__all__ = ["APPENDED", "Invocation", "Stream"]
+__all__ = ["APPENDED", "Invocation", "Stream", "tensors_in"]
 
 APPENDED = "values (appended)"
 """The argument of `Invocation.completion`."""
@@ -193,7 +193,7 @@ class Invocation:
 
         One number alone, such as a loss, which all samples and tokens make, comes behind what has axes.
         """
-        found = [each for each in _tensors(result) if each.is_floating_point() or each.is_complex()]
+        found = [each for each in tensors_in(result) if each.is_floating_point() or each.is_complex()]
         return sorted(found, key=lambda each: each.ndim == 0)
 
     def handed_over(self, value: Any) -> Any:
@@ -249,18 +249,27 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _tensors(result: Any) -> Iterator[Tensor]:
+def tensors_in(result: Any) -> Iterator[Tensor]:
+    """Every tensor that a call returned, the first one first; numpy's arrays too."""
     result = as_tensor(result)
     if isinstance(result, Tensor):
-        yield result if type(result) is Tensor else result.as_subclass(Tensor)
+        yield _plain(result)
     elif isinstance(result, Mapping):
         for each in result.values():
-            yield from _tensors(each)
+            yield from tensors_in(each)
     elif isinstance(result, list | tuple):
         for each in result:
-            yield from _tensors(each)
+            yield from tensors_in(each)
     elif is_dataclass(result) and not isinstance(result, type):
-        yield from _tensors([getattr(result, each.name) for each in fields(result)])
+        yield from tensors_in([getattr(result, each.name) for each in fields(result)])
     elif (numpy := sys.modules.get("numpy")) is not None and isinstance(result, numpy.ndarray | numpy.generic):
         with contextlib.suppress(TypeError):  # of texts or objects
-            yield torch.as_tensor(result)
+            yield torch.tensor(result)
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The numbers of a tensor: what a class of the user's own makes of an operation is not what it returned."""
+    if type(tensor) is Tensor:
+        return tensor
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(Tensor)
