@@ -137,7 +137,8 @@ def _causal(plan: CallPlan, *, causal: bool) -> bool:
     for at in range(tokens):
         changed = given.clone()
         changed[..., at, :] = changed[..., at, :].flip(-1) + 0.5
-        moved = _moved(before, plan(replace(inputs, **{name: changed}), causal=causal)).any(-1)
+        other = replace(inputs, x=changed) if name == "x" else replace(inputs, v=changed)
+        moved = _moved(before, plan(other, causal=causal)).any(-1)
         if moved[..., :at].any() or (at == 0 and not moved[..., 1:].any()):
             return False
     return True

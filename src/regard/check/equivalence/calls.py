@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.recipes.case import Case
+from regard.check.recipes.case import causal as visible
+from regard.check.search.cases import lengths
 from regard.check.search.layouts import Way, from_layout, to_layout
 from regard.check.search.mask_formats import MaskFormat
 from regard.check.target.argument import STREAMS
@@ -19,7 +22,7 @@ from regard.check.target.running import Invocation, Stream
 from regard.check.trace.operation import Trace
 from regard.check.trace.recorder import record
 
-__all__ = ["TOKENS", "CallPlan", "CannotCompareError", "CausalMask", "Inputs", "random_inputs"]
+__all__ = ["TOKENS", "CallPlan", "CannotCompareError", "CausalMask", "random_inputs"]
 
 HEADS, QUERIES, KEYS, WIDTH, VALUE_WIDTH = 3, 4, 6, 10, 8
 """Of functions of q, k and v: no two the same."""
@@ -35,30 +38,6 @@ class CannotCompareError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
-    """Of one call: x, or q, k and v of (batch, heads, tokens, width)."""
-
-    x: Tensor | None = None
-    """(batch, tokens, d_model)."""
-    context: Tensor | None = None
-    """What keys are made of, if not x."""
-    values: Tensor | None = None
-    """What values are made of, if not the context."""
-    q: Tensor | None = None
-    k: Tensor | None = None
-    v: Tensor | None = None
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """How many samples, queries and keys there are."""
-        if self.x is not None:
-            return len(self.x), self.x.shape[1], (self.x if self.context is None else self.context).shape[1]
-        assert self.q is not None
-        assert self.k is not None
-        return len(self.q), self.q.shape[2], self.k.shape[2]
-
-
-@dataclass(frozen=True, eq=False)
 class CausalMask:
     """How an implementation is told to be causal."""
 
@@ -71,9 +50,8 @@ class CausalMask:
         """What is handed over."""
         if self.form is None:
             return causal
-        may = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
         sizes = {"qk": (), "1qk": (1,), "bqk": (batch,), "11qk": (1, 1), "b1qk": (batch, 1)}[self.shape]
-        return self.form.write(may.expand(*sizes, queries, keys).clone())
+        return self.form.write(visible(queries, keys)[0, 0].expand(*sizes, queries, keys).clone())
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,13 +68,13 @@ class CallPlan:
     _known: dict[tuple[int, int, int], Invocation] = field(default_factory=dict)
     """The calls of some numbers of samples, queries and keys."""
 
-    def __call__(self, inputs: Inputs, *, causal: bool = False) -> Tensor:
+    def __call__(self, inputs: Case, *, causal: bool = False) -> Tensor:
         """The output: (batch, tokens, width) of a module, (batch, heads, tokens, width) of a function.
 
         Raises:
             CannotCompareError: it raised, or returned no such tensor.
         """
-        invocation = self._invocation(*inputs.sizes)
+        invocation = self._invocation(*_sizes(inputs))
         try:
             result = invocation.run(self._arguments(invocation, inputs, causal), target=self._called)
         except Failed as error:
@@ -104,10 +82,10 @@ class CallPlan:
         return self._output(inputs, invocation.outputs(result))
 
     def traced(
-        self, inputs: Inputs, *, causal: bool = False, frozen: Mapping[int, Tensor] | None = None
+        self, inputs: Case, *, causal: bool = False, frozen: Mapping[int, Tensor] | None = None
     ) -> tuple[Trace, Tensor]:
         """The call's operations, and the output as by `__call__`; `frozen` is what some return instead."""
-        invocation = self._invocation(*inputs.sizes)
+        invocation = self._invocation(*_sizes(inputs))
         given = self._arguments(invocation, inputs, causal)
         trace = record(
             lambda watch: invocation.run(given, target=self._called, watch=watch),
@@ -137,7 +115,7 @@ class CallPlan:
             self._known[batch, queries, keys] = known
         return known
 
-    def _arguments(self, invocation: Invocation, inputs: Inputs, causal: bool) -> dict[str, Any]:
+    def _arguments(self, invocation: Invocation, inputs: Case, causal: bool) -> dict[str, Any]:
         given: dict[str, Any] = {}
         roles = {each.name: each.role for each in self.found.plan.arguments}
         spared = {e.name for e in self.found.plan.arguments if not e.required and e.role not in OF_PLACES}
@@ -155,10 +133,10 @@ class CallPlan:
             if name in self._streams or (role == "context" and inputs.context is not None):
                 given[name] = self._tensor(inputs, name, str(role))
         if self.mask is not None and (causal or self.mask.form is None):
-            given[self.mask.argument] = self.mask.value(*inputs.sizes, causal=causal)
+            given[self.mask.argument] = self.mask.value(*_sizes(inputs), causal=causal)
         return given
 
-    def _tensor(self, inputs: Inputs, name: str, role: str) -> Tensor:
+    def _tensor(self, inputs: Case, name: str, role: str) -> Tensor:
         way = self._way(self._streams.get(name, self._first))
         if inputs.x is not None:
             given = inputs.x
@@ -219,7 +197,7 @@ class CallPlan:
         roles = {each.role for each in self.found.plan.arguments}
         return 3 if {"q", "k", "v"} <= roles else 2 if "context" in roles else 1
 
-    def _output(self, inputs: Inputs, tensors: list[Tensor]) -> Tensor:
+    def _output(self, inputs: Case, tensors: list[Tensor]) -> Tensor:
         wanted: tuple[int, ...]
         if inputs.x is not None:
             wanted = (len(inputs.x), 1, inputs.x.shape[1])
@@ -240,7 +218,11 @@ class CallPlan:
         raise CannotCompareError(f"{self.name} returns {shapes}")
 
 
-def random_inputs(plan: CallPlan, seed: int, *, batch: int = 2, tokens: int = TOKENS) -> Inputs:
+def _sizes(inputs: Case) -> tuple[int, int, int]:
+    return inputs.batch_size, *lengths(inputs)
+
+
+def random_inputs(plan: CallPlan, seed: int, *, batch: int = 2, tokens: int = TOKENS) -> Case:
     """Normal numbers for a call."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -249,9 +231,9 @@ def random_inputs(plan: CallPlan, seed: int, *, batch: int = 2, tokens: int = TO
 
     batch = batch if "b" in plan.layout else 1
     if plan.module is not None:
-        return Inputs(x=drawn(batch, tokens, plan.width))
+        return Case(x=drawn(batch, tokens, plan.width))
     keys = tokens + KEYS - QUERIES
-    return Inputs(
+    return Case(
         q=drawn(batch, plan.heads, tokens, WIDTH),
         k=drawn(batch, plan.heads, keys, WIDTH),
         v=drawn(batch, plan.heads, keys, VALUE_WIDTH),

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.check.equivalence.calls import CallPlan, Inputs, random_inputs
+from regard.check.equivalence.calls import CallPlan, random_inputs
 from regard.check.equivalence.cores import AttentionCore, attention_cores
 from regard.check.equivalence.proof import TOLERANCE, modes, relative_difference
+from regard.check.recipes.case import Case
 
 __all__ = ["STEPS", "Parting", "first_parting"]
 
@@ -74,7 +75,7 @@ def first_parting(a: CallPlan, b: CallPlan) -> Parting | None:
     return found
 
 
-def _call(plan: CallPlan, inputs: Inputs, causal: bool) -> tuple[_Steps | None, Tensor]:
+def _call(plan: CallPlan, inputs: Case, causal: bool) -> tuple[_Steps | None, Tensor]:
     trace, output = plan.traced(inputs, causal=causal)
     cores = attention_cores(trace)
     queries = inputs.x.shape[1] if inputs.x is not None else inputs.q.shape[2]  # type: ignore[union-attr]

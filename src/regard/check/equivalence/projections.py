@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from regard.check.equivalence.calls import CallPlan, CannotCompareError, Inputs
+from regard.check.equivalence.calls import CallPlan, CannotCompareError
 from regard.check.equivalence.cores import AttentionCore, attention_cores
 from regard.check.equivalence.tags import FIRST_TAG, Projections, ProjectionTags, flat_parameters
+from regard.check.recipes.case import Case
 from regard.check.target.preparation import copied
 
 __all__ = ["read_projections"]
@@ -124,7 +125,7 @@ class _Reader:
                 at += each.numel()
 
     def _call(self, x: Tensor, put: dict[int, Tensor] | None = None) -> tuple[list[AttentionCore], Tensor]:
-        trace, output = self.plan.traced(Inputs(x=x), frozen=put)
+        trace, output = self.plan.traced(Case(x=x), frozen=put)
         return attention_cores(trace), output
 
     def _tokens(self, first: Tensor | None = None) -> Tensor:

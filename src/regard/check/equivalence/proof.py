@@ -9,7 +9,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from regard.check.equivalence.calls import CallPlan, CannotCompareError, Inputs, random_inputs
+from regard.check.equivalence.calls import CallPlan, CannotCompareError, random_inputs
+from regard.check.recipes.case import Case
 
 __all__ = ["TOLERANCE", "is_comparable", "largest_difference", "modes", "relative_difference"]
 
@@ -27,7 +28,7 @@ def modes(a: CallPlan, b: CallPlan) -> list[bool]:
     return found or [False]
 
 
-def _inputs(a: CallPlan, b: CallPlan) -> Iterator[tuple[Inputs, bool]]:
+def _inputs(a: CallPlan, b: CallPlan) -> Iterator[tuple[Case, bool]]:
     """Inputs of several lengths, and whether there are as many keys as queries."""
     for number, tokens in enumerate(LENGTHS):
         alone = "b" not in a.layout or "b" not in b.layout
