@@ -10,6 +10,7 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.gated_activations import gated_activation_findings
 from regard.check.properties.modules.layer_residuals import layer_residual_findings
+from regard.check.properties.modules.lost_residuals import lost_residual_findings
 from regard.check.properties.modules.modulations import modulation_findings, scale_from_zero_findings
 from regard.check.properties.modules.norm_places import norm_place_findings
 from regard.check.properties.modules.normed_alone import (
@@ -39,6 +40,7 @@ def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionIns
     yield from repeated_residual_findings(run, instances)
     yield from layer_residual_findings(run, instances)
     yield from normed_alone_findings(target, run, instances)
+    yield from lost_residual_findings(target, run, instances)
     yield from passed_over_findings(run, instances)
     yield from forgotten_findings(run, instances)
     yield from passed_norm_findings(run, instances)
