@@ -9,6 +9,7 @@ from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.gated_activations import gated_activation_findings
+from regard.check.properties.modules.gated_streams import gated_stream_findings
 from regard.check.properties.modules.layer_residuals import layer_residual_findings
 from regard.check.properties.modules.lost_residuals import lost_residual_findings
 from regard.check.properties.modules.modulations import modulation_findings, scale_from_zero_findings
@@ -49,6 +50,7 @@ def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionIns
     yield from norm_place_findings(target, run, instances)
     yield from parallel_branch_findings(target, run, instances)
     yield from modulation_findings(run.trace)
+    yield from gated_stream_findings(target, run)
     yield from scale_from_zero_findings(target, run.trace)
     yield from feed_forward_findings(run)
     yield from gated_activation_findings(target, run)

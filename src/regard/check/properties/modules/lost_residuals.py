@@ -119,7 +119,11 @@ def _attention_alone(block: _Block) -> Finding | None:
     """An attention that is added to nothing, and what comes next is."""
     trace = block.run.trace
     after = next(
-        (each for each in block.residuals if each.operation.index > block.end and each.carried.storage in block.attended),
+        (
+            each
+            for each in block.residuals
+            if each.operation.index > block.end and each.carried.storage in block.attended
+        ),
         None,
     )
     if after is None or after.carried.shape != block.read.shape or not _is_around(after, block):
@@ -156,7 +160,9 @@ def _one_before(block: _Block, after: _Residual) -> str:
 def _one_behind(block: _Block, after: _Residual) -> str:
     """That norms say where the sublayers are: one of what each of both reads, or one of what each of both makes."""
     for norm in block.norms:
-        others = [each for each in block.norms if each.path != norm.path and parent_of(each.path) == parent_of(norm.path)]
+        others = [
+            each for each in block.norms if each.path != norm.path and parent_of(each.path) == parent_of(norm.path)
+        ]
         if norm.first.index < block.end:
             if norm is block.norm and any(each.given == after.carried.storage for each in others):
                 return "what reads the next norm"
@@ -179,7 +185,9 @@ def _network_alone(block: _Block) -> Finding | None:
         return None
     behind = trace.operations[second.last.index + 1 :]
     alone = reached({second.returned}, behind)
-    widths = [each.outputs[0].shape[-1] for each in behind if each.name in MATRICES and each.inputs[-2].storage in alone]
+    widths = [
+        each.outputs[0].shape[-1] for each in behind if each.name in MATRICES and each.inputs[-2].storage in alone
+    ]
     is_bent = any(each.name.rstrip("_") in ACTIVATIONS | IN_GELU and each.inputs[0].storage in alone for each in behind)
     returned = trace.outputs[0] if trace.outputs else None
     is_end = returned is not None and returned.storage in alone and returned.shape == total.carried.shape
