@@ -1,4 +1,4 @@
-"""Samples all of whose keys are hidden, where the documentation says that there may be such, or that these read zeros."""
+"""Samples all of whose keys are hidden, where the documentation says that there may be such, or what they read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ZEROS = re.compile(
     r"\b(?:read|return|output|get|give|receive|yield|produce|contribut)\w*\b[^.;]{0,25}\b(?:zeros?|nothing)\b"
     r"|\b(?:outputs?|results?)\b[^.;]{0,20}\b(?:is|are|be|becomes?)\b[^.;]{0,15}\bzeros?\b"
     r"|\bzeros?\s+(?:is|are)\s+(?:read|returned|given|output)\b"
-    r"|\badds?\s+nothing\b|\b(?:passe?[sd]?|goe?s|comes?)\s+(?:\w+\s+){0,2}?unchanged\b|\b(?:is|are|be|left|stays?)\s+unchanged\b",
+    r"|\badds?\s+nothing\b|\b(?:passe?[sd]?|goe?s|comes?|is|are|be|left|stays?)\s+(?:\w+\s+){0,2}?unchanged\b",
     re.I,
 )
 _OTHERWISE = re.compile(
@@ -46,8 +46,8 @@ def emptied_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Fin
     """What a sample whose keys are all hidden reads of them, by a mask that hides a single one, where this is told.
 
     A large negative number in the place of all its scores leaves each key the same weight, and minus infinity none that
-    is a number. Where nothing is said of such a sample, either is usual; where it is said that there may be such, and no
-    more, it reads numbers at least.
+    is a number. Where nothing is said of such a sample, either is usual; where it is said that there may be such, and
+    no more, it reads numbers at least.
 
     Args:
         invocation: a call with one attention.

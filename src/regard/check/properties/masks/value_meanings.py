@@ -1,4 +1,4 @@
-"""What a sentence says of the values of a mask: whether 1, or True, is of a key that is seen or of one that is hidden."""
+"""What a sentence says of the values of a mask: whether 1, or True, is of a key that is seen or of a hidden one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _IN_OTHER_WORDS = (
     (
         re.compile(
             r"\b(?:in|non-?)valid\b|\b(?:does|do|did) not exist\b"
-            r"|\b(?:is|are|must|may|can|should|shall) ?not (?:be )?(?:attend|seen?\b|visible|valid|allowed|real|present)\w*",
+            r"|\b(?:is|are|must|may|can|should) ?not (?:be )?(?:attend|seen?\b|visible|valid|allowed|real|present)\w*",
             re.I,
         ),
         "hidden",

@@ -1,4 +1,4 @@
-"""The share of dropout that a constructor is told: it is dropped in training, by the parts that it is made of as well."""
+"""The share of dropout that a constructor is told: it is dropped in training, by all parts of the module."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _constructors(target: nn.Module) -> Iterator[_Constructor]:
     for path, module in target.named_modules():
         kind = type(module)
         begun = vars(kind).get("__init__")
-        if kind in seen or not own_classes(kind)[:1] == [kind] or not inspect.isfunction(begun):
+        if kind in seen or own_classes(kind)[:1] != [kind] or not inspect.isfunction(begun):
             continue
         seen.add(kind)
         shares = {

@@ -17,7 +17,7 @@ from regard.check.properties.modules.residuals import LAYER_NORMS, is_sum
 from regard.check.roles.instances import TaggedRun
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["gated_stream_findings"]
+__all__ = ["gated_stream_findings", "normed_by", "products_of", "splits_in"]
 
 PARTS = (3, 6)
 """A shift, a scale and a gate, of one sublayer or of two."""
@@ -33,14 +33,10 @@ def gated_stream_findings(target: Any, run: TaggedRun) -> Iterator[Finding]:
         run: the run.
     """
     trace = run.trace
-    splits = [each for each in trace if each.name in SPLITS and len(each.outputs) in PARTS and each.inputs[0].learned]
-    if not splits:
-        return
-    calls = list(norm_calls(target, trace))
-    normed = {each.outputs[0].storage for each in trace if each.name in LAYER_NORMS} | {each.returned for each in calls}
-    taken = {each.inputs[0].storage for each in trace if each.name in LAYER_NORMS} | {each.given for each in calls}
+    splits = splits_in(trace)
+    normed, taken = normed_by(target, trace) if splits else (set(), set())
     for split in splits:
-        several = [_products(trace, split, each) for each in split.outputs]
+        several = [products_of(trace, split, each) for each in split.outputs]
         if not any(each.given.storage in normed for one in several for each in one):
             continue
         gated = {each.operation.outputs[0].storage for one in several for each in one}
@@ -56,6 +52,19 @@ def gated_stream_findings(target: Any, run: TaggedRun) -> Iterator[Finding]:
                 return
 
 
+def splits_in(trace: Trace) -> list[Operation]:
+    """Where what is made of a condition is split in shifts, scales and gates."""
+    return [each for each in trace if each.name in SPLITS and len(each.outputs) in PARTS and each.inputs[0].learned]
+
+
+def normed_by(target: Any, trace: Trace) -> tuple[set[int], set[int]]:
+    """The memory of what the norms return, and of what they take."""
+    calls = list(norm_calls(target, trace))
+    normed = {each.outputs[0].storage for each in trace if each.name in LAYER_NORMS} | {each.returned for each in calls}
+    taken = {each.inputs[0].storage for each in trace if each.name in LAYER_NORMS} | {each.given for each in calls}
+    return normed, taken
+
+
 @dataclass(frozen=True, eq=False)
 class _Product:
     """Of a part of the condition with a larger tensor."""
@@ -66,7 +75,7 @@ class _Product:
     """Whether the part is as it was, and not added to 1."""
 
 
-def _products(trace: Trace, split: Operation, part: TensorRecord) -> list[_Product]:
+def products_of(trace: Trace, split: Operation, part: TensorRecord) -> list[_Product]:
     """The products of a part, or of what is made of it alone, with larger tensors."""
     numbers, derived, found = numbers_of(part), set[int](), list[_Product]()
     for operation in trace.operations[split.index + 1 :]:

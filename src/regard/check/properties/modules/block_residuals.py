@@ -1,7 +1,7 @@
-"""Blocks of which one sublayer alone is added to nothing, or reads the output of another one without what that is of.
+"""Residuals of one block: around each of its sublayers there is one, and each sublayer reads the sum before it.
 
-Vaswani et al. 2017, "Attention Is All You Need", section 3.1: a residual goes around each of the sublayers. Gulati et al.
-2020, "Conformer" (arXiv:2005.08100), section 2.4: around each of four.
+Vaswani et al. 2017, "Attention Is All You Need", section 3.1: a residual goes around each of the sublayers.
+Gulati et al. 2020, "Conformer" (arXiv:2005.08100), section 2.4: around each of four.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.roles.local import projections_of
 from regard.check.trace.operation import Operation, TensorRecord, reached
 
-__all__ = ["lost_residual_findings"]
+__all__ = ["block_residual_findings"]
 
 MOST = 3
 """Attentions of what is asked: more are layers of a stack."""
@@ -61,8 +61,8 @@ class _Block:
         return next((each for each in self.norms if each.returned == self.read.storage), None)
 
 
-def lost_residual_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
-    """A sublayer whose residual is lost, where the others of its block keep theirs.
+def block_residual_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
+    """A sublayer whose residual is lost, where the others of its block keep theirs, or is there twice.
 
     Args:
         target: what was called.
@@ -75,7 +75,9 @@ def lost_residual_findings(target: Any, run: TaggedRun, instances: Sequence[Atte
     for instance in instances:
         block = _block_of(run, instance, norms, residuals) if residuals else None
         if block is not None:
-            found = _attention_alone(block) or _network_alone(block) or _network_of_attention(block)
+            found = (
+                _attention_alone(block) or _network_alone(block) or _network_of_attention(block) or _added_twice(block)
+            )
             if found is not None:
                 yield found
                 return
@@ -148,7 +150,7 @@ def _is_around(residual: _Residual, block: _Block) -> bool:
 
 
 def _one_before(block: _Block, after: _Residual) -> str:
-    """That a sublayer before the attention is added, in the same module, to what the attention reads or a norm of it."""
+    """That the same module adds a sublayer before, and that the attention reads the sum, or a norm of it."""
     given = block.norm.given if block.norm is not None else block.read.storage
     for each in block.residuals:
         is_here = each.operation.module == after.operation.module and each.operation.index < block.start
@@ -195,8 +197,8 @@ def _network_alone(block: _Block) -> Finding | None:
     if not (is_end and is_bent and is_network) or any(is_joined(each, alone) for each in behind):
         return None
     message = (
-        f"the attention behind {norm.path} is added to what that takes, and the network behind {second.path} is not: the "
-        "vector of the token itself is lost"
+        f"the attention behind {norm.path} is added to what that takes, and the network behind {second.path} is not: "
+        "the vector of the token itself is lost"
     )
     return Finding("violation", "residual-of-the-input", "block", message, second.last.location)
 
@@ -221,8 +223,8 @@ def _network_of_attention(block: _Block) -> Finding | None:
             if carried.storage != total.total or carried.shape != total.carried.shape:
                 return None
             message = (
-                "the feed-forward network reads what the attention returned alone, and is added to the sum of that with "
-                "what the attention read: the network sees nothing of the token's own vector"
+                "the feed-forward network reads what the attention returned alone, and is added to the sum of that "
+                "with what the attention read: the network sees nothing of the token's own vector"
             )
             return Finding("violation", "residual-of-the-sum", "block", message, operation.location)
         elif total is not None and taken & of_total:
@@ -234,3 +236,38 @@ def _network_of_attention(block: _Block) -> Finding | None:
             is_bent = operation.name.rstrip("_") in ACTIVATIONS | IN_GELU
             activated |= made if (total is not None and is_bent) or taken & activated else set()
     return None
+
+
+def _added_twice(block: _Block) -> Finding | None:
+    """A sum of two sums of the same vectors, as of x + attention(x) and x + network(x), that nothing halves.
+
+    Or of what a network behind a norm of the block reads with the sum of that and of what the network returns.
+    """
+    trace = block.run.trace
+    by_total = {each.total: each for each in block.residuals}
+    for operation in trace:
+        if not is_sum(operation):
+            continue
+        one, two = (by_total.get(each.storage) for each in operation.inputs)
+        carried = [None if each is None else each.carried.storage for each in (one, two)]
+        is_twice = one is not two and None not in carried and carried[0] == carried[1]
+        for record, other in zip(operation.inputs, (two, one), strict=True):
+            is_of_network = other is not None and _is_behind_a_norm(block, other)
+            is_twice |= is_of_network and other is not None and other.carried.storage == record.storage
+        result = operation.outputs[0].storage
+        takers = (each for each in trace if each.name.rstrip("_") in ("mul", "div") and not each.is_view)
+        if is_twice and not any(each.storage == result for taker in takers for each in taker.inputs):
+            message = "what a sublayer reads is added to its output twice: both sums hold the same vectors"
+            return Finding("violation", "residual-once", "block", message, operation.location)
+    return None
+
+
+def _is_behind_a_norm(block: _Block, residual: _Residual) -> bool:
+    """Whether a sum is of what a norm behind the attention takes, and of what a wide network makes of that norm."""
+    norm = next((each for each in block.norms if each.given == residual.carried.storage), None)
+    if norm is None or norm.first.index < block.end or residual.carried.storage not in block.attended:
+        return False
+    between = block.run.trace.operations[norm.last.index + 1 : residual.operation.index]
+    made = reached({norm.returned}, between)
+    first = next((each for each in between if each.name in MATRICES and each.outputs[0].storage in made), None)
+    return first is not None and first.outputs[0].shape[-1] > residual.carried.shape[-1]
