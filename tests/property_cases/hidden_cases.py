@@ -102,7 +102,7 @@ class EmptyAveragedWhereMentioned(EmptyAveraged):
 
 
 class EmptyLeftToTheCaller(EmptyOfNumbers):
-    """valid is True for what is remembered. Some samples have no memory at all: NaN, which is for the caller to mask."""
+    """valid is True for what is remembered. Some samples have no memory at all: NaN, for the caller to mask."""
 
 
 def of_memory(kind: Any) -> Invocation:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.check.properties.finding import Finding
-from regard.check.properties.modules.layer_residuals import is_met
 from regard.check.properties.modules.norm_calls import NormCall, norm_calls, parent_of
-from regard.check.properties.modules.residuals import ACTIVATIONS, IN_GELU, is_joined, is_sum
+from regard.check.properties.modules.residuals import ACTIVATIONS, IN_GELU, is_sum
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.roles.local import projections_of
 from regard.check.trace.operation import Operation, TensorRecord, reached
@@ -50,10 +49,17 @@ class _Block:
     residuals: list[_Residual]
     attended: set[int]
     """The memory of all that is made of its output."""
+    given: set[int]
+    """That of all that is made of what was handed over, and that itself."""
     read: TensorRecord
     """What queries, keys and values are made of."""
     start: int
     end: int
+
+    def meets(self, operation: Operation, some: set[int]) -> bool:
+        """Whether something of some memory meets anything else that is made of what was handed over."""
+        taken = {each.storage for each in operation.inputs}
+        return bool(taken & some) and bool(taken & self.given - some)
 
     @property
     def norm(self) -> NormCall | None:
@@ -101,6 +107,8 @@ def _block_of(
     run: TaggedRun, instance: AttentionInstance, norms: list[NormCall], residuals: list[_Residual]
 ) -> _Block | None:
     """None of an attention that is not of one sequence, or of which that is not seen."""
+    if any(is_sum(each) and each.written for each in run.trace):
+        return None  # memory is no longer that of one tensor
     several = [each for each in projections_of(instance) if each.index < instance.scores[0].operation.index]
     copied, given = run.trace.originals(), run.trace.made_of(each.storage for each in run.trace.arguments.values())
     storages = {copied.get(one.storage, one.storage) for each in several for one in each.inputs if one.storage in given}
@@ -114,7 +122,7 @@ def _block_of(
     sums = {each.operation.outputs[0].storage for each in instance.sums}
     attended = reached(sums, run.trace.operations[instance.sums[0].operation.index + 1 :])
     end = instance.sums[-1].operation.index
-    return _Block(run, instance, norms, residuals, attended, whole, several[0].index, end)
+    return _Block(run, instance, norms, residuals, attended, given, whole, several[0].index, end)
 
 
 def _attention_alone(block: _Block) -> Finding | None:
@@ -130,9 +138,7 @@ def _attention_alone(block: _Block) -> Finding | None:
     )
     if after is None or after.carried.shape != block.read.shape or not _is_around(after, block):
         return None
-    made = {each.storage for operation in trace if not operation.is_view for each in operation.outputs}
-    made |= {each.storage for each in trace.arguments.values()}
-    if any(is_met(each, block.attended, made) for each in trace.operations[block.end + 1 :]):
+    if any(block.meets(each, block.attended) for each in trace.operations[block.end + 1 :]):
         return None
     beside = _one_before(block, after) or _one_behind(block, after)
     if not beside:
@@ -194,7 +200,7 @@ def _network_alone(block: _Block) -> Finding | None:
     returned = trace.outputs[0] if trace.outputs else None
     is_end = returned is not None and returned.storage in alone and returned.shape == total.carried.shape
     is_network = len(widths) in (2, 3) and widths[0] > total.carried.shape[-1]
-    if not (is_end and is_bent and is_network) or any(is_joined(each, alone) for each in behind):
+    if not (is_end and is_bent and is_network) or any(block.meets(each, alone) for each in behind):
         return None
     message = (
         f"the attention behind {norm.path} is added to what that takes, and the network behind {second.path} is not: "
@@ -232,6 +238,8 @@ def _network_of_attention(block: _Block) -> Finding | None:
             if not operation.is_view:
                 return None  # the sum goes on in another way
         elif taken & alone:
+            if block.meets(operation, alone):
+                return None
             alone |= made
             is_bent = operation.name.rstrip("_") in ACTIVATIONS | IN_GELU
             activated |= made if (total is not None and is_bent) or taken & activated else set()

@@ -10,7 +10,7 @@ from regard.check.properties.modules.residuals import ACTIVATIONS, is_joined
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.trace.operation import Operation, Trace, reached
 
-__all__ = ["is_met", "layer_residual_findings"]
+__all__ = ["layer_residual_findings"]
 
 MIN_LAYERS = 2
 """In which a residual is missing: one alone may be there to gather another sequence."""
@@ -56,7 +56,7 @@ def _around_feed_forward_alone(trace: Trace, instances: Sequence[AttentionInstan
             for record in each.outputs
         }
         network = reached(activated, later)
-        if any(is_met(each, attended, made) for each in later) or not any(is_joined(each, network) for each in later):
+        if any(_is_met(each, attended, made) for each in later) or not any(is_joined(each, network) for each in later):
             return False
     return True
 
@@ -96,7 +96,7 @@ def _around_attentions_alone(run: TaggedRun, instances: Sequence[AttentionInstan
     return True
 
 
-def is_met(operation: Operation, some: Collection[int], made: Collection[int]) -> bool:
+def _is_met(operation: Operation, some: Collection[int], made: Collection[int]) -> bool:
     """Whether something of some memory meets something else, as in a sum or the gates of a GRU.
 
     That was computed or handed over, or learned vectors that ask as a sequence does, the same for each sample.
