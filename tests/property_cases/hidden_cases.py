@@ -93,6 +93,18 @@ class EmptyUntold(EmptyAveraged):
     """valid is True for what is remembered. Positions of an empty memory start from zero."""
 
 
+class EmptyMentioned(EmptyOfNumbers):
+    """valid is True for what is remembered. Some samples have no memory at all."""
+
+
+class EmptyAveragedWhereMentioned(EmptyAveraged):
+    """valid is True for what is remembered. Some samples have no memory at all."""
+
+
+class EmptyLeftToTheCaller(EmptyOfNumbers):
+    """valid is True for what is remembered. Some samples have no memory at all: NaN, for the caller to mask."""
+
+
 def of_memory(kind: Any) -> Invocation:
     """A call of a module with a context and a mask of it."""
     module = kind()
@@ -107,4 +119,6 @@ CASES = [
     Case("hidden-in-training", SeenWhereItLearns, MixedWhereItLearns, of_mask, has_line=False),
     Case("empty-reads-zeros", EmptyAveraged, EmptyOfZeros, of_memory),
     Case("empty-reads-zeros", EmptyOfNumbers, EmptyUntold, of_memory),
+    Case("empty-reads-zeros", EmptyMentioned, EmptyAveragedWhereMentioned, of_memory),
+    Case("empty-reads-zeros", EmptyMentioned, EmptyLeftToTheCaller, of_memory),
 ]

@@ -49,6 +49,13 @@ MEANINGS = {
     "mask: True means not masked": None,
     "mask: bool, of the shape of the scores; True where the query may attend": "allowed",
     "mask: bool. False where a key is hidden": "allowed",
+    "mask: (batch, places) bool, True at places that lie inside the room": "allowed",
+    "mask: True where a sensor is missing": "blocked",
+    "mask: 1 for non-padding frames": "allowed",
+    "mask: True for keys that must not be attended to": "blocked",
+    "mask: True for invalid frames": "blocked",
+    "mask: True for padding inside of a batch": None,
+    "mask: True where nothing is missing": None,
 }
 
 

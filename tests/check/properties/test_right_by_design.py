@@ -274,9 +274,37 @@ class SwitchedInside(WithASwitch):
         super().__init__(mask_flag=False)
 
 
+class AroundASwitch(nn.Module):
+    """The part that takes the mask has the switch."""
+
+    def __init__(self, inner: nn.Module, width: int = 8, heads: int = 2) -> None:
+        super().__init__()
+        self.inner, self.heads = inner, heads
+        self.projections = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        parts = zip(self.projections, (queries, keys, values), strict=False)
+        q, k, v = (made(each).unflatten(-1, (self.heads, -1)) for made, each in parts)
+        return self.projections[3](self.inner(q, k, v, attn_mask).flatten(2))
+
+
+def switched_off_inside() -> nn.Module:
+    return AroundASwitch(WithASwitch(mask_flag=False))
+
+
+def lost_on_the_way() -> nn.Module:
+    return AroundASwitch(DroppedUnlessCausal())
+
+
 @pytest.mark.parametrize(
     ("made", "args", "is_wrong"),
-    [(WithASwitch, {"mask_flag": False}, False), (DroppedUnlessCausal, {}, True), (SwitchedInside, {}, True)],
+    [
+        (WithASwitch, {"mask_flag": False}, False),
+        (DroppedUnlessCausal, {}, True),
+        (SwitchedInside, {}, True),
+        (switched_off_inside, {}, False),
+        (lost_on_the_way, {}, True),
+    ],
 )
 def test_a_mask_that_a_constructor_s_argument_switches_off_is_not_dropped(
     made: type, args: dict, is_wrong: bool

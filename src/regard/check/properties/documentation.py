@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from collections.abc import Iterator
 from typing import Any, Literal
 
 from torch import nn
 
+from regard.check.properties.masks.value_meanings import ADDED, VALUE, meanings_of
 from regard.check.target.argument import source_of
 
 __all__ = [
@@ -39,23 +39,8 @@ __all__ = [
 ]
 
 _SENTENCES = re.compile(r"(?<=[.;])\s+|\n\s*\n|\n(?=\s*[`*]*\w+[`*]*\s*(?:\(.*?\))?\s*:)")
-_VALUE = re.compile(
-    r"(?<![\w.\-])[`'\"*]*(1s?|true|0s?|false)[`'\"*]*(?![\w.]\w)"
-    r"\s*(?:values?\s+)?(?:=+>?|:|->|→|-|is\b|are\b|will\b|means?\b|marks?\b|for\b|at\b|where\b|wherever\b|if\b|in\b"
-    r"|on\b|to\b|indicates?\b|denotes?\b)",
-    re.I,
-)
-_END = re.compile(r"[,;()\n]|\.\s|\band\b|\bor\b|\belse\b|\botherwise\b")
 _NEGATED = re.compile(r"\b(?:not|non|no|never|cannot|without|un\w+|in(?:valid|visible))\b|n't", re.I)
-_BLOCKED = re.compile(
-    r"\b(?:hid(?:e|es|den)|masked|mask out|(?<=to )mask|block(?:ed|s)?|ignored?|pad(?:s|ded|ding)?|forbidden)\b", re.I
-)
-_ALLOWED = re.compile(
-    r"\b(?:keep|kept|attend(?:s|ed)?|sees?|seen|visible|valid|real|allow(?:s|ed)?|takes? part|participates?)\b", re.I
-)
 _EITHER, _BOOLEAN = re.compile(r"\bor\b|;", re.I), re.compile(r"\bbool(?:ean)?s?\b", re.I)
-_TOKENS = re.compile(r"\b(?:tokens?|words?)\b", re.I)
-_ADDED = re.compile(r"\binf\b|infinity|additive|\badded\b|negative|-1e|\bbias\b", re.I)
 _INCLUSIVE = re.compile(
     r"\b(?:itself|own (?:position|token)|current (?:position|token|one))\s+(?:is\s+)?included"
     r"|\b(?:including|inclusive of|counting)\s+(?:itself|its own|the (?:query|current)|self)"
@@ -245,8 +230,8 @@ def mask_meaning(text: str, name: str, *, is_only: bool, of_one: bool = False) -
         meaning
         for before, sentence in itertools.pairwise(sentences)
         # After "mask: bool, of any shape;" what begins with a value is of the mask as well.
-        if about.search(sentence) or (about.search(before) and _VALUE.match(sentence))
-        for value, meaning in _meanings(sentence)
+        if about.search(sentence) or (about.search(before) and VALUE.match(sentence))
+        for value, meaning in meanings_of(sentence)
         if value == 1 or not of_one
     }
     return told.pop() if len(told) == 1 else None  # type: ignore[return-value]
@@ -265,28 +250,13 @@ def boolean_meaning(text: str, name: str, *, is_only: bool) -> Literal["allowed"
     about = re.compile(rf"\b{re.escape(name)}\b" + (r"|\bmask\b" if is_only else ""), re.I)
     told = set()
     for sentence in _SENTENCES.split(text):
-        if not about.search(sentence) or not _ADDED.search(sentence) or not _EITHER.search(sentence):
+        if not about.search(sentence) or not ADDED.search(sentence) or not _EITHER.search(sentence):
             continue
         parts = _EITHER.split(sentence)
-        told |= {meaning for each in parts if _BOOLEAN.search(each) for value, meaning in _meanings(each) if value == 1}
+        told |= {
+            meaning for each in parts if _BOOLEAN.search(each) for value, meaning in meanings_of(each) if value == 1
+        }
     return told.pop() if len(told) == 1 else None  # type: ignore[return-value]
-
-
-def _meanings(sentence: str) -> Iterator[tuple[int, str]]:
-    """What is said of 0 and of 1: each time the value, and what 1 means by it."""
-    if _ADDED.search(sentence):
-        return
-    values = list(_VALUE.finditer(sentence))
-    for number, value in enumerate(values):
-        end = values[number + 1].start() if number + 1 < len(values) else len(sentence)
-        said = _END.split(sentence[value.end() : end].lstrip())[0]
-        if _NEGATED.search(said):
-            continue
-        blocked, allowed = bool(_BLOCKED.search(said)), bool(_ALLOWED.search(said))
-        allowed = allowed or (not blocked and bool(_TOKENS.search(said)))
-        if blocked != allowed:
-            is_one = value[1].lower()[0] in "1t"
-            yield int(is_one), "blocked" if blocked == is_one else "allowed"
 
 
 def says_unused(text: str, name: str) -> bool:

@@ -127,6 +127,13 @@ BLOCKS = (
         "x = x + gate_mlp * self.mlp(modulate(self.norm2(x), shift_mlp, scale_mlp))  # not gate_msa, shift_msa",
     ),
     Property(
+        "gate-of-the-branch",
+        "block",
+        "a gate that is made of a condition multiplies what a sublayer returns, and not what that is added to",
+        "Where the gate is closed, as it is when training begins, a token loses its own vector.",
+        "x = x + gate * self.attention(modulate(self.norm(x), shift, scale))",
+    ),
+    Property(
         "experts-by-their-weights",
         "block",
         "what an expert returns for a token is multiplied by the weight by which the token chose it",

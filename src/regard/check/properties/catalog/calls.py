@@ -22,6 +22,20 @@ CALLS = (
         "p = self.dropout_p if self.training else 0.0  # and not self.dropout_p = 0.0",
     ),
     Property(
+        "dropout-handed-on",
+        "call",
+        "the share that is to be dropped is handed on to every part that drops some",
+        "A part drops what its class does by default, where another share was asked for: 0 does not turn it off.",
+        "self.attention = Attention(d_model, heads, dropout=dropout)  # and not Attention(d_model, heads)",
+    ),
+    Property(
+        "dropout-applied",
+        "call",
+        "the share that is to be dropped is dropped in training",
+        "The model is trained without the dropout that was asked for.",
+        "weights = self.dropout(scores.softmax(-1))",
+    ),
+    Property(
         "inputs-kept",
         "call",
         "a call writes into no sequence that it is handed",

@@ -46,17 +46,53 @@ def switched_off(invocation: Invocation, name: str) -> Finding | None:
         invocation: the call.
         name: of its mask.
     """
-    if (tree := _forward_of(invocation)) is None:
+    if not isinstance(invocation.target, nn.Module):
         return None
-    target = invocation.target
-    told = set(inspect.signature(type(target).__init__).parameters)
-    switches = {each for each in told if "mask" in each.lower() and getattr(target, each, None) is False}
-    behind = {id(each) for node in ast.walk(tree) for each in _names_read(_behind(node, switches))}
-    reads = _reads_of(name, tree)
-    if not reads or not reads <= behind:
+    switches = _switches_before(invocation.target, name)
+    if not switches:
         return None
     switch = ", ".join(sorted(switches))
     return Finding("open", "mask-switch", "mask", f"{name} is not read, as {switch}=False says: not exercised")
+
+
+def _switches_before(module: nn.Module, name: str) -> set[str]:
+    """The settings of a module that are False, and without which nothing reads an argument; empty where something does.
+
+    A module that hands it on is asked about the part that takes it, as a layer about its inner attention.
+
+    Args:
+        module: the module.
+        name: of the argument of its forward.
+    """
+    if (tree := _forward_of(module)) is None:
+        return set()
+    told = set(inspect.signature(type(module).__init__).parameters)
+    switches = {each for each in told if "mask" in each.lower() and getattr(module, each, None) is False}
+    behind = {id(each) for node in ast.walk(tree) for each in _names_read(_behind(node, switches))}
+    reads = _reads_of(name, tree)
+    found = switches if reads & behind else set()
+    for part, parameter, read in _handed_on(module, name, tree):
+        if others := _switches_before(part, parameter):
+            behind.add(read)
+            found = found | others
+    return found if reads and reads <= behind else set()
+
+
+def _handed_on(module: nn.Module, name: str, tree: ast.Module) -> Iterator[tuple[nn.Module, str, int]]:
+    """The parts that an argument is handed on to as it is, what it is called there, and the number of the node."""
+    for each in ast.walk(tree):
+        if not (isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)):
+            continue
+        of_self = isinstance(each.func.value, ast.Name) and each.func.value.id == "self"
+        part = getattr(module, each.func.attr, None) if of_self else None
+        if not isinstance(part, nn.Module) or part is module:
+            continue
+        names = [*inspect.signature(type(part).forward).parameters][1:]
+        placed = [(parameter, value) for parameter, value in zip(names, each.args, strict=False)]
+        placed += [(one.arg, one.value) for one in each.keywords if one.arg is not None]
+        for parameter, value in placed:
+            if isinstance(value, ast.Name) and value.id == name:
+                yield part, parameter, id(value)
 
 
 def not_chosen(invocation: Invocation, name: str) -> Finding | None:
@@ -68,7 +104,7 @@ def not_chosen(invocation: Invocation, name: str) -> Finding | None:
         invocation: the call.
         name: of its mask.
     """
-    if (tree := _forward_of(invocation)) is None:
+    if (tree := _forward_of(invocation.target)) is None:
         return None
     reads = _reads_of(name, tree)
     for each in ast.walk(tree):
@@ -93,7 +129,7 @@ def put_for_another(invocation: Invocation, name: str) -> Finding | None:
         invocation: the call.
         name: of its mask.
     """
-    if (tree := _forward_of(invocation)) is None:
+    if (tree := _forward_of(invocation.target)) is None:
         return None
     reads, others = _reads_of(name, tree), {*invocation.masks} - {name}
     for each in ast.walk(tree):
@@ -119,7 +155,7 @@ def is_of_another_setting(invocation: Invocation, name: str) -> bool:
         invocation: the call.
         name: of the argument.
     """
-    if (tree := _forward_of(invocation)) is None:
+    if (tree := _forward_of(invocation.target)) is None:
         return False
     skipped = {
         id(one)
@@ -155,7 +191,7 @@ def of_the_loss(invocation: Invocation, name: str) -> Finding | None:
         invocation: the call.
         name: of its mask; one whose name says that it is of attention is none of the loss.
     """
-    if OF_ATTENTION.search(name) or (tree := _forward_of(invocation)) is None:
+    if OF_ATTENTION.search(name) or (tree := _forward_of(invocation.target)) is None:
         return None
     targets = {each.id for each in _names_read([tree]) if call_meaning(each.id) == "targets"}
     given = {id(one) for each in ast.walk(tree) for one in _names_read(_where_given(each, targets))}
@@ -174,12 +210,12 @@ def said_by_boundaries(invocation: Invocation, name: str) -> Finding | None:
     return Finding("note", "mask-open", "mask", message)
 
 
-def _forward_of(invocation: Invocation) -> ast.Module | None:
+def _forward_of(target: Any) -> ast.Module | None:
     """The code of a module's forward; None where there is none."""
-    if not isinstance(invocation.target, nn.Module):
+    if not isinstance(target, nn.Module):
         return None
     try:
-        return ast.parse(textwrap.dedent(source_of(type(invocation.target).forward)))
+        return ast.parse(textwrap.dedent(source_of(type(target).forward)))
     except SyntaxError:
         return None
 

@@ -7,10 +7,13 @@ from typing import Any
 
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Finding
+from regard.check.properties.modules.block_residuals import block_residual_findings
 from regard.check.properties.modules.feed_forward import feed_forward_findings
 from regard.check.properties.modules.gated_activations import gated_activation_findings
+from regard.check.properties.modules.gated_streams import gated_stream_findings
 from regard.check.properties.modules.layer_residuals import layer_residual_findings
 from regard.check.properties.modules.modulations import modulation_findings, scale_from_zero_findings
+from regard.check.properties.modules.named_modulations import named_modulation_findings
 from regard.check.properties.modules.norm_places import norm_place_findings
 from regard.check.properties.modules.normed_alone import (
     norm_of_sum_findings,
@@ -39,6 +42,7 @@ def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionIns
     yield from repeated_residual_findings(run, instances)
     yield from layer_residual_findings(run, instances)
     yield from normed_alone_findings(target, run, instances)
+    yield from block_residual_findings(target, run, instances)
     yield from passed_over_findings(run, instances)
     yield from forgotten_findings(run, instances)
     yield from passed_norm_findings(run, instances)
@@ -47,6 +51,8 @@ def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionIns
     yield from norm_place_findings(target, run, instances)
     yield from parallel_branch_findings(target, run, instances)
     yield from modulation_findings(run.trace)
+    yield from gated_stream_findings(target, run)
+    yield from named_modulation_findings(target, run, instances)
     yield from scale_from_zero_findings(target, run.trace)
     yield from feed_forward_findings(run)
     yield from gated_activation_findings(target, run)

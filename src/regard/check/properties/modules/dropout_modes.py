@@ -12,9 +12,9 @@ from regard.check.target import Invocation
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
 
-__all__ = ["dropout_mode_findings"]
+__all__ = ["SHARE", "SHARE_NAME", "dropout_mode_findings", "is_drawn"]
 
-_SHARE = re.compile(r"_?(?:\w+_)?(?:dropout|drop)(?:_?(?:p|rate|prob|probability))?|_?\w*pdrop", re.I)
+SHARE_NAME = re.compile(r"_?(?:\w+_)?(?:dropout|drop)(?:_?(?:p|rate|prob|probability))?|_?\w*pdrop", re.I)
 """Names of the share of numbers that dropout sets to 0."""
 SHARE = 0.4
 """Of what is dropped where a module was told to drop nothing."""
@@ -36,15 +36,15 @@ def dropout_mode_findings(invocation: Invocation) -> Iterator[Finding]:
         return
     _drop_some(target)
     try:
-        if not _is_drawn(invocation, target, [True]) or _is_drawn(invocation, target, [False]):
+        if not is_drawn(invocation, target, [True]) or is_drawn(invocation, target, [False]):
             return
-        silent = _is_drawn(invocation, target, [True, True]) and not _is_drawn(invocation, target, [False, True])
+        silent = is_drawn(invocation, target, [True, True]) and not is_drawn(invocation, target, [False, True])
         if silent:
             message = (
                 "after a call in eval() nothing is dropped in training any more: that call turns dropout off for good"
             )
             yield Finding("violation", "dropout-switched", "call", message)
-        elif _is_drawn(invocation, target, [True, False]):
+        elif is_drawn(invocation, target, [True, False]):
             message = "after a call in training dropout stays on in eval(): that call turns it on for good"
             yield Finding("violation", "dropout-switched", "call", message)
     except (Failed, RuntimeError):
@@ -57,11 +57,11 @@ def _drop_some(target: nn.Module) -> None:
         if isinstance(each, nn.modules.dropout._DropoutNd) and each.p == 0:
             each.p = SHARE
         for name, value in vars(each).items():
-            if isinstance(value, float) and value == 0 and _SHARE.fullmatch(name):
+            if isinstance(value, float) and value == 0 and SHARE_NAME.fullmatch(name):
                 vars(each)[name] = SHARE
 
 
-def _is_drawn(invocation: Invocation, target: nn.Module, modes: Sequence[bool]) -> bool:
+def is_drawn(invocation: Invocation, target: nn.Module, modes: Sequence[bool]) -> bool:
     """Whether the last of several calls of one module, each in training or in eval(), hangs on the seed."""
     one, other = (_last(invocation, copied(target), modes, seed) for seed in (1, 2))
     return len(one) == len(other) and any(

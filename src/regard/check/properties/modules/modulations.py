@@ -17,7 +17,7 @@ from regard.check.properties.modules.residuals import LAYER_NORMS
 from regard.check.target.preparation import began_as_zeros
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["modulation_findings", "scale_from_zero_findings"]
+__all__ = ["SPLITS", "is_of", "modulation_findings", "numbers_of", "scale_from_zero_findings"]
 
 SPLITS = frozenset({"split", "split_with_sizes", "unbind", "chunk"})
 MATRICES = frozenset({"mm", "addmm", "bmm", "baddbmm", "matmul", "linear", "convolution"})
@@ -93,16 +93,16 @@ def scale_from_zero_findings(target: Any, trace: Trace) -> Iterator[Finding]:
 
 def _uses(trace: Trace, split: Operation, part: TensorRecord) -> tuple[bool, int]:
     """Whether anything reads a part, and at how many places it meets a larger tensor."""
-    numbers, derived = _numbers(part), {part.storage: False}
+    numbers, derived = numbers_of(part), {part.storage: False}
     """By memory, whether all that lies there is made of the part."""
-    is_read, places = any(_is_of(each, part, numbers, False) for each in trace.outputs), 0
+    is_read, places = any(is_of(each, part, numbers, False) for each in trace.outputs), 0
     for operation in trace.operations[split.index + 1 :]:
         if operation.is_view and not operation.written:
             continue
         taken = [
             each
             for each in operation.inputs
-            if each.storage in derived and _is_of(each, part, numbers, derived[each.storage])
+            if each.storage in derived and is_of(each, part, numbers, derived[each.storage])
         ]
         if not taken:
             continue
@@ -115,12 +115,12 @@ def _uses(trace: Trace, split: Operation, part: TensorRecord) -> tuple[bool, int
     return is_read, places
 
 
-def _is_of(record: TensorRecord, part: TensorRecord, numbers: Tensor, is_whole: bool) -> bool:
+def is_of(record: TensorRecord, part: TensorRecord, numbers: Tensor, is_whole: bool) -> bool:
     """Whether a tensor holds numbers of a part."""
-    return is_whole or (record.storage == part.storage and bool(torch.isin(_numbers(record), numbers).any()))
+    return is_whole or (record.storage == part.storage and bool(torch.isin(numbers_of(record), numbers).any()))
 
 
-def _numbers(record: TensorRecord) -> Tensor:
+def numbers_of(record: TensorRecord) -> Tensor:
     """Where the numbers of a tensor lie in its memory."""
     places = torch.tensor(record.offset)
     for size, stride in zip(record.shape, record.stride, strict=True):

@@ -14,6 +14,7 @@ from regard.check.trace.operation import Operation, TensorRecord, Trace, reached
 
 __all__ = [
     "ACTIVATIONS",
+    "IN_GELU",
     "LAYER_NORMS",
     "PRE_NORM",
     "forgotten_findings",

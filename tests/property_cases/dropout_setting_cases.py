@@ -1,0 +1,126 @@
+"""The share of dropout that a constructor takes, and the parts that it is handed on to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from property_cases import WIDTH, Case, joined, of_module, split
+
+
+class Weighted(nn.Module):
+    """Attention to all tokens."""
+
+    def __init__(self, width: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.qkv, self.dropout = nn.Linear(width, 3 * width), nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined(self.dropout((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)) @ v)
+
+
+class HandsOn(nn.Module):
+    def __init__(self, dropout: float = 0.2) -> None:
+        super().__init__()
+        self.inner = Weighted(WIDTH, dropout)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        read: Tensor = self.dropout(self.inner(x))
+        return read
+
+
+class HandsNothingOn(HandsOn):
+    def __init__(self, dropout: float = 0.2) -> None:
+        super(HandsOn, self).__init__()
+        self.inner = Weighted(WIDTH)  # here
+        self.dropout = nn.Dropout(dropout)
+
+
+class DropsOutputsAlone(HandsOn):
+    """The share of the outputs has a name of its own, and so has that of the hidden vectors."""
+
+    def __init__(self, out_dropout: float = 0.2, hidden_dropout: float = 0.2) -> None:
+        super(HandsOn, self).__init__()
+        self.inner = Weighted(WIDTH)
+        self.dropout = nn.Sequential(nn.Dropout(out_dropout), nn.Dropout(hidden_dropout))
+
+
+class Documented(nn.Module):
+    """Attention to all tokens.
+
+    Args:
+        drop: the share of the weights that are set to 0 in training
+    """
+
+    def __init__(self, drop: float = 0.1) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.weight_drop = nn.Dropout(drop)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined(self.weight_drop((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)) @ v)
+
+
+class NeverApplied(nn.Module):
+    """Attention to all tokens.
+
+    Args:
+        drop: the share of the weights that are set to 0 in training
+    """
+
+    def __init__(self, drop: float = 0.1) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.weight_drop = nn.Dropout(drop)  # here
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+class ShareThatIsFused(nn.Module):
+    """Attention to all tokens, by a fused kernel.
+
+    Args:
+        drop: the share of the weights that are set to 0 in training
+    """
+
+    def __init__(self, drop: float = 0.1) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.weight_drop, self.drop = nn.Dropout(drop), drop
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined(F.scaled_dot_product_attention(q, k, v, dropout_p=self.drop if self.training else 0.0))
+
+
+class LeftFromBefore(nn.Module):
+    """Attention to all tokens, of which nothing says what the share is of; nobody asked for one."""
+
+    def __init__(self, drop: float = 0.1) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.weight_drop = nn.Dropout(drop)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+def told_nothing(kind: Any) -> Any:
+    return of_module(lambda: kind(0.0) if kind is not DropsOutputsAlone else kind(0.0, 0.0))
+
+
+CASES = [
+    *(Case("dropout-handed-on", HandsNothingOn, right, told_nothing) for right in (HandsOn, DropsOutputsAlone)),
+    *(
+        Case("dropout-applied", NeverApplied, right, of_module)
+        for right in (Documented, ShareThatIsFused, LeftFromBefore)
+    ),
+]
