@@ -21,12 +21,14 @@ _OF_WEIGHTS = re.compile(
     r"|\b(?:weights?|alignments?|attn|attention|attns)\b",
     re.I,
 )
-_OTHERS = re.compile(r"\b(?:mask|bias|hidden|cache|input)\b", re.I)
+_OTHERS = re.compile(r"\b(?:mask\w*|bias\w*|hidden|cache\w*|input\w*)\b", re.I)
 """Of something else, in the words before a shape."""
 _AXES = {
     "head": re.compile(r"\w*heads?|n?h", re.I),
     "query": re.compile(r"(?:[ltns]|len|seq|num)?_?q\w*|tgt\w*|target\w*|\w+_(?:q|query|tgt|out)|t_?out|i", re.I),
-    "key": re.compile(r"(?:[ltns]|len|seq|num)?_?k(?:v|eys?|_len)?|src\w*|source\w*|\w+_(?:k|kv|key|src|in)|t_?in|j", re.I),
+    "key": re.compile(
+        r"(?:[ltns]|len|seq|num)?_?k(?:v|eys?|_len)?|src\w*|source\w*|\w+_(?:k|kv|key|src|in)|t_?in|j", re.I
+    ),
 }
 _AVERAGED = re.compile(r"\b(?:average[ds]?|mean)\b[^.;]{0,30}\bheads\b", re.I)
 _SMALL = 1e-9
@@ -53,7 +55,7 @@ def returned_weight_findings(invocation: Invocation, evidence: Evidence) -> Iter
         if table.num_heads > 1 and "head" not in axes and _is_one_head(table, rows, record.data):
             if _AVERAGED.search(text):
                 head = int(table.head[rows].flatten()[0])
-                message = f"the weights that are returned are those of head {head}; by the documentation, the mean of all"
+                message = f"the returned weights are those of head {head}; by the documentation, the mean of all heads"
                 yield Finding("violation", "weights-returned-as-told", "weights", message, line)
                 return
             continue

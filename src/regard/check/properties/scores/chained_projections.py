@@ -35,7 +35,7 @@ def chained_projection_findings(evidence: Evidence, text: str) -> Iterator[Findi
         return
     parts = {each: tags for each, tags in _tags(table).items() if len(run.owner_of(tags)) == 1}
     made = {each: next(iter(run.owner_of(tags))) for each, tags in parts.items()}
-    for name, tags in parts.items():
+    for name in parts:
         for other, its in parts.items():
             source = _taken_by(table, made[name])
             is_chain = name != other and made[name] != made[other] and source is not None
