@@ -131,7 +131,7 @@ SCORES = (
         "heads",
         "queries, keys and values are split into heads by one rule",
         "A head's queries meet keys of parts of several heads: weights of other code that are loaded fit no longer.",
-        'q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=heads) for t in (q, k, v))  # the same letters for all three',
+        'q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=heads) for t in (q, k, v))  # alike for all three',
     ),
     Property(
         "heads-joined-in-order",

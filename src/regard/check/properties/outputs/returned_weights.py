@@ -112,5 +112,3 @@ def _differ(told: Sequence[str], axes: Sequence[str]) -> bool:
         if len(meant) == 1 and axis and axis != meant[0] and meant[0] in axes:
             return True
     return False
-
-
