@@ -18,6 +18,12 @@ _ON_PURPOSE = re.compile(r"hopfield|associative memory|\bslim\b|latent|\bMLA\b|l
 """Modern Hopfield networks (Ramsauer et al. 2021, equation 10: Y W_K W_V), and what stores keys alone."""
 _SAID = r"\b{0}\b[^.;]{{0,40}}\b(?:from|of|out of)\s+(?:the\s+)?(?:(?:projected|same|stored|cached)\s+)?{1}\b"
 _WORDS = {"queries": r"(?:quer(?:y|ies)|q)", "keys": r"(?:keys?|k)", "values": r"(?:values?|v)"}
+_CALLED = {
+    "queries": r"self\.(?:\w*_)?w?(?:q|quer(?:y|ies))(?:_?(?:proj|lin|linear|layer|fc|w|mat)\w*)?\s*[(,)@]",
+    "keys": r"self\.(?:\w*_)?w?(?:k|keys?)(?:_?(?:proj|lin|linear|layer|fc|w|mat)\w*)?\s*[(,)@]",
+    "values": r"self\.(?:\w*_)?w?(?:v|values?)(?:_?(?:proj|lin|linear|layer|fc|w|mat)\w*)?\s*[(,)@]",
+}
+"""In a line: what it applies is called after them."""
 
 
 def chained_projection_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
@@ -43,6 +49,15 @@ def chained_projection_findings(evidence: Evidence, text: str) -> Iterator[Findi
                 continue
             if not bool(torch.isin(source, its).all()) or _is_shared(table, its, other):
                 continue
+            (third,) = {*_WORDS} - {name, other}
+            if made.get(third) == made[other]:
+                continue  # of one thing, as of states, another matrix makes what asks for it
+            chained = _taken_by(table, made[third]) if third in made else None
+            is_stem = chained is not None and run.owner_of(chained) == {made[other]}
+            line = run.trace.operations[made[other]].location
+            is_called = line is not None and re.search(_CALLED[other], line.text, re.I) is not None
+            if (is_stem or other == "values") and not is_called:
+                continue  # a layer before all three, that one of them is as it is
             is_named = any(re.fullmatch(_WORDS[other], each, re.I) for each in evidence.roles)
             said = re.compile(_SAID.format(_WORDS[name], _WORDS[other]), re.I)
             if not is_named and said.search(text):
