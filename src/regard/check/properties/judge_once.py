@@ -95,9 +95,7 @@ def judge_once(
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
         analysis.findings += unused_position_findings(invocation, analysis.findings)
-        handed = list(handed_position_findings(invocation))
-        analysis.findings += handed
-        analysis.missing += [each.message for each in handed if each.kind == "open"]
+        analysis.findings += handed_position_findings(invocation)
     if not analysis.violations and analysis.complete:
         for of_others in (other_size_findings, switched_setting_findings, farthest_of_more_findings):
             analysis.findings += of_others(analysis, analyze)

@@ -7,10 +7,8 @@ again, so that what tokens read need not hold them. Layers that add them to valu
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +23,7 @@ from regard.check.roles.influence import influence_of, record_invocation
 from regard.check.roles.instances import AttentionInstance, attentions_of, tagged_run
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
+from regard.check.target.classes import own_classes
 from regard.check.target.preparation import copied, drawn_like
 
 __all__ = ["handed_position_findings"]
@@ -50,8 +49,6 @@ class _Reader:
 
 def handed_position_findings(invocation: Invocation) -> Iterator[Finding]:
     """Values with positions in one attention or one setting of a layer, and without in another, or by documentation.
-
-    Where nothing is said, and one line makes the queries and keys alone, values of these are an open question.
 
     Args:
         invocation: a call.
@@ -81,12 +78,6 @@ def handed_position_findings(invocation: Invocation) -> Iterator[Finding]:
         yield found(f"{other} do not")
     elif (setting := _setting_without(invocation, names)) is not None:
         yield found(f"with {setting} they do not")
-    elif _are_made_of_keys(target):
-        message = (
-            f"values{where} are queries or keys, to which {listed} is added: whether they are meant to hold positions, "
-            "which the tokens themselves do not get, is not known"
-        )
-        yield Finding("open", "values-without-positions", "positions", message, mine.line)
 
 
 def _position_arguments(invocation: Invocation) -> Iterator[str]:
@@ -154,7 +145,7 @@ def _shaped(invocation: Invocation, names: Sequence[str]) -> Iterator[Mapping[st
 def _setting_without(invocation: Invocation, names: Sequence[str]) -> str | None:
     """A setting of the layer with whose other value queries and keys have positions, and values do not."""
     target = invocation.target
-    source = source_of(type(target))
+    source = "\n".join(map(source_of, own_classes(type(target))))
     settings = [name for name, value in vars(target).items() if type(value) is bool and name != "training"]
     read = [name for name in settings if re.search(rf"\bif\b[^\n]*\bself\.{re.escape(name)}\b", source)]
     for name in read[:MAX_SETTINGS]:
@@ -164,23 +155,3 @@ def _setting_without(invocation: Invocation, names: Sequence[str]) -> str | None
         if any(each.key and not each.value for each in readers):
             return f"{name}={getattr(other, name)}"
     return None
-
-
-def _are_made_of_keys(target: nn.Module) -> bool:
-    """Whether a line makes two names one thing, as q = k = f(x), and all three of a call are these two."""
-    for function in (each for each in vars(type(target)).values() if inspect.isfunction(each)):
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-        except (OSError, TypeError, SyntaxError):
-            continue
-        for made in (each for each in ast.walk(tree) if isinstance(each, ast.Assign) and len(each.targets) == 2):
-            names = {each.id for each in made.targets if isinstance(each, ast.Name)}
-            for call in (each for each in ast.walk(tree) if isinstance(each, ast.Call)):
-                given = [*call.args[:3], *(each.value for each in call.keywords if each.arg in _PARTS)][:3]
-                taken = [each.id for each in given if isinstance(each, ast.Name)]
-                if len(names) == 2 and len(taken) == 3 and set(taken) == names:
-                    return True
-    return False
-
-
-_PARTS = frozenset({"query", "key", "value", "q", "k", "v"})
