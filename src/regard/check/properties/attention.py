@@ -25,9 +25,11 @@ from regard.check.properties.outputs.rows import query_row_findings
 from regard.check.properties.positions.equal_tokens import position_findings
 from regard.check.properties.positions.grids import grid_of, kept_grid
 from regard.check.properties.read_weights import confirmed
+from regard.check.properties.scores.chained_projections import chained_projection_findings
 from regard.check.properties.scores.distance_buckets import bucket_findings
 from regard.check.properties.scores.documented_scales import documented_scale_findings, unused_cap_findings
 from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
+from regard.check.properties.scores.head_channels import head_channel_findings
 from regard.check.properties.scores.learned_tables import (
     documented_table_findings,
     table_entry_findings,
@@ -40,6 +42,7 @@ from regard.check.properties.scores.relative_logits import relative_logit_findin
 from regard.check.properties.scores.scales import scale_design
 from regard.check.properties.scores.shared_heads import shared_head_findings
 from regard.check.properties.scores.told_heads import told_head_findings
+from regard.check.properties.scores.unread_scales import unread_cosine_scale
 from regard.check.properties.scores.unsummed_products import unsummed_products
 from regard.check.properties.tokens import (
     documented_group_findings,
@@ -94,6 +97,10 @@ def attention_findings(
     found += documented_group_findings(evidence, "\n\n".join(texts))
     if not any(each.kind == "violation" for each in found):
         found += packed_group_findings(evidence)
+    if not any(each.kind == "violation" for each in found):
+        text = name_and_documentation(invocation.target)
+        found += head_channel_findings(evidence, text)
+        found += chained_projection_findings(evidence, text)
     yield from found
     if not found and not is_only and not evidence.base.whole and (asked := learned_keys(evidence)) is not None:
         yield asked
@@ -202,6 +209,7 @@ def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) ->
     if fit is not None:
         yield from documented_scale_findings(invocation, evidence, fit)
         yield from unused_cap_findings(invocation, evidence, fit)
+        yield from unread_cosine_scale(invocation, evidence, fit)
 
 
 def _mixed_heads(evidence: Evidence) -> Iterator[Finding]:

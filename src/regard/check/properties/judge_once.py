@@ -39,6 +39,7 @@ from regard.check.properties.outputs.fused_kernels import fused_kernel_findings
 from regard.check.properties.outputs.other_sizes import other_size_findings
 from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
 from regard.check.properties.outputs.siblings import sibling_findings
+from regard.check.properties.positions.handed_to_values import handed_position_findings
 from regard.check.properties.positions.low_precision import rounded_position_findings
 from regard.check.properties.positions.unused_classes import unused_position_findings
 from regard.check.properties.scores.wide_scores import wide_score_findings
@@ -94,6 +95,7 @@ def judge_once(
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
         analysis.findings += unused_position_findings(invocation, analysis.findings)
+        analysis.findings += handed_position_findings(invocation)
     if not analysis.violations and analysis.complete:
         for of_others in (other_size_findings, switched_setting_findings, farthest_of_more_findings):
             analysis.findings += of_others(analysis, analyze)

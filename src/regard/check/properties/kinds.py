@@ -263,9 +263,13 @@ def _unnormalized(instance: AttentionInstance, influence: Influence, streams: li
 def _softmax_of_channels(
     instance: AttentionInstance, place: tuple[int, int], influence: Influence, streams: list[str]
 ) -> int | None:
-    """The index of the softmax over a token's own channels whose results a factor has; None where it has others."""
-    of_one = (owners(influence.of(*place).flatten(1), influence, streams).token >= 0).all()
-    return _softmax_of(instance.run, place) if bool(of_one) else None
+    """The index of the softmax over a token's own channels whose results a factor has; None where it has others.
+
+    Learned keys may stand beside those of tokens.
+    """
+    token = owners(influence.of(*place).flatten(1), influence, streams).token
+    is_of_one = bool(((token >= 0) | (token == NONE)).all()) and bool((token >= 0).any())
+    return _softmax_of(instance.run, place) if is_of_one else None
 
 
 def _softmax_of_tokens(
@@ -277,14 +281,17 @@ def _softmax_of_tokens(
 
 
 def _softmax_of(run: TaggedRun, place: tuple[int, int]) -> int | None:
-    """The index of the softmax whose results a factor has, as they are."""
+    """The index of the softmax whose results a factor has, as they are or times one number."""
     tags, data = run.tags.inputs[place[0]][place[1]], run.trace.taken(place).data
     for operation in run.trace.operations[: place[0]]:
         if operation.name not in SOFTMAXES:
             continue
         results = torch.full((run.num_tags + 1,), torch.nan, dtype=torch.float64)
         results[run.tags.outputs[operation.index][0].flatten()] = operation.outputs[0].data.flatten().double()
-        if torch.equal(results[tags.flatten()], data.flatten().double()):
+        known = tags.flatten() > 0  # of learned numbers nothing is followed
+        before, after = results[tags.flatten()][known], data.flatten().double()[known]
+        times = float(after.sum() / before.sum())
+        if len(before) and torch.allclose(after, before * times, rtol=1e-9, atol=0.0):
             return operation.index
     return None
 

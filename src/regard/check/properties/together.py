@@ -51,8 +51,10 @@ from regard.check.properties.modules.scored_logits import scored_logit_findings
 from regard.check.properties.modules.two_streams import two_stream_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
+from regard.check.properties.outputs.documented_gates import documented_gate_findings
 from regard.check.properties.outputs.documented_norms import head_factor_findings, head_norm_findings
 from regard.check.properties.outputs.restored_orders import restored_order_findings, rolled_back_findings
+from regard.check.properties.outputs.returned_weights import returned_weight_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
 from regard.check.properties.outputs.vectors_of_texts import text_vector_findings
 from regard.check.properties.positions.given_positions import given_position_findings
@@ -103,6 +105,8 @@ def judge_together(
         analysis.findings += given_position_findings(invocation, base, analysis.findings)
     if not analysis.violations:
         analysis.findings += rolled_back_findings(base, several)
+        for of_one in (returned_weight_findings, documented_gate_findings):
+            analysis.findings += of_one(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += deviation_findings(base)
         analysis.findings += value_residual_findings(several)
         analysis.findings += dropped_bias_findings(invocation, several)

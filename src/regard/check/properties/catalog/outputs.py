@@ -50,6 +50,13 @@ OUTPUTS = (
         "out = out * self.gate(x).sigmoid()",
     ),
     Property(
+        "gate-as-documented",
+        "output",
+        "a gate is made of what the documentation says",
+        "A token's own content no longer decides how much of what it read passes.",
+        "return self.out(y * torch.sigmoid(self.gate(x)))  # of the input x, not of y",
+    ),
+    Property(
         "output-of-the-token",
         "heads",
         "what a query reads goes to the output of its token",

@@ -29,6 +29,13 @@ PROJECTIONS = (
         "q = nn.Linear(d_model, d_model)(x).view(B, T, H, D).transpose(1, 2)  # projected first, then split",
     ),
     Property(
+        "projected-from-the-input",
+        "projections",
+        "queries, keys and values are each projected from the input, not from one another",
+        "What is read is only what the other projection left of a token, and one matrix learns for two purposes.",
+        "k, v = self.w_k(x), self.w_v(x)  # both of x: k is no input by another name",
+    ),
+    Property(
         "key-of-one-token",
         "k",
         "a key is made of one token",

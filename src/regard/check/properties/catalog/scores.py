@@ -127,6 +127,20 @@ SCORES = (
         "k = k.repeat_interleave(H // H_kv, dim=1)  # query head h reads key head h // (H // H_kv)",
     ),
     Property(
+        "heads-split-alike",
+        "heads",
+        "queries, keys and values are split into heads by one rule",
+        "A head's queries meet keys of parts of several heads: weights of other code that are loaded fit no longer.",
+        'q, k, v = (rearrange(t, "b n (h d) -> b h n d", h=heads) for t in (q, k, v))  # alike for all three',
+    ),
+    Property(
+        "heads-joined-in-order",
+        "heads",
+        "heads are joined in the order in which the queries are split into them",
+        "The output projection reads the heads in another order: weights of other code that are loaded fit no longer.",
+        'q = rearrange(q, "b t (kv g d) -> b kv g t d", kv=n_kv, g=groups)  # joined as (kv g d) as well',
+    ),
+    Property(
         "heads-differ",
         "heads",
         "each head has queries of its own",

@@ -119,4 +119,11 @@ WEIGHTS = (
         "Keys have a weight by their lengths, and more features come no closer to a softmax.",
         "phi = (k @ w.mT - k.square().sum(-1, keepdim=True) / 2).exp() / m**0.5",
     ),
+    Property(
+        "weights-returned-as-told",
+        "weights",
+        "weights that are returned have the axes that are told, or a usual order of them",
+        "Who looks at them sees keys, queries and heads in one another's places.",
+        'return out, rearrange(weights, "b h q k -> b q k h")  # the letters in the order that weights have them',
+    ),
 )

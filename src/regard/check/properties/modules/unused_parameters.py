@@ -22,6 +22,7 @@ from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied, is_norm
 
 __all__ = [
+    "SCALE_NAME",
     "is_applied_by_the_caller",
     "unread_scale_findings",
     "unread_table_findings",
@@ -31,7 +32,7 @@ __all__ = [
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList, nn.ParameterDict)
 _TABLE = re.compile(r"(?:^|_)pos(?:[_s]|$)|posit|^w?pe$|^pos_?(?:emb|enc)|sinusoid|slope|alibi", re.I)
 """The name of a table of positions, or of the slopes that distances are multiplied by."""
-_SCALE = re.compile(r"_?(?:softmax_|attn_|attention_|qk_)?(?:scale|scaling|temperature)|(?:inv_)?norm_factor", re.I)
+SCALE_NAME = re.compile(r"_?(?:softmax_|attn_|attention_|qk_)?(?:scale|scaling|temperature)|(?:inv_)?norm_factor", re.I)
 """The name of what scores are multiplied by, or divided by."""
 _SCALES_ITSELF = re.compile(
     r"scaled_dot_product_attention|multi_?head_attention_forward|MultiheadAttention|memory_efficient_attention"
@@ -152,7 +153,7 @@ def unread_scale_findings(invocation: Invocation, found: Collection[Finding]) ->
         return
     for path, owner in invocation.target.named_modules():
         for name, value in vars(owner).items():
-            is_scale = isinstance(value, float) and value != 1 and _SCALE.fullmatch(name)
+            is_scale = isinstance(value, float) and value != 1 and SCALE_NAME.fullmatch(name)
             if is_scale and is_unread(type(owner), name):
                 whole = f"{path}.{name}" if path else name
                 message = f"{whole} = {value:.4g} is made, and no line reads it: scores are not times it"

@@ -17,6 +17,7 @@ from regard.check.location import CodeLocation
 from regard.check.properties.documentation import documentation_of, name_and_documentation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.scores.formula import SAME_NUMBER, ScoreFit
+from regard.check.properties.scores.projected_residuals import scale_of_all_heads
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.roles.recurrences import recurrent_outputs
@@ -88,6 +89,8 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
             f"stretched {extended:g} times, (0.1 ln {extended:g} + 1)^2 (YaRN)"
         )
         return Finding("design", "scale-of-length", "scale", message, line)
+    if (of_all := scale_of_all_heads(instance, fit)) is not None:
+        return of_all
     parts = round(fit.total**-2 / fit.width) if fit.total > 0 else 0
     is_of_parts = parts in (2, 3) and abs(fit.total * (parts * fit.width) ** 0.5 - 1) < SAME_NUMBER
     if is_of_parts and any(DISENTANGLED.search(type(each).__name__) for each in modules_in(invocation.target)):

@@ -1,0 +1,114 @@
+"""Weights that are returned beside the output: which of their axes are heads, queries and keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
+
+from regard.check.properties.documentation import documentation_of
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.roles.table import AttentionTable
+from regard.check.target import Invocation
+
+__all__ = ["returned_weight_findings"]
+
+_SHAPE = re.compile(r"[(\[]\s*((?:[\w.]+\s*(?:,|x|\u00d7|\*)\s*){2,4}[\w.]+)\s*[)\]]")
+_BETWEEN = re.compile(r"\s*(?:,|\u00d7|\*|\bx\b)\s*")
+_OF_WEIGHTS = re.compile(
+    r"\b(?:att(?:entio)?n|softmax)[\s_-]*(?:weights?|maps?|prob\w*|matri\w+|scores?|distributions?)"
+    r"|\b(?:weights?|alignments?|attn|attention|attns)\b",
+    re.I,
+)
+_OTHERS = re.compile(r"\b(?:mask\w*|bias\w*|hidden|cache\w*|input\w*)\b", re.I)
+"""Of something else, in the words before a shape."""
+_AXES = {
+    "head": re.compile(r"\w*heads?|n?h", re.I),
+    "query": re.compile(r"(?:[ltns]|len|seq|num)?_?q\w*|tgt\w*|target\w*|\w+_(?:q|query|tgt|out)|t_?out|i", re.I),
+    "key": re.compile(
+        r"(?:[ltns]|len|seq|num)?_?k(?:v|eys?|_len)?|src\w*|source\w*|\w+_(?:k|kv|key|src|in)|t_?in|j", re.I
+    ),
+}
+_AVERAGED = re.compile(r"\b(?:average[ds]?|mean)\b[^.;]{0,30}\bheads\b", re.I)
+_SMALL = 1e-9
+
+
+def returned_weight_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
+    """What the axes of returned weights are, where the documentation names others, or where no order has them so.
+
+    Args:
+        invocation: the call.
+        evidence: of its one attention.
+    """
+    table = evidence.base
+    run, text = table.instance.run, documentation_of(invocation.target)
+    if not table.whole or table.of_no_token:
+        return
+    rows_of_tags = table.rows_of_tags()
+    for record, tags in list(zip(run.trace.outputs, run.tags.returned, strict=True))[1:]:
+        rows = rows_of_tags[tags]
+        if rows.ndim < 2 or not rows.numel() or bool((rows < 0).any()):
+            continue
+        axes = _axes(table, rows)
+        line = table.instance.scores_location
+        if table.num_heads > 1 and "head" not in axes and _is_one_head(table, rows, record.data):
+            if _AVERAGED.search(text):
+                head = int(table.head[rows].flatten()[0])
+                message = f"the returned weights are those of head {head}; by the documentation, the mean of all heads"
+                yield Finding("violation", "weights-returned-as-told", "weights", message, line)
+                return
+            continue
+        listed = f"({', '.join(each or '?' for each in axes)})"
+        told = next((each for each in _told(text, len(axes)) if _differ(each, axes)), None)
+        if told is not None:
+            message = f"the weights that are returned have the axes {listed}; by the documentation ({', '.join(told)})"
+            yield Finding("violation", "weights-returned-as-told", "weights", message, line)
+            return
+        if {"head", "query", "key"} <= set(axes) and axes.index("key") < axes.index("head") < axes.index("query"):
+            message = (
+                f"the weights that are returned have the axes {listed}: keys, heads and queries have changed places"
+            )
+            yield Finding("violation", "weights-returned-as-told", "weights", message, line)
+            return
+
+
+def _axes(table: AttentionTable, rows: Tensor) -> list[str]:
+    """What changes along each axis of returned weights; empty where several things do, or nothing."""
+    parts = {
+        "sample": table.query.sample.clamp(min=0),
+        "head": table.head,
+        "query": table.query.token,
+        "key": table.key.token,
+    }
+    found = []
+    for axis in range(rows.ndim):
+        moved = rows.movedim(axis, 0)
+        names = [name for name, each in parts.items() if bool((each[moved] != each[moved[:1]]).any())]
+        found.append(names[0] if len(names) == 1 else "")
+    return found
+
+
+def _is_one_head(table: AttentionTable, rows: Tensor, returned: Tensor) -> bool:
+    heads, weights = table.head[rows], table.weight[rows]
+    is_one = bool((heads == heads.flatten()[0]).all())
+    return is_one and bool(((weights - returned.double()).abs() < _SMALL).all())
+
+
+def _told(text: str, count: int) -> Iterator[list[str]]:
+    """The axes of each shape that a documentation gives to weights, as many as there are."""
+    for found in _SHAPE.finditer(text):
+        names = [each for each in _BETWEEN.split(found[1]) if each]
+        words = re.split(r"[.;,\n)]", text[: found.start()])[-1]
+        words = words if re.search(r"\w", words) else text[max(0, found.start() - 40) : found.start()]
+        if len(names) == count and _OF_WEIGHTS.search(words) and not _OTHERS.search(words):
+            yield names
+
+
+def _differ(told: Sequence[str], axes: Sequence[str]) -> bool:
+    """Whether an axis that is named as one thing is another; names that say nothing are right."""
+    for name, axis in zip(told, axes, strict=True):
+        meant = [each for each, pattern in _AXES.items() if pattern.fullmatch(name)]
+        if len(meant) == 1 and axis and axis != meant[0] and meant[0] in axes:
+            return True
+    return False
