@@ -56,7 +56,41 @@ class FeaturesWithoutGradients(Features):
             return super().total(k)
 
 
+class Summaries(nn.Module):
+    """Linear attention whose features are summed before a query asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def normalizer(self, q: Tensor, k: Tensor) -> Tensor:
+        return torch.einsum("bnhd,bhd->bnh", q, k.sum(1)).unsqueeze(-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (2, -1)) for each in self.qkv(x).chunk(3, -1))
+        q, k = q.exp(), k.exp()
+        read = torch.einsum("bnhd,bhde->bnhe", q, torch.einsum("bnhd,bnhe->bhde", k, v))
+        return (read * (1 / self.normalizer(q, k))).flatten(2)
+
+
+class SummariesOfDetachedKeys(Summaries):
+    def normalizer(self, q: Tensor, k: Tensor) -> Tensor:
+        return super().normalizer(q, k.detach())
+
+
+class SummariesLessTheLargest(Summaries):
+    """Features are less their largest number, which cancels."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (2, -1)) for each in self.qkv(x).chunk(3, -1))
+        q, k = ((each - each.amax((1, 3), keepdim=True).detach()).exp() for each in (q, k))
+        read = torch.einsum("bnhd,bhde->bnhe", q, torch.einsum("bnhd,bnhe->bhde", k, v))
+        return (read / self.normalizer(q, k)).flatten(2)
+
+
 CASES = [
+    Case("gradient-of-the-whole", SummariesOfDetachedKeys, Summaries, of_module, has_line=False),
+    Case("gradient-of-the-whole", SummariesOfDetachedKeys, SummariesLessTheLargest, of_module, has_line=False),
     Case("gradient-of-the-whole", FeaturesWithoutGradients, Features, of_module, has_line=False),
     Case(
         "gradient-of-the-whole",

@@ -62,6 +62,7 @@ from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
 from regard.check.properties.weights.attention_free import attention_free_findings
 from regard.check.properties.weights.channel_weights import channel_weight_findings
+from regard.check.properties.weights.detached_normalizers import detached_normalizer_findings
 from regard.check.properties.weights.divided_values import divided_output_findings
 from regard.check.properties.weights.feature_maximum import feature_maximum_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
@@ -170,6 +171,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             analysis.findings += feature_maximum_findings(invocation, instances)
             if not analysis.violations:
                 analysis.findings += random_feature_findings(invocation, instances)
+                analysis.findings += detached_normalizer_findings(invocation) if is_first else ()
             if masks and not analysis.violations:
                 analysis.findings += masked_normalizer_findings(invocation, base)
             if masks and not analysis.violations:
@@ -358,6 +360,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += [each for each in unread if has_values or not is_of_values(each)]
         analysis.findings += [] if analysis.violations else lost_fill_findings(run.trace)
         analysis.findings += [] if analysis.violations else backward_findings(invocation)
+        analysis.findings += [] if analysis.violations else detached_normalizer_findings(invocation)
     if analysis.findings:
         analysis.num_attentions = 1
     else:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.caches.generation import generation_findings
 from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
+from regard.check.properties.caches.kept_steps import kept_step_findings
 from regard.check.properties.caches.renewed_memory import renewed_memory_findings
+from regard.check.properties.caches.second_texts import second_text_findings
 from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.masks.nearest_keys import farthest_of_more_findings
@@ -16,6 +18,7 @@ from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.carried_states import carried_state_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings, first_call_findings
+from regard.check.properties.modules.half_norms import half_norm_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
 from regard.check.properties.modules.memo_answers import memo_answer_findings
 from regard.check.properties.modules.memo_keys import memo_key_findings
@@ -112,6 +115,7 @@ def judge_once(
         analysis.findings += repeated_sample_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
         analysis.findings += wide_score_findings(invocation, instances)
+        analysis.findings += half_norm_findings(invocation)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
         norms = [*norm_findings(invocation)]
         if norms:  # they are the cause
@@ -121,5 +125,7 @@ def judge_once(
         analysis.findings += memory_gradient_findings(invocation)
         analysis.findings += renewed_memory_findings(invocation)
         analysis.findings += generation_findings(invocation)
+        analysis.findings += [] if analysis.violations else second_text_findings(invocation)
         analysis.findings += state_findings(invocation)
         analysis.findings += [] if analysis.violations else step_method_findings(invocation)
+        analysis.findings += [] if analysis.violations else kept_step_findings(invocation)

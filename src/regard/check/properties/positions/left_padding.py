@@ -32,7 +32,12 @@ OF_REAL_TOKENS = re.compile(
     r"\b(?:real|non-?pad\w*|valid|actual|unpadded|unmasked)\b"
     r"|\bpositions?\b[^.;]*\b(?:index|place|rank)\b[^.;]*\b(?:among|of)\b[^.;]*"
     r"\b(?:real|non-?pad\w*|unpadded|unmasked)\b"
-    r"|\b(?:not depend on|independent of|invariant to|unaffected by)\b[^.;]*\bpadding\b"
+    r"|\b(?:not (?:depend|hang) on|independent of|invariant to|unaffected by|regardless of|whatever)\b[^.;]*"
+    r"\bpad(?:ding|s)?\b"
+    r"|\bpadding\b[^.;]*\b(?:not|never|nothing)\b[^.;]*\b(?:chang\w+|alter\w*|affect\w*|mov\w+|shift\w*|matters?|counts?)\b"
+    r"|\b(?:same|identical|equal\w*)\b[^.;]*\balone\b[^.;]*\b(?:batch|padd(?:ed|ing))\b"
+    r"|\b(?:same|identical|equal\w*)\b[^.;]*\b(?:batch|padd(?:ed|ing))\b[^.;]*\balone\b"
+    r"|\bas (?:if|though)\b[^.;]*\b(?:unpadded|no padding|without (?:any )?padding|not padded)\b"
     r"|\b(?:same|identical|equal)\b[^.;]*\bwhether\b(?:\s+or\s+not)?[^.;]*\bpadd(?:ed|ing)\b"
     r"|\b(?:same|identical|equal)\b[^.;]*\b(?:with (?:and|or) without|without) (?:any )?padding\b"
     r"|\b(?:same|identical|equal\w*)\b[^.;]*\b(?:as|to)\b[^.;]*\b(?:alone|by itself|on its own|in a batch of one)\b",
