@@ -132,6 +132,17 @@ def end_before_the_next_document(x: Tensor, input_ids: Tensor, eos_id: int = 3) 
     return end_in_the_next_document(x, input_ids, eos_id)
 
 
+def begin_in_the_document_before(x: Tensor, input_ids: Tensor, bos_id: int = 3) -> Tensor:
+    """Each document is preceded by a BOS of its own."""
+    is_first = (input_ids == bos_id).long()
+    return _of_documents(x, is_first.cumsum(1) - is_first)
+
+
+def begin_in_its_document(x: Tensor, input_ids: Tensor, bos_id: int = 3) -> Tensor:
+    """Each document is preceded by a BOS of its own."""
+    return _of_documents(x, (input_ids == bos_id).cumsum(1))
+
+
 def _numbers_with_the_end(input_ids: Tensor, end_id: int) -> Tensor:
     """Each end-of-text token is part of the text that it finishes."""
     return (input_ids == end_id).cumsum(1)
@@ -184,6 +195,7 @@ def of_words(kind: type[OfPackedTexts]) -> Invocation:
 
 
 CASES = [
+    Case("opening-token", begin_in_the_document_before, begin_in_its_document, with_ids),
     Case("sequences-apart", SeeingEarlierTexts, OfPackedTexts, of_words),
     Case("sequences-apart", SeeingEarlierTexts, OfOneTextAfterAnother, of_words),
     Case("closing-token", end_in_the_next_document, end_in_its_document, with_ids),

@@ -17,7 +17,7 @@ from regard.check.properties.designs import (
 from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.judge_once import judge_once
+from regard.check.properties.judge_once import judge_once, kept_state_findings
 from regard.check.properties.kinds import kind_of, kind_of_rows
 from regard.check.properties.loops import judged_of_loops, loop_findings
 from regard.check.properties.masks.arguments import (
@@ -178,6 +178,7 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
                 analysis.findings += hidden_key_findings(invocation, base, instances)
                 analysis.findings += documented_unread_findings(invocation)
             analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
+            analysis.findings += kept_state_findings(invocation) if is_first and not analysis.violations else ()
         if is_first and not analysis.violations:
             analysis.findings += parameter_findings(invocation, instances)
     elif not instances:
@@ -349,6 +350,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += running_state_findings(invocation, run)
     if analysis.findings and not analysis.violations and analysis.is_first:
         analysis.findings += state_findings(invocation)
+        analysis.findings += [] if analysis.violations else kept_state_findings(invocation)
         analysis.findings += [] if analysis.violations else call_effect_findings(invocation)
         if analysis.asked_masks and any(each.property == "linear-attention" for each in analysis.findings):
             analysis.findings += hidden_key_findings(invocation, run.trace, [])

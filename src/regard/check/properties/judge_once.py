@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.caches.generation import generation_findings
@@ -12,6 +13,7 @@ from regard.check.properties.caches.renewed_memory import renewed_memory_finding
 from regard.check.properties.caches.second_texts import second_text_findings
 from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
+from regard.check.properties.finding import Finding
 from regard.check.properties.masks.nearest_keys import farthest_of_more_findings
 from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
@@ -50,7 +52,7 @@ from regard.check.properties.weights.dropped_scores import dropped_score_finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 
-__all__ = ["judge_once"]
+__all__ = ["judge_once", "kept_state_findings"]
 
 OF_OTHER_TOKENS = MIXED_TOKENS | {"query-of-one-token", "later-tokens-hidden"}
 """Violations that a norm over the tokens may be the cause of."""
@@ -125,7 +127,15 @@ def judge_once(
         analysis.findings += memory_gradient_findings(invocation)
         analysis.findings += renewed_memory_findings(invocation)
         analysis.findings += generation_findings(invocation)
-        analysis.findings += [] if analysis.violations else second_text_findings(invocation)
         analysis.findings += state_findings(invocation)
-        analysis.findings += [] if analysis.violations else step_method_findings(invocation)
-        analysis.findings += [] if analysis.violations else kept_step_findings(invocation)
+        analysis.findings += [] if analysis.violations else kept_state_findings(invocation)
+
+
+def kept_state_findings(invocation: Invocation) -> Iterator[Finding]:
+    """The first thing that is wrong with what a module, or a method for one token, keeps of the tokens before.
+
+    Args:
+        invocation: the call.
+    """
+    several = (each(invocation) for each in (second_text_findings, step_method_findings, kept_step_findings))
+    yield from islice(chain.from_iterable(several), 1)

@@ -34,6 +34,10 @@ _PREFILLS = re.compile(
 _ALLOCATES = re.compile(
     r"(?:setup|init|allocate|alloc|make|create|build|prepare|reset|start|begin)_?\w*(?:cache|state|buffer|past)\w*|setup"
 )
+_BEGINS = re.compile(
+    r"(?:start|begin|new|init|restart)(?:_(?:new_?)?(?:sequence|text|decoding|generation|state|stream|steps?|cache))?"
+)
+"""Names of what begins another text, beside those of what forgets one."""
 _BATCH = re.compile(r"b|bs|bsz|n?_?batch(?:_?size)?|max_batch(?:_size)?")
 _LENGTH = re.compile(
     r"(?:max_?)?(?:seq(?:uence)?_?|cache_?|context_?)?(?:len(?:gth)?|size|tokens)|max_seq\w*|max_\w*len\w*|capacity"
@@ -137,7 +141,7 @@ def _beginnings(invocation: Invocation, stream: Stream) -> Iterator[tuple[Callab
     methods = [
         each for each in inspect.getmembers(kind, inspect.isfunction) if not each[1].__module__.startswith("torch.")
     ]
-    resets = [name for name, each in methods if RESET.search(name) and not needs_of(each)]
+    resets = [name for name, each in methods if (RESET.search(name) or _BEGINS.fullmatch(name)) and not needs_of(each)]
     given = invocation.arguments[stream.argument]
     batch, tokens = given.shape[stream.batch_axis or 0], given.shape[axis]
     flags = dict.fromkeys(cache_names(invocation).flags, True)

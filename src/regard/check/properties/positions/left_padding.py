@@ -37,6 +37,7 @@ OF_REAL_TOKENS = re.compile(
     r"|\bpadding\b[^.;]*\b(?:not|never|nothing)\b[^.;]*\b(?:chang\w+|alter\w*|affect\w*|mov\w+|shift\w*|matters?|counts?)\b"
     r"|\b(?:same|identical|equal\w*)\b[^.;]*\balone\b[^.;]*\b(?:batch|padd(?:ed|ing))\b"
     r"|\b(?:same|identical|equal\w*)\b[^.;]*\b(?:batch|padd(?:ed|ing))\b[^.;]*\balone\b"
+    r"|\b(?:is|are) (?:that|those|what)\b[^.;]*\b(?:prompt|text|row|sequence|sentence)s?\b[^.;]*\balone\b"
     r"|\bas (?:if|though)\b[^.;]*\b(?:unpadded|no padding|without (?:any )?padding|not padded)\b"
     r"|\b(?:same|identical|equal)\b[^.;]*\bwhether\b(?:\s+or\s+not)?[^.;]*\bpadd(?:ed|ing)\b"
     r"|\b(?:same|identical|equal)\b[^.;]*\b(?:with (?:and|or) without|without) (?:any )?padding\b"
