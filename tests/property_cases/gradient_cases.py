@@ -88,7 +88,34 @@ class SummariesLessTheLargest(Summaries):
         return (read / self.normalizer(q, k)).flatten(2)
 
 
+class OfUnitLength(nn.Module):
+    """Queries and keys are divided by their lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def length(self, x: Tensor) -> Tensor:
+        return x.square().sum(-1, keepdim=True).sqrt()
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k = (each / self.length(each) for each in (self.q(x), self.k(x)))
+        return (4 * q @ k.mT).softmax(-1) @ self.v(x)  # type: ignore[no-any-return]
+
+
+class LengthWithoutGradients(OfUnitLength):
+    @torch.no_grad()
+    def length(self, x: Tensor) -> Tensor:
+        return super().length(x)
+
+
+class LengthOfAFrozenPart(LengthWithoutGradients):
+    """Lengths are frozen."""
+
+
 CASES = [
+    Case("gradient-of-the-whole", LengthWithoutGradients, OfUnitLength, of_module, has_line=False),
+    Case("gradient-of-the-whole", LengthWithoutGradients, LengthOfAFrozenPart, of_module, has_line=False),
     Case("gradient-of-the-whole", SummariesOfDetachedKeys, Summaries, of_module, has_line=False),
     Case("gradient-of-the-whole", SummariesOfDetachedKeys, SummariesLessTheLargest, of_module, has_line=False),
     Case("gradient-of-the-whole", FeaturesWithoutGradients, Features, of_module, has_line=False),

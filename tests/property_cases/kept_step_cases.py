@@ -91,7 +91,56 @@ class TellsOnInASession(TellsOn):
     """A causal model of words: its texts are those of one conversation."""
 
 
+class DecodesOn(Resumes):
+    """Each token of decode_step() is read behind those before, until forget()."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each(x)) for each in (self.q, self.k, self.v))
+        return joined(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+
+    def decode_step(self, x: Tensor) -> Tensor:
+        self.kept = self.kept or [torch.zeros(len(x), 2, 0, WIDTH // 2).double()] * 2
+        return self.next_token(x)
+
+
+class SumsGoOn(nn.Module):
+    """Linear attention; begin(), and then step() for each token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def features(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return q.exp(), k.exp(), v
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.features(x)
+        sums = (k[..., None] * v[..., None, :]).cumsum(1)
+        read = (q[..., None, :] @ sums).squeeze(-2)
+        return self.out(read / (q * k.cumsum(1)).sum(-1, keepdim=True))  # type: ignore[no-any-return]
+
+    def begin(self) -> None:
+        self.sums, self.keys = torch.zeros(2, 1, WIDTH, WIDTH).double(), torch.zeros(2, 1, WIDTH).double()
+
+    def step(self, x: Tensor) -> Tensor:
+        q, k, v = self.features(x)
+        self.sums, self.keys = self.sums + k[..., None] * v[..., None, :], self.summed(k)
+        read = (q[..., None, :] @ self.sums).squeeze(-2)
+        return self.out(read / (q * self.keys).sum(-1, keepdim=True))  # type: ignore[no-any-return]
+
+    def summed(self, k: Tensor) -> Tensor:
+        return self.keys + k
+
+
+class NewKeysAlone(SumsGoOn):
+    def summed(self, k: Tensor) -> Tensor:
+        return k
+
+
 CASES = [
+    Case("kept-steps-equal-whole", KeysTwice, DecodesOn, of_module, has_line=False),
+    Case("kept-steps-equal-whole", NewKeysAlone, SumsGoOn, of_module, has_line=False),
     Case("kept-steps-equal-whole", KeysTwice, Resumes, of_module, has_line=False),
     Case("kept-steps-equal-whole", KeysTwice, OfRecentTokens, of_module, has_line=False),
     Case("begun-anew", TellsOn, Tells, of_words, has_line=False),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.caches.generation import writing_methods
+from regard.check.properties.caches.step_methods import STEP
 from regard.check.properties.code import code_of, line_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
@@ -53,7 +54,11 @@ def second_text_findings(invocation: Invocation) -> Iterator[Finding]:
     if others is None or torch.equal(given, others):
         return
     for name, method in inspect.getmembers(type(target), inspect.isfunction):
+        if STEP.fullmatch(name.lstrip("_")):
+            continue  # it reads one token, and is meant to go on
         for told in writing_methods(name, method, stream.argument, given[:1]):
+            if not any(type(each) is int for each in told.values()):
+                continue  # nor is it told how many words to write
             changed = {each: others[:1, : value.shape[1]] for each, value in told.items() if isinstance(value, Tensor)}
             try:
                 alone, again, after = (
