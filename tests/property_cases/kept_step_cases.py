@@ -103,6 +103,45 @@ class DecodesOn(Resumes):
         return self.next_token(x)
 
 
+class ReadsAPrompt(Resumes):
+    """prefill() reads a prompt into places, which next_token() goes on with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length = 0
+        self.places = torch.zeros(2, 2, 2, 8, WIDTH // 2).double()
+
+    def read(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each(x)) for each in (self.q, self.k, self.v))
+        end = self.length + x.shape[1]
+        self.places[:, :, :, self.length : end] = torch.stack([k, v])
+        self.length += self.counted(x)
+        later = torch.ones(x.shape[1], end).triu(1 + end - x.shape[1]) == 1
+        scores = (q @ self.places[0, :, :, :end].mT / q.shape[-1] ** 0.5).masked_fill(later, -torch.inf)
+        return joined(scores.softmax(-1) @ self.places[1, :, :, :end])
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each(x)) for each in (self.q, self.k, self.v))
+        return joined(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+
+    @torch.no_grad()
+    def prefill(self, x: Tensor) -> Tensor:
+        self.length = 0
+        return self.read(x)
+
+    @torch.no_grad()
+    def next_token(self, x: Tensor) -> Tensor:
+        return self.read(x)
+
+    def counted(self, x: Tensor) -> int:
+        return x.shape[1]
+
+
+class CountsCalls(ReadsAPrompt):
+    def counted(self, x: Tensor) -> int:
+        return 1
+
+
 class SumsGoOn(nn.Module):
     """Linear attention; begin(), and then step() for each token."""
 
@@ -139,6 +178,7 @@ class NewKeysAlone(SumsGoOn):
 
 
 CASES = [
+    Case("kept-steps-equal-whole", CountsCalls, ReadsAPrompt, of_module, has_line=False),
     Case("kept-steps-equal-whole", KeysTwice, DecodesOn, of_module, has_line=False),
     Case("kept-steps-equal-whole", NewKeysAlone, SumsGoOn, of_module, has_line=False),
     Case("kept-steps-equal-whole", KeysTwice, Resumes, of_module, has_line=False),

@@ -15,6 +15,7 @@ from regard.check.properties.code import line_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.cache_forms import FLAG
+from regard.check.target.double_precision import double_precision
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import copied
 
@@ -116,7 +117,7 @@ def _first_other(target: nn.Module, method: str, told: dict[str, Any]) -> tuple[
 
     model.forward = watched
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), double_precision():
             given = {name: each.clone() if isinstance(each, Tensor) else each for name, each in told.items()}
             returned = [each for each in tree_leaves(getattr(model, method)(**given)) if _is_of_ids(each)]
             if not returned or not _is_fed_one_by_one(fed, returned[0]):

@@ -31,6 +31,7 @@ _PREFILLS = re.compile(
     r"|(?:read|encode|forward)_(?:prompt|prefix)"
 )
 """Names of what reads the first tokens."""
+_OF_A_PROMPT = re.compile(r"^prefill|^prime$|prompt")
 _ALLOCATES = re.compile(
     r"(?:setup|init|allocate|alloc|make|create|build|prepare|reset|start|begin)_?\w*(?:cache|state|buffer|past)\w*|setup"
 )
@@ -64,11 +65,25 @@ class _Way:
     """Whether a token keeps its axis of tokens."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Gap:
+    """How far what a method returns is from what the call gives."""
+
+    way: _Way
+    number: int
+    """The first token of which it is another."""
+    gap: float
+    is_equal: bool
+    is_other: bool
+    """Whether it is another by more than is rounded."""
+
+
 def kept_step_findings(invocation: Invocation) -> Iterator[Finding]:
     """A method that takes one token, with the module's own memory, and gives something else than the call.
 
-    Whatever way there is in which both are the same is the one that is meant. Else a way is asked in which the method
-    computes with the same layers as the call, in the same order, and what it returns hangs on the tokens before.
+    Whatever way there is in which both are the same is the one that is meant, but behind a method that is said to read
+    a prompt. Else a way is asked in which the method computes with the same layers as the call, in the same order, and
+    what it returns hangs on the tokens before.
 
     Args:
         invocation: a call of a module, of one sequence.
@@ -88,29 +103,19 @@ def kept_step_findings(invocation: Invocation) -> Iterator[Finding]:
         whole = [row_of_the_call(invocation, stream.argument, axis, number + 1) for number in range(given.shape[axis])]
     except (Failed, RuntimeError, IndexError, ValueError):
         return
-    largest = max(1.0, *(float(each.abs().max()) for each in whole))
     for name in methods:
-        wrong: list[tuple[_Way, int, float]] = []
-        for begin, first in _beginnings(invocation, stream):
-            for is_kept in (True, False):
-                way = _Way(begin, first, name, is_kept)
-                stepped, _ = _stepped(invocation, stream, way, given)
-                if not stepped or any(
-                    one.numel() != two.numel() for one, two in zip(stepped, whole[first:], strict=True)
-                ):
-                    continue
-                gaps = [
-                    float((one.flatten() - two.flatten()).abs().max())
-                    for one, two in zip(stepped, whole[first:], strict=True)
-                ]
-                at = next((at for at, gap in enumerate(gaps) if not gap <= SAME * largest), None)
-                if at is None:
-                    return
-                if max(gaps) > OTHER * largest:
-                    wrong.append((way, first + at, gaps[at]))
-        for way, number, gap in wrong:
-            if not _is_causal(invocation, stream, whole) or not _is_of_the_call(invocation, stream, way):
+        told, wrong, are_equal = list[_Gap](), list[_Gap](), False
+        for begin, first, is_prompt in _beginnings(invocation, stream):
+            ways = [_Way(begin, first, name, is_kept) for is_kept in (True, False)]
+            gaps = [each for way in ways if (each := _gap(invocation, stream, way, whole)) is not None]
+            if any(each.is_equal for each in gaps):
+                are_equal = True
+            else:
+                (told if is_prompt else wrong).extend(each for each in gaps if each.is_other)
+        for found in (*told, *(wrong if not are_equal else ())):
+            if not _is_causal(invocation, stream, whole) or not _is_of_the_call(invocation, stream, found.way):
                 continue
+            number, gap = found.number, found.gap
             message = (
                 f"token by token {name}() gives token {number} an output that differs by up to {gap:.2g} from that of "
                 f"the call, which reads the {number + 1} tokens at once: what the module keeps for it is not what the "
@@ -120,6 +125,18 @@ def kept_step_findings(invocation: Invocation) -> Iterator[Finding]:
                 "violation", "kept-steps-equal-whole", "output", message, line_of(getattr(type(target), name))
             )
             return
+
+
+def _gap(invocation: Invocation, stream: Stream, way: _Way, whole: Sequence[Tensor]) -> _Gap | None:
+    """What a way gives, beside the outputs of the call; None where it does not run, or gives others in size."""
+    stepped, _ = _stepped(invocation, stream, way, invocation.arguments[stream.argument])
+    pairs = list(zip(stepped, whole[way.first :], strict=False))
+    if not pairs or any(one.numel() != other.numel() for one, other in pairs):
+        return None
+    largest = max(1.0, *(float(each.abs().max()) for each in whole))
+    gaps = [float((one.flatten() - other.flatten()).abs().max()) for one, other in pairs]
+    at = next((at for at, gap in enumerate(gaps) if not gap <= SAME * largest), None)
+    return _Gap(way, way.first + (at or 0), gaps[at or 0], at is None, max(gaps) > OTHER * largest)
 
 
 def _steps(target: nn.Module) -> Iterator[str]:
@@ -135,8 +152,8 @@ def _steps(target: nn.Module) -> Iterator[str]:
             yield name
 
 
-def _beginnings(invocation: Invocation, stream: Stream) -> Iterator[tuple[Callable[[Any, Any], None], int]]:
-    """Ways to begin a text: what is called first, and how many tokens that reads."""
+def _beginnings(invocation: Invocation, stream: Stream) -> Iterator[tuple[Callable[[Any, Any], None], int, bool]]:
+    """Ways to begin a text: what is called first, how many tokens that reads, and whether its name says a prompt."""
     kind, (axis,) = type(invocation.target), stream.token_axes
     methods = [
         each for each in inspect.getmembers(kind, inspect.isfunction) if not each[1].__module__.startswith("torch.")
@@ -162,15 +179,15 @@ def _beginnings(invocation: Invocation, stream: Stream) -> Iterator[tuple[Callab
     def allocated(name: str, needed: Sequence[str], live: Any, _: Tensor) -> None:
         getattr(live, name)(**{each: batch if _BATCH.fullmatch(each) else tokens for each in needed})
 
-    yield lambda live, _: forget(live), 0
-    yield called, PREFIX
+    yield lambda live, _: forget(live), 0, False
+    yield called, PREFIX, False
     for name, method in methods:
         needed = needs_of(method)
         if _PREFILLS.fullmatch(name) and len(needed) == 1 and not _BATCH.fullmatch(needed[0]):
-            yield partial(prefilled, name), PREFIX
+            yield partial(prefilled, name), PREFIX, _OF_A_PROMPT.search(name) is not None
         known = all(_BATCH.fullmatch(each) or _LENGTH.fullmatch(each) for each in needed)
         if _ALLOCATES.fullmatch(name) and needed and known:
-            yield partial(allocated, name, needed), 0
+            yield partial(allocated, name, needed), 0, False
 
 
 def _stepped(invocation: Invocation, stream: Stream, way: _Way, text: Tensor) -> tuple[list[Tensor], list[str]]:
