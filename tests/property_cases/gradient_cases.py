@@ -56,7 +56,68 @@ class FeaturesWithoutGradients(Features):
             return super().total(k)
 
 
+class Summaries(nn.Module):
+    """Linear attention whose features are summed before a query asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def normalizer(self, q: Tensor, k: Tensor) -> Tensor:
+        return torch.einsum("bnhd,bhd->bnh", q, k.sum(1)).unsqueeze(-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (2, -1)) for each in self.qkv(x).chunk(3, -1))
+        q, k = q.exp(), k.exp()
+        read = torch.einsum("bnhd,bhde->bnhe", q, torch.einsum("bnhd,bnhe->bhde", k, v))
+        return (read * (1 / self.normalizer(q, k))).flatten(2)
+
+
+class SummariesOfDetachedKeys(Summaries):
+    def normalizer(self, q: Tensor, k: Tensor) -> Tensor:
+        return super().normalizer(q, k.detach())
+
+
+class SummariesLessTheLargest(Summaries):
+    """Features are less their largest number, which cancels."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (2, -1)) for each in self.qkv(x).chunk(3, -1))
+        q, k = ((each - each.amax((1, 3), keepdim=True).detach()).exp() for each in (q, k))
+        read = torch.einsum("bnhd,bhde->bnhe", q, torch.einsum("bnhd,bnhe->bhde", k, v))
+        return (read / self.normalizer(q, k)).flatten(2)
+
+
+class OfUnitLength(nn.Module):
+    """Queries and keys are divided by their lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def length(self, x: Tensor) -> Tensor:
+        return x.square().sum(-1, keepdim=True).sqrt()
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k = (each / self.length(each) for each in (self.q(x), self.k(x)))
+        return (4 * q @ k.mT).softmax(-1) @ self.v(x)  # type: ignore[no-any-return]
+
+
+class LengthWithoutGradients(OfUnitLength):
+    @torch.no_grad()
+    def length(self, x: Tensor) -> Tensor:
+        return super().length(x)
+
+
+class LengthOfAFrozenPart(LengthWithoutGradients):
+    """Lengths are frozen."""
+
+
 CASES = [
+    Case("gradient-of-the-whole", LengthWithoutGradients, OfUnitLength, of_module, has_line=False),
+    Case("gradient-of-the-whole", LengthWithoutGradients, LengthOfAFrozenPart, of_module, has_line=False),
+    Case("gradient-of-the-whole", SummariesOfDetachedKeys, Summaries, of_module, has_line=False),
+    Case("gradient-of-the-whole", SummariesOfDetachedKeys, SummariesLessTheLargest, of_module, has_line=False),
     Case("gradient-of-the-whole", FeaturesWithoutGradients, Features, of_module, has_line=False),
     Case(
         "gradient-of-the-whole",

@@ -52,6 +52,16 @@ def counts_padding_unlike_alone(ids: Tensor, mask: Tensor | None = None) -> Tens
     return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
 
 
+def counts_padding_unlike_a_batch_of_one(ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Texts of a batch are padded on the left. The states of a text are equal alone and in a padded batch."""
+    return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
+
+
+def counts_padding_that_changes_nothing(ids: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Texts of a batch are padded on the left; this padding never changes what comes out for a text."""
+    return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
+
+
 def counts_to_the_end(ids: Tensor, mask: Tensor | None = None) -> Tensor:
     """What was bought, padded on the left up to one length: the last purchase has the last position."""
     return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
@@ -105,6 +115,12 @@ CASES = [
     Case("positions-behind-padding", counts_padding_in_other_words, counts_real_tokens, with_mask, has_line=False),
     Case("positions-behind-padding", counts_padding_among_real_tokens, counts_real_tokens, with_mask, has_line=False),
     Case("positions-behind-padding", counts_padding_unlike_alone, counts_real_tokens, with_mask, has_line=False),
+    Case(
+        "positions-behind-padding", counts_padding_unlike_a_batch_of_one, counts_real_tokens, with_mask, has_line=False
+    ),
+    Case(
+        "positions-behind-padding", counts_padding_that_changes_nothing, counts_real_tokens, with_mask, has_line=False
+    ),
     Case("positions-behind-padding", counts_padding, counts_to_the_end, with_mask, has_line=False),
     Case("read-out-of-the-text", reads_the_first, reads_the_first_of_the_text, with_mask, has_line=False),
     Case("read-out-of-the-text", reads_by_the_number, reads_the_last, with_mask, has_line=False),

@@ -132,6 +132,27 @@ def end_before_the_next_document(x: Tensor, input_ids: Tensor, eos_id: int = 3) 
     return end_in_the_next_document(x, input_ids, eos_id)
 
 
+def begin_in_the_document_before(x: Tensor, input_ids: Tensor, bos_id: int = 3) -> Tensor:
+    """Each document is preceded by a BOS of its own."""
+    is_first = (input_ids == bos_id).long()
+    return _of_documents(x, is_first.cumsum(1) - is_first)
+
+
+def begin_in_its_document(x: Tensor, input_ids: Tensor, bos_id: int = 3) -> Tensor:
+    """Each document is preceded by a BOS of its own."""
+    return _of_documents(x, (input_ids == bos_id).cumsum(1))
+
+
+def _numbers_with_the_end(input_ids: Tensor, end_id: int) -> Tensor:
+    """Each end-of-text token is part of the text that it finishes."""
+    return (input_ids == end_id).cumsum(1)
+
+
+def end_in_the_next_by_a_function(x: Tensor, input_ids: Tensor, end_id: int = 3) -> Tensor:
+    """Causal attention in each text of a row."""
+    return _of_documents(x, _numbers_with_the_end(input_ids, end_id))
+
+
 def with_ids(function: Any) -> Invocation:
     call = of_x(function)
     return replace(call, arguments={**call.arguments, "input_ids": torch.ones(2, 4, dtype=torch.long)})
@@ -174,9 +195,11 @@ def of_words(kind: type[OfPackedTexts]) -> Invocation:
 
 
 CASES = [
+    Case("opening-token", begin_in_the_document_before, begin_in_its_document, with_ids),
     Case("sequences-apart", SeeingEarlierTexts, OfPackedTexts, of_words),
     Case("sequences-apart", SeeingEarlierTexts, OfOneTextAfterAnother, of_words),
     Case("closing-token", end_in_the_next_document, end_in_its_document, with_ids),
+    Case("closing-token", end_in_the_next_by_a_function, end_in_its_document, with_ids),
     Case("closing-token", end_in_the_next_document, end_before_the_next_document, with_ids),
     Case("packed-as-documented", values_first, as_told, with_a_matrix),
     Case("sequences-apart", begins_with_the_second_token, begins_with_the_first_token, packed_call),

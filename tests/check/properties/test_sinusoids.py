@@ -136,3 +136,13 @@ def test_a_pair_whose_sine_and_cosine_have_different_frequencies_is_wrong() -> N
     own = torch.where(torch.arange(WIDTH) % 2 == 0, angles.sin(), angles.cos())
     (found,) = analyze(of_x_of_width(own)).violations
     assert "from channel to channel, not from pair to pair" in found.message
+
+
+def test_frequencies_of_a_table_are_known_where_a_text_is_short() -> None:
+    exponents = torch.arange(WIDTH) * 2 / WIDTH  # one for each channel, not for each pair
+    angles = torch.arange(16.0)[:, None] * BASE**-exponents
+    call = of_x_of_width(torch.where(torch.arange(WIDTH) % 2 == 0, angles.sin(), angles.cos()))
+    call.arguments["x"] = call.arguments["x"][:, :2]
+    (found,) = analyze(call).violations
+    assert found.property == "sinusoid-frequencies"
+    assert "from channel to channel, not from pair to pair" in found.message

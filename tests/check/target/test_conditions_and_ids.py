@@ -338,3 +338,23 @@ class OfSegments(nn.Module):
 
 def test_segments_that_come_without_tokens_are_the_tokens() -> None:
     assert axes(first(OfSegments)) == [("ids", 0, (1,), None)]
+
+
+BOD = 1
+
+
+def in_documents(q: Tensor, k: Tensor, v: Tensor, input_ids: Tensor) -> Tensor:
+    """q, k, v: (batch, tokens, heads, width)"""
+    document = (input_ids == BOD).cumsum(-1)
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    other = (document[:, :, None] != document[:, None])[:, None]
+    return ((q @ k.mT / q.shape[-1] ** 0.5).masked_fill(other, -torch.inf).softmax(-1) @ v).transpose(1, 2)
+
+
+def test_ids_that_are_held_against_the_first_of_a_text_are_no_mask() -> None:
+    call = first(in_documents)
+    ids = call.arguments["input_ids"]
+    assert ids.shape == call.arguments["q"].shape[:2]
+    assert ids.dtype == torch.long
+    assert BOD not in ids
+    assert call.masks == []

@@ -17,7 +17,7 @@ from regard.check.properties.designs import (
 from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.judge_once import judge_once
+from regard.check.properties.judge_once import judge_once, kept_state_findings
 from regard.check.properties.kinds import kind_of, kind_of_rows
 from regard.check.properties.loops import judged_of_loops, loop_findings
 from regard.check.properties.masks.arguments import (
@@ -62,6 +62,7 @@ from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
 from regard.check.properties.weights.attention_free import attention_free_findings
 from regard.check.properties.weights.channel_weights import channel_weight_findings
+from regard.check.properties.weights.detached_normalizers import detached_normalizer_findings
 from regard.check.properties.weights.divided_values import divided_output_findings
 from regard.check.properties.weights.feature_maximum import feature_maximum_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
@@ -170,12 +171,14 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             analysis.findings += feature_maximum_findings(invocation, instances)
             if not analysis.violations:
                 analysis.findings += random_feature_findings(invocation, instances)
+                analysis.findings += detached_normalizer_findings(invocation) if is_first else ()
             if masks and not analysis.violations:
                 analysis.findings += masked_normalizer_findings(invocation, base)
             if masks and not analysis.violations:
                 analysis.findings += hidden_key_findings(invocation, base, instances)
                 analysis.findings += documented_unread_findings(invocation)
             analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
+            analysis.findings += kept_state_findings(invocation) if is_first and not analysis.violations else ()
         if is_first and not analysis.violations:
             analysis.findings += parameter_findings(invocation, instances)
     elif not instances:
@@ -347,6 +350,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += running_state_findings(invocation, run)
     if analysis.findings and not analysis.violations and analysis.is_first:
         analysis.findings += state_findings(invocation)
+        analysis.findings += [] if analysis.violations else kept_state_findings(invocation)
         analysis.findings += [] if analysis.violations else call_effect_findings(invocation)
         if analysis.asked_masks and any(each.property == "linear-attention" for each in analysis.findings):
             analysis.findings += hidden_key_findings(invocation, run.trace, [])
@@ -358,6 +362,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += [each for each in unread if has_values or not is_of_values(each)]
         analysis.findings += [] if analysis.violations else lost_fill_findings(run.trace)
         analysis.findings += [] if analysis.violations else backward_findings(invocation)
+        analysis.findings += [] if analysis.violations else detached_normalizer_findings(invocation)
     if analysis.findings:
         analysis.num_attentions = 1
     else:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.caches.generation import generation_findings
 from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
+from regard.check.properties.caches.kept_steps import kept_step_findings
 from regard.check.properties.caches.renewed_memory import renewed_memory_findings
+from regard.check.properties.caches.second_texts import second_text_findings
 from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
+from regard.check.properties.finding import Finding
 from regard.check.properties.masks.nearest_keys import farthest_of_more_findings
 from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.carried_states import carried_state_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings, first_call_findings
+from regard.check.properties.modules.half_norms import half_norm_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
 from regard.check.properties.modules.memo_answers import memo_answer_findings
 from regard.check.properties.modules.memo_keys import memo_key_findings
@@ -48,7 +53,7 @@ from regard.check.properties.weights.dropped_scores import dropped_score_finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 
-__all__ = ["judge_once"]
+__all__ = ["judge_once", "kept_state_findings"]
 
 OF_OTHER_TOKENS = MIXED_TOKENS | {"query-of-one-token", "later-tokens-hidden"}
 """Violations that a norm over the tokens may be the cause of."""
@@ -114,6 +119,7 @@ def judge_once(
         analysis.findings += repeated_sample_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
         analysis.findings += wide_score_findings(invocation, instances)
+        analysis.findings += half_norm_findings(invocation)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
         norms = [*norm_findings(invocation)]
         if norms:  # they are the cause
@@ -124,4 +130,14 @@ def judge_once(
         analysis.findings += renewed_memory_findings(invocation)
         analysis.findings += generation_findings(invocation)
         analysis.findings += state_findings(invocation)
-        analysis.findings += [] if analysis.violations else step_method_findings(invocation)
+        analysis.findings += [] if analysis.violations else kept_state_findings(invocation)
+
+
+def kept_state_findings(invocation: Invocation) -> Iterator[Finding]:
+    """The first thing that is wrong with what a module, or a method for one token, keeps of the tokens before.
+
+    Args:
+        invocation: the call.
+    """
+    several = (each(invocation) for each in (second_text_findings, step_method_findings, kept_step_findings))
+    yield from islice(chain.from_iterable(several), 1)

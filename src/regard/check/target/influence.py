@@ -183,7 +183,10 @@ def _of_attention(
         batch = apart[0] if key.batch_axis is not None and apart else None
         head = next((axis for axis in apart if axis != batch), None) if key.head_axis is not None else None
         return [
-            replace(stream, batch_axis=batch, head_axis=head, token_axes=(mixed[0],)) for stream in invocation.streams
+            replace(stream, batch_axis=batch, head_axis=head, token_axes=(mixed[0],))
+            if invocation.arguments[stream.argument].ndim == len(axes)
+            else stream  # ids of the tokens, without heads
+            for stream in invocation.streams
         ], 2
     return invocation.streams, 1
 

@@ -83,7 +83,7 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
         letters = PACKED
     elif "image" in roles:
         letters = ("bdyx", "byxd", "btd", "dyx")
-    elif "ids" in roles and "x" not in roles:
+    elif "ids" in roles and "x" not in roles and not {"q", "k", "v"} <= roles:
         letters = ("btd", "td", "tbd")
         of_ids = [each.name for each in arguments if each.required and each.role == "ids"]
         if any(are_of_sentences(source_of(target), each) for each in of_ids):

@@ -13,7 +13,8 @@ from torch import Tensor
 from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed
-from regard.check.target.rotations import are_neighbours_turned
+from regard.check.target.preparation import modules_in
+from regard.check.target.rotations import are_neighbours_turned, are_parts_read
 
 __all__ = [
     "DISTANCES",
@@ -40,6 +41,8 @@ ROPE_SHAPES = ("1td", "td", "11td", "1t1d", "btd", "t1d", "t11d")
 BASE = 10_000.0
 ROTATED = ("rotary_ndims", "rotary_dim", "rope_n_elem", "rot_dim", "qk_rope_head_dim", "rope_head_dim", "rope_dim")
 """Attributes that say how many channels of a head are turned."""
+OF_HEADS = ("head_dim", "d_head", "dim_head", "head_size", "head_width", "d_k")
+"""Attributes that say how wide a head is."""
 _OF_KEYS = re.compile("^(?:context|memory|keys?)_|_k(?:ey|eys|v)?$")
 _COMPLEX = re.compile(r"view_as_complex|complex|polar|view_as_real|cis")
 
@@ -55,11 +58,20 @@ def rotary_angles(tokens: int, width: int, first: int = 0) -> Tensor:
 def rope_widths(draft: Draft) -> dict[str, int]:
     """How many channels a table may have, the likeliest first; those of half the width hold each angle once."""
     whole = draft.d_head
-    found = {"whole": whole}
+    inside = {f"{name} of a layer": value for name, value in _widths_of_heads(draft.target)}
+    found = inside | {"whole": whole}
     for name, value in _rotated(draft.target):
         found |= {name: value, f"{name} half": value // 2}
     rest = {"half": whole // 2, "quarter": whole // 4, "model": draft.width, "model half": draft.width // 2}
     return {name: value for name, value in (found | rest).items() if value > 0}
+
+
+def _widths_of_heads(target: Any) -> Iterator[tuple[str, int]]:
+    """How wide the layers inside of a target say that a head is: a block does not say it itself."""
+    for module in modules_in(target):
+        for part in module.modules():
+            numbers = ((name, vars(part).get(name)) for name in OF_HEADS)
+            yield from ((name, value) for name, value in numbers if isinstance(value, int) and value > 1)
 
 
 def check_rotated(target: Any) -> None:
@@ -82,11 +94,13 @@ def _rotated(target: Any) -> Iterator[tuple[str, int]]:
                 yield name, value
 
 
-def rope_candidates(role: str, name: str, source: str, told: tuple[str, ...] = ()) -> Iterator[tuple[str, Candidate]]:
+def rope_candidates(
+    role: str, name: str, source: str, told: tuple[str, ...] = (), *, target: Any = None
+) -> Iterator[tuple[str, Candidate]]:
     """Of cos, of sin, or of both in one argument; for the keys, where its name says so; `told` is its written shape."""
     told = told or documented_shape(source, name)
     if _OF_KEYS.search(name.lower()):
-        for form, make in rope_candidates(role, _OF_KEYS.sub("", name.lower()), source, told):
+        for form, make in rope_candidates(role, _OF_KEYS.sub("", name.lower()), source, told, target=target):
             yield form, lambda draft, make=make: make(replace(draft, tokens=draft.keys))  # type: ignore[misc]
         return
     if role != "rope":
@@ -109,6 +123,9 @@ def rope_candidates(role: str, name: str, source: str, told: tuple[str, ...] = (
     complex_first = "cis" in name or "complex" in name or _COMPLEX.search(source) is not None
     is_twice = bool(told) and re.match(r"2\s*\*", told[-1]) is not None
     first = "sines and cosines" if is_twice else "complex" if complex_first else "angles" if "freq" in name else "pair"
+    if not is_twice and are_parts_read(target, source):
+        first = "stacked"
+        del forms["complex"]  # it would run where a view has as many numbers
     yield first, forms.pop(first)
     yield from forms.items()
 

@@ -19,6 +19,7 @@ from regard.errors import InputError
 __all__ = [
     "are_written",
     "began_as_zeros",
+    "began_in_half",
     "copied",
     "drawn_like",
     "embeds",
@@ -40,6 +41,8 @@ ONES = ("norm", "ln", "scale", "temp", "gamma")
 """In the names of parameters that multiply: redrawn around one, others around zero."""
 _ZEROS = "_regard_began_as_zeros"
 """Where a prepared module keeps the names of its parameters that were zeros: copies have it as well."""
+_HALF = "_regard_began_in_half"
+"""Where it keeps whether a parameter was of float16."""
 SPREAD = 1.2
 """Of the scores, about: large enough that the weights of attention differ, small enough that none is zero."""
 
@@ -77,6 +80,7 @@ def prepare(target: Any, seed: int) -> None:
         require_cpu(module)
         zeros = (name for name, each in module.named_parameters() if _is_zero(each))
         module.__dict__.setdefault(_ZEROS, frozenset(zeros))
+        module.__dict__.setdefault(_HALF, any(each.dtype == torch.float16 for each in module.parameters()))
         in_float64(module).eval()
         redraw(module, seed)
         for each in module.modules():
@@ -92,6 +96,11 @@ def began_as_zeros(module: Any) -> frozenset[str]:
     """The paths of the parameters that were all zeros before they were redrawn; none of what is no module."""
     found: frozenset[str] = getattr(module, "__dict__", {}).get(_ZEROS, frozenset())
     return found
+
+
+def began_in_half(module: Any) -> bool:
+    """Whether a parameter was of float16 before all were widened; not so of what is no module."""
+    return bool(getattr(module, "__dict__", {}).get(_HALF, False))
 
 
 def _is_zero(parameter: nn.Parameter) -> bool:

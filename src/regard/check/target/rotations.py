@@ -10,8 +10,9 @@ from typing import Any
 from torch import nn
 
 from regard.check.target.argument import source_of, text_of, tree_of
+from regard.check.target.preparation import modules_in
 
-__all__ = ["are_neighbours_turned", "is_rotated_by"]
+__all__ = ["are_neighbours_turned", "are_parts_read", "is_rotated_by"]
 
 _ROTATES = re.compile(r"rotary|rotat|(?<![a-z])rope(?![a-z])|rot_|_rot\b|pos_emb", re.I)
 """In the name of a function."""
@@ -21,6 +22,15 @@ _NEIGHBOURS = re.compile(
     r"::\s*2|view_as_complex|reshape\([^)]*,\s*-1,\s*2\)|repeat_interleave|unflatten\([^)]*2\)"
     r"|\(\s*\w+\s+(?P<pair>\w+)\s*\)\s*->[^'\"\n]*['\"]\s*,\s*(?P=pair)\s*=\s*2\b"  # einops: the pair is the inner axis
 )
+_PARTS = re.compile(
+    r"\b(?P<first>\w*(?:cis|freq|rope|rot|pos|table|cache|cos_?sin)\w*)\s*\[\s*\.\.\.\s*,\s*0\s*\]"
+    r"(?=.*\b(?P=first)\s*\[\s*\.\.\.\s*,\s*1\s*\])"
+    r"|\w*cos\w*\s*,\s*\w*sin\w*\s*=\s*\w*(?:cis|freq|rope|rot|pos|table|cache)\w*\s*\.unbind\(\s*(?:dim\s*=\s*)?-1\s*\)",
+    re.S | re.I,
+)
+"""A cosine and a sine that stand beside each other along the last axis of a table, as view_as_real puts them."""
+_AS_COMPLEX = re.compile(r"view_as_complex|torch\.complex\(|\.(?:real|imag)\b")
+"""In the text of a function that turns vectors: its table is of complex numbers, or is made one."""
 MOST = 10
 """Functions whose texts are read."""
 
@@ -33,6 +43,19 @@ def are_neighbours_turned(target: Any, source: str) -> bool:
         source: its text.
     """
     return any(_NEIGHBOURS.search(each) for each in (source, *_rotating(target, source)))
+
+
+def are_parts_read(target: Any, source: str) -> bool:
+    """Whether a table is read as numbers whose last axis holds a cosine and a sine, by the functions that rotate.
+
+    Args:
+        target: a module or a function.
+        source: its text.
+    """
+    kinds = (type(each) for module in modules_in(target) for each in module.modules())
+    own = [source, *(source_of(each) for each in dict.fromkeys(kinds) if not each.__module__.startswith("torch."))]
+    texts = dict.fromkeys([*own, *(text for each in own for text in _rotating(target, each))])
+    return any(_PARTS.search(each) and not _AS_COMPLEX.search(each) for each in texts)
 
 
 def is_rotated_by(source: str, name: str) -> bool:

@@ -37,6 +37,7 @@ from regard.check.target.masks_of_sequences import documents_alone, masks_of_seq
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
 from regard.check.target.position_values import DISTANCES, QUERY_BIAS
 from regard.check.target.preparation import embeds
+from regard.check.target.token_ids import is_of_a_text
 from regard.check.target.usage import (
     added_to,
     is_bound,
@@ -193,7 +194,8 @@ def _with_ids_of_padding(target: Any, named: list[Argument]) -> list[Argument]:
     source = source_of(target)
 
     def is_compared(name: str) -> bool:
-        return re.search(rf"\b{re.escape(name)}\s*(?:[!=]=|\.(?:ne|eq)\()", source) is not None
+        found = re.findall(rf"\b{re.escape(name)}\s*(?:[!=]=\s*|\.(?:ne|eq)\(\s*)(?:\w+\.)*(\w*)", source)
+        return bool(found) and not all(is_of_a_text(each) for each in found)
 
     def is_of_padding(argument: Argument) -> bool:
         if argument.role == "ids":

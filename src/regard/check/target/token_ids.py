@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Collection, Iterator
 from typing import Any, Literal
@@ -16,6 +17,7 @@ __all__ = [
     "drawn_ids",
     "ids_left_out",
     "is_candidate",
+    "is_of_a_text",
     "other_ids",
     "padding_id",
     "side_of",
@@ -68,6 +70,11 @@ def padding_id(target: Any, text: str = "") -> int:
     return found.pop() if len(found) == 1 else USUAL_PADDING
 
 
+def is_of_a_text(name: str) -> bool:
+    """Whether a name is that of the token that closes a text, or that begins one, as eos_id or BOS."""
+    return _ENDS.fullmatch(name) is not None or _BEGINS.fullmatch(name) is not None
+
+
 def special_ids(target: Any, kind: Literal["end", "begin"]) -> set[int]:
     """The ids that a module, its config or its file tell for the token that closes a text, or that begins one."""
     names = _ENDS if kind == "end" else _BEGINS
@@ -96,6 +103,11 @@ def ids_left_out(target: Any, source: str, name: str) -> frozenset[int]:
     As by ids[ids != self.eos_id]: texts with more of them than others would be of other lengths.
     """
     named = re.escape(name)
+    compared = re.findall(rf"\b{named}\s*(?:==\s*|\.eq\(\s*)(\w+)", source)
+    if compared and inspect.isroutine(target):  # texts of a row that begin or end there: one text is drawn
+        known = {each.name: each.default for each in inspect.signature(target).parameters.values()}
+        known = getattr(target, "__globals__", {}) | known
+        return frozenset(known[each] for each in compared if is_of_a_text(each) and type(known.get(each)) is int)
     is_cut = re.search(rf"\b{named}\[\s*{named}\s*!=[^\[\]]*\]", source) is not None
     return frozenset(special_ids(target, "end")) if is_cut else frozenset()
 

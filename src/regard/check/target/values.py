@@ -154,7 +154,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "causal":
         return {"False": _constant(False), "True": _constant(True)}
     if role in ROPE_FORMS:
-        return dict(rope_candidates(role, name, source))
+        return dict(rope_candidates(role, name, source, target=target))
     if role == DISTANCES:
         return dict(distance_candidates())
     if role == QUERY_BIAS:

@@ -15,15 +15,17 @@ from regard.check.properties.code import line_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.cache_forms import FLAG
+from regard.check.target.double_precision import double_precision
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import copied
 
-__all__ = ["generation_findings"]
+__all__ = ["generation_findings", "writing_methods"]
 
 _WRITES = re.compile(r"(?:\w+_)?(?:generate|greedy|sample|complete|decode)(?:_\w+)?", re.I)
 _PROMPT = re.compile(r"prompts?|context|start(?:_ids)?|idx|input_?ids?|tokens?|ids", re.I)
 _NEW = re.compile(
-    r"(?:max_?)?(?:new_?|num_?|n_?)*(?:tokens?|steps?|words)(?:_to_\w+)?|max_new\w*|n(?:um)?_new\w*", re.I
+    r"(?:max_?)?(?:new_?|num_?|n_?)*(?:tokens?|steps?|words)(?:_to_\w+)?|max_new\w*|n(?:um)?_new\w*|n|num|count|how_many",
+    re.I,
 )
 _WHOLE = re.compile(r"(?:max_?|min_?)?(?:seq(?:uence)?_?|gen(?:eration)?_?)?len(?:gth)?|max_seq\w*", re.I)
 """Names of how many tokens are to be written, and of how many there are to be in the end."""
@@ -51,9 +53,7 @@ def generation_findings(invocation: Invocation) -> Iterator[Finding]:
     if given.is_floating_point() or stream.batch_axis != 0 or given.ndim != 2 or given.shape[1] < PROMPT:
         return
     for name, method in inspect.getmembers(type(target), inspect.isfunction):
-        if not _WRITES.fullmatch(name) or method.__module__.startswith("torch.") or "beam" in name.lower():
-            continue
-        for told in _ways(method, stream.argument, given[:1, :PROMPT]):
+        for told in writing_methods(name, method, stream.argument, given[:1]):
             found = _first_other(target, name, told)
             if found is not None:
                 step, gap = found
@@ -65,6 +65,19 @@ def generation_findings(invocation: Invocation) -> Iterator[Finding]:
                 line = line_of(method)
                 yield Finding("violation", "cache-equals-whole", "output", message, line)
                 return
+
+
+def writing_methods(name: str, method: Callable[..., Any], argument: str, given: Tensor) -> Iterator[dict[str, Any]]:
+    """The arguments with which a method writes a few tokens on; none where its name tells of another thing.
+
+    Args:
+        name: of the method.
+        method: of a module's class.
+        argument: what a sequence is called in the call of the module.
+        given: such a sequence, (1, tokens, ...).
+    """
+    if _WRITES.fullmatch(name) and not method.__module__.startswith("torch.") and "beam" not in name.lower():
+        yield from _ways(method, argument, given[:, :PROMPT])
 
 
 def _ways(method: Callable[..., Any], argument: str, prompt: Tensor) -> Iterator[dict[str, Any]]:
@@ -104,7 +117,7 @@ def _first_other(target: nn.Module, method: str, told: dict[str, Any]) -> tuple[
 
     model.forward = watched
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), double_precision():
             given = {name: each.clone() if isinstance(each, Tensor) else each for name, each in told.items()}
             returned = [each for each in tree_leaves(getattr(model, method)(**given)) if _is_of_ids(each)]
             if not returned or not _is_fed_one_by_one(fed, returned[0]):

@@ -16,17 +16,17 @@ from regard.check.target.cache_objects import made_by_method
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
 
-__all__ = ["step_method_findings"]
+__all__ = ["OTHERWISE", "STATE", "STEP", "row_of_the_call", "step_method_findings"]
 
-_STEP = re.compile(
+STEP = re.compile(
     r"(?:(?:forward|decode|decoding|inference|infer|recurrent|generate|generation|single|one|next|token|cached)_)?"
     r"(?:step|one|token|recurrent|incremental)(?:_(?:forward|by_step|wise|decode|inference))?"
     r"|forward_(?:recurrent|incremental|one|token|step)|decode|recurrent"
 )
 """Names of methods that take one token."""
-_STATE = re.compile(r"(?:\w+_)?(?:state|states|cache|past|memory|carry|hidden|mem|history|kv|prev)(?:_\w+)?")
+STATE = re.compile(r"(?:\w+_)?(?:state|states|cache|past|memory|carry|hidden|mem|history|kv|prev)(?:_\w+)?")
 """Names of what they hand on."""
-_OTHERWISE = re.compile(r"approximat|evict|compress|heavy.hitter|quanti[sz]|stale|lossy", re.I)
+OTHERWISE = re.compile(r"approximat|evict|compress|heavy.hitter|quanti[sz]|stale|lossy", re.I)
 """In code whose steps give something else on purpose."""
 SAME = 1e-8
 """Of the largest number of an output."""
@@ -47,7 +47,7 @@ def step_method_findings(invocation: Invocation) -> Iterator[Finding]:
         return
     stream = streams[0]
     given, (axis,) = invocation.arguments[stream.argument], stream.token_axes
-    if given.ndim < 2 or given.shape[axis] < MIN_TOKENS or _OTHERWISE.search(code_of(target)):
+    if given.ndim < 2 or given.shape[axis] < MIN_TOKENS or OTHERWISE.search(code_of(target)):
         return
     for name, state in _methods(target):
         for is_kept in (False, True):
@@ -56,7 +56,9 @@ def step_method_findings(invocation: Invocation) -> Iterator[Finding]:
             ]
             try:
                 stepped = _stepped(invocation, name, state, tokens)
-                whole = [_row(invocation, stream.argument, axis, number + 1) for number in range(len(stepped))]
+                whole = [
+                    row_of_the_call(invocation, stream.argument, axis, number + 1) for number in range(len(stepped))
+                ]
             except (Failed, RuntimeError, IndexError, ValueError, TypeError):
                 continue
             gaps = [_gap(one, other) for one, other in zip(whole, stepped, strict=True)]
@@ -77,13 +79,13 @@ def step_method_findings(invocation: Invocation) -> Iterator[Finding]:
 def _methods(target: nn.Module) -> Iterator[tuple[str, str]]:
     """The methods of a module's class that take one token and a state, and nothing else; and the name of the state."""
     for name, method in inspect.getmembers(type(target), inspect.isfunction):
-        if method.__module__.startswith("torch.") or not _STEP.fullmatch(name.lstrip("_")):
+        if method.__module__.startswith("torch.") or not STEP.fullmatch(name.lstrip("_")):
             continue
         several = [*inspect.signature(method).parameters.values()][1:]
         kinds = {each.kind for each in several}
         if len(several) == 2 and kinds == {inspect.Parameter.POSITIONAL_OR_KEYWORD}:
             token, state = several
-            if token.default is token.empty and state.default in (None, state.empty) and _STATE.fullmatch(state.name):
+            if token.default is token.empty and state.default in (None, state.empty) and STATE.fullmatch(state.name):
                 yield name, state.name
 
 
@@ -119,8 +121,18 @@ class _Call:
         return plain.run(target=self.method, shared=[*given])
 
 
-def _row(invocation: Invocation, name: str, axis: int, number: int) -> Tensor:
-    """What the call returns for the last of the first tokens."""
+def row_of_the_call(invocation: Invocation, name: str, axis: int, number: int) -> Tensor:
+    """What the call returns for the last of the first tokens.
+
+    Args:
+        invocation: the call.
+        name: of its sequence.
+        axis: of the tokens.
+        number: how many tokens are read.
+
+    Raises:
+        Failed: it raised, or its output has no axis of tokens.
+    """
     given = invocation.arguments[name].narrow(axis, 0, number)
     output = invocation.outputs(invocation.run({**invocation.arguments, name: given}))[0].detach()
     if output.ndim <= axis or output.shape[axis] != number:

@@ -43,6 +43,13 @@ BLOCKS = (
         "x = x * x.new_empty(x.size(0), 1, 1).bernoulli_(1 - p) / (1 - p)  # it stays with 1 - p, and not with p",
     ),
     Property(
+        "norm-in-float32",
+        "block",
+        "in a module that runs in float16, a norm squares in float32",
+        "Tokens with numbers above 255 are normalized to 0: their squares are infinite.",
+        "x.float().pow(2).mean(-1, keepdim=True)  # and back: (x.float() * torch.rsqrt(...)).to(x.dtype)",
+    ),
+    Property(
         "residual-once",
         "block",
         "the input of a block is added to its output once",

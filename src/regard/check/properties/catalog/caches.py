@@ -85,6 +85,14 @@ CACHES = (
         "k = torch.cat((k, new), 2)[:, :, -self.span :]  # the new token is one of those that a window holds",
     ),
     Property(
+        "kept-steps-equal-whole",
+        "output",
+        "token by token through a method for one token, and what the module keeps, a text gives what it gives in one "
+        "call",
+        "What is generated is not what was trained.",
+        "self.keys[:, :, n], self.values[:, :, n] = k, v  # each in its own place, behind those of the tokens before",
+    ),
+    Property(
         "cache-unasked",
         "call",
         "a call that is not given a cache does not depend on the call before",

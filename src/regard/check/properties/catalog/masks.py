@@ -127,6 +127,14 @@ MASKS = (
         "document = is_end.cumsum(1) - is_end  # the token itself does not count",
     ),
     Property(
+        "opening-token",
+        "mask",
+        "the token that begins a document is of that document, and not of the one before",
+        "The first words of a document do not see where it begins, and what is learned of its beginning is the end of "
+        "another one.",
+        "document = is_begin.cumsum(1)  # the token itself counts",
+    ),
+    Property(
         "shifted-windows",
         "masked",
         "where windows are cut of a rolled picture, and a mask is made for them, no token sees the picture's other end",

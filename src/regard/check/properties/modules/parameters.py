@@ -75,6 +75,7 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
         if _only_chooses(unlearned[name], instances):
             del gradients[name]
     yield from training_findings(invocation)
+    yield from slope_findings(invocation)
     yield from own_backward_findings(invocation)
     yield from unused_parameter_findings(invocation, gradients, [each.module for each in instances])
     yield from unread_table_findings(invocation)

@@ -25,7 +25,11 @@ PART = 0.01
 SMOOTH = 1e-3
 """Of what is lacking: slopes of two steps differ by less where the output is smooth."""
 _WITHOUT_GRADIENTS = re.compile(r"\bno_grad\b|\binference_mode\b|\bset_grad_enabled\(\s*False")
-_ON_PURPOSE = re.compile(r"\bdetach|stop_?grad|straight.?through|\bFunction\b|momentum|moving average|\bema\b", re.I)
+_ON_PURPOSE = re.compile(
+    r"\bdetach|stop_?grad|straight.?through|\bFunction\b|momentum|moving average|\bema\b"
+    r"|frozen|freez|teacher|pretrained|quanti[sz]|codebook|requires_grad",
+    re.I,
+)
 """In code that says which way gradients are to go, or has a backward pass of its own."""
 _OWN_BACKWARD = re.compile(r"^class \w+\((?:[\w.]+\.)?Function\):", re.M)
 _BACKWARD = re.compile(r"^\s+def (?:backward|vjp)\(")
@@ -41,7 +45,7 @@ def slope_findings(invocation: Invocation) -> Iterator[Finding]:
     """The gradient of a sequence is the slope of the output, where some of it is computed without gradients.
 
     Args:
-        invocation: a call of a function; sequences to which no gradient leads at all are not judged.
+        invocation: a call; sequences to which no gradient leads at all are not judged.
     """
     code = code_of(invocation.target)
     if invocation.arrays or not invocation.gradients or not _WITHOUT_GRADIENTS.search(code) or _ON_PURPOSE.search(code):

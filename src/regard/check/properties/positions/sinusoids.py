@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.trace.operation import Trace
+from regard.check.trace.operation import TensorRecord, Trace
 
 __all__ = ["sinusoid_findings"]
 
@@ -26,6 +26,9 @@ MANY_CHANNELS = 8
 """That more than one frequency is made for."""
 TURNS = 4
 """Full turns from place to place that may be hidden in the second frequency."""
+MOST_PLACES = 64
+"""Of a table that are looked at: more of them are rounded more."""
+_LOOKS_UP = frozenset({"embedding", "index_select", "index", "_to_copy", "clone"})
 CLOSE = 1e-3
 ROUNDED = 1e-2
 """Of sines of thousands of radians in float32."""
@@ -77,7 +80,7 @@ def sinusoid_findings(base: Trace, evidence: Evidence) -> Iterator[Finding]:
         for one, table in (operation.inputs, operation.inputs[::-1]):
             if one.storage not in of_tokens or table.storage in of_tokens or table.learned:
                 continue
-            for each in _sinusoids(table.data):
+            for each in itertools.chain(_sinusoids(table.data), _sinusoids_of_the_whole(base, table)):
                 if not each.is_one and BASE not in evidence.numbers:
                     continue
                 said = _said(each, evidence.numbers)
@@ -85,6 +88,21 @@ def sinusoid_findings(base: Trace, evidence: Evidence) -> Iterator[Finding]:
                     message = f"the frequencies of the table that is added to the tokens {said}"
                     yield Finding("violation", "sinusoid-frequencies", "positions", message, operation.location)
                     return
+
+
+def _sinusoids_of_the_whole(base: Trace, rows: TensorRecord) -> Iterator[_Sinusoids]:
+    """Those of the table that a few rows are of, where these are too few to show their frequencies."""
+    if rows.data.ndim < 2 or sum(size >= MIN_PLACES for size in rows.shape) > 1:
+        return
+    storages = {rows.storage}
+    for operation in reversed(base.operations):
+        if operation.name in _LOOKS_UP and any(each.storage in storages for each in operation.outputs):
+            storages.add(operation.inputs[0].storage)
+    views = (each for operation in base for each in operation.inputs if each.storage in storages and not each.learned)
+    whole = max(views, key=lambda each: each.data.numel(), default=rows)
+    if whole.shape[-1] == rows.shape[-1] and whole.data.ndim > 1:
+        places = whole.data.reshape(-1, whole.shape[-1])[:MOST_PLACES]
+        yield from (each for each in _sinusoids(places) if each.channels == rows.shape[-1])
 
 
 def _said(table: _Sinusoids, numbers: Collection[float]) -> str:

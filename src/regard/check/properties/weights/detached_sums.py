@@ -16,9 +16,9 @@ from regard.check.target import Invocation
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
 
-__all__ = ["detached_sum_findings"]
+__all__ = ["DIVISIONS", "WITHOUT_GRADIENTS", "detached_sum_findings", "is_said_to_stop"]
 
-_WITHOUT_GRADIENTS = re.compile(r"\bdetach|\bno_grad\b|\.data\b|\binference_mode\b|stop_?grad")
+WITHOUT_GRADIENTS = re.compile(r"\bdetach|\bno_grad\b|\.data\b|\binference_mode\b|stop_?grad")
 _TEXTS = re.compile(r'"""(.*?)"""|#+ *([^\n]*)', re.S)
 """Documentation and comments."""
 _MEANT = re.compile(
@@ -27,7 +27,7 @@ _MEANT = re.compile(
     re.I | re.S,
 )
 """In a sentence of a documentation: no gradient is to lead to the sum."""
-_DIVISIONS = frozenset({"div", "div_", "__truediv__", "__itruediv__", "true_divide", "divide"})
+DIVISIONS = frozenset({"div", "div_", "__truediv__", "__itruediv__", "true_divide", "divide"})
 SAME = 1e-9
 
 
@@ -40,10 +40,9 @@ def detached_sum_findings(invocation: Invocation) -> Iterator[Finding]:
         invocation: a call.
     """
     target = invocation.target
-    if invocation.arrays or not invocation.gradients or not _WITHOUT_GRADIENTS.search(code_of(target)):
+    if invocation.arrays or not invocation.gradients or not WITHOUT_GRADIENTS.search(code_of(target)):
         return
-    said = [one for each in _TEXTS.findall(code_of(target)) for one in sentences_of(each[0] or each[1])]
-    if any(_MEANT.search(each) for each in said):
+    if is_said_to_stop(code_of(target)):
         return
     given = dict(invocation.arguments)
     for stream in invocation.streams:
@@ -64,6 +63,12 @@ def detached_sum_findings(invocation: Invocation) -> Iterator[Finding]:
         yield Finding("violation", "gradient-of-the-whole", "weights", message)
 
 
+def is_said_to_stop(code: str) -> bool:
+    """Whether the documentation or a comment in a text says that no gradient is to lead to a sum."""
+    said = [one for each in _TEXTS.findall(code) for one in sentences_of(each[0] or each[1])]
+    return any(_MEANT.search(each) for each in said)
+
+
 class _Divisions(TorchFunctionMode):
     """Notices a division of what has a gradient by its sum, which has none."""
 
@@ -72,7 +77,7 @@ class _Divisions(TorchFunctionMode):
         self.found = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in _DIVISIONS and len(args) > 1 and torch.is_grad_enabled():
+        if getattr(func, "__name__", "") in DIVISIONS and len(args) > 1 and torch.is_grad_enabled():
             one, other = args[:2]
             if isinstance(one, Tensor) and isinstance(other, Tensor):
                 self.found |= one.requires_grad and not other.requires_grad and _is_sum(one.detach(), other)
