@@ -100,6 +100,8 @@ class CallPlan:
         found |= {"context width": found["context width"][:4]} if "context width" in found else {}
         counts = token_counts(target, sizes)
         has_frames = "frames" in roles
+        if not {"height", "width"} <= roles:  # a token beside those of a map
+            counts = {name: n for name, n in counts.items() if not (name.startswith("grid ") and name.endswith("one"))}
         found["tokens"] = _distinct({each: counts[each] for each in counts if each.startswith(FRAMED) == has_frames})
         if sizes.names_length(name for each in self.arguments for name in documented_shape(self.source, each.name)):
             found["tokens"].sort(key=lambda each: counts[each] != sizes.length)
@@ -119,6 +121,8 @@ class CallPlan:
             check_rotated(target)
             draft = self._draft(target, sizes)
             found["rope"] = [f"{shape} {size}" for size in _distinct(rope_widths(draft)) for shape in ROPE_SHAPES]
+            if {"x", "context"} <= {each.role for each in self.arguments if each.required} and "cat(" in self.source:
+                found["rope tokens"] = ["of both", "of one"]  # two sequences may be joined before they are turned
         if roles & MATRICES - {"w_o"}:
             # Who asks for the width of the tokens alone takes it for that of all heads as well.
             required = {each.role for each in self.arguments if each.required}
@@ -192,6 +196,11 @@ class CallPlan:
         is_wide = shape[-1] in (draft.width, draft.context_width) and shape[-1] != draft.d_head
         are_equal = all(bool((each == each.flatten()[:1]).all()) for each in outputs)
         return may_be_a_state and is_longer and (is_wide or are_equal)
+
+    def is_square(self, target: Any, sizes: Sizes) -> bool:
+        """Whether it has as many tokens as channels, and not those that were tried first."""
+        draft = self._draft(target, sizes)
+        return "td" in self.layout.letters and draft.tokens == draft.width != sizes.tokens
 
     def invocation(self, target: Any, sizes: Sizes) -> Invocation:
         """The call, which may not run.
@@ -277,6 +286,7 @@ class CallPlan:
             draft.matrix_heads = sizes.heads if "size heads" in roles or has_heads else 1
         draft.pairs, draft.first = choice("pairs", ""), int(choice("first", "0"))
         rope = choice("rope", "1td whole")
+        draft.rope_tokens = tokens + keys if choice("rope tokens") == "of both" else tokens
         draft.rope = (rope, rope_widths(draft).get(rope.partition(" ")[2], draft.d_head))
         return draft
 

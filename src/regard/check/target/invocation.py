@@ -261,8 +261,12 @@ def _calls(
     most: int | None,
     budget: Budget,
 ) -> Iterator[FoundCall]:
-    """Of every layout that runs, the first call."""
+    """Of every layout that runs, the first call; last those that run with as many tokens as channels alone.
+
+    As where a convolution takes the channels in front of the tokens: another layout says which axis is which.
+    """
     source = source_of(target.call)
+    by_accident: list[CallPlan] = []
     for arguments in readings(target.call, given.of(target.sizes)):
         arguments = told_how_many(arguments) if target.in_steps else arguments
         possible = layouts(target.call, arguments)
@@ -285,9 +289,19 @@ def _calls(
                         break
                 else:
                     continue
-            yield _laid_out(
-                _found(target, let_through(plan, target.call, target.sizes)), settings, given, tries, budget
-            )
+            if plan.is_square(target.call, target.sizes):
+                by_accident.append(plan)
+                continue
+            yield _whole(target, plan, settings, given, tries, budget)
+    for plan in by_accident:
+        yield _whole(target, plan, settings, given, tries, budget)
+
+
+def _whole(
+    target: Target, plan: CallPlan, settings: UserSettings, given: UserInputs, tries: int, budget: Budget
+) -> FoundCall:
+    """The call of a plan that runs, with masks that let all through, in the layout that its axes are found to have."""
+    return _laid_out(_found(target, let_through(plan, target.call, target.sizes)), settings, given, tries, budget)
 
 
 def _found(target: Target, plan: CallPlan) -> FoundCall:

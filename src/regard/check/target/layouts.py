@@ -108,6 +108,8 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
         if _has_channels_last(source_of(target), arguments) and {"bdyx", "byxd"} <= {*letters}:
             at = letters.index("bdyx")
             letters = (*letters[:at], "byxd", *(each for each in letters[at:] if each != "byxd"))
+        if {"height", "width"} <= roles:  # beside its sides, a map is laid out as tokens
+            letters = ("btd", *(each for each in letters if each != "btd"))
         if any(isinstance(each, nn.Conv3d | nn.BatchNorm3d) for each in inner) or _VIDEO.search(source_of(target)):
             letters = (*VIDEOS, *letters)
         given = [each.name for each in arguments if each.required and each.role in STREAMS]
