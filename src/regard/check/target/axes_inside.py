@@ -10,11 +10,12 @@ from typing import Any
 from torch import nn
 
 from regard.check.target.argument import text_of
-from regard.check.target.documented_shapes import documented_shape
+from regard.check.target.conditions import is_applied
+from regard.check.target.documented_shapes import documented_shape, letters_of
 from regard.check.target.looked_up import base_of, part_of, readers
 from regard.check.target.preparation import modules_in
 
-__all__ = ["are_counted", "axes_inside", "is_of_channels_first", "is_repeated", "is_taken_by_a_norm"]
+__all__ = ["are_counted", "axes_inside", "is_of_channels_first", "is_repeated", "is_sequence_inside", "is_taken_by_a_norm", "map_inside"]
 
 _TAKES_A_PATTERN = re.compile(r"(?:\w+\.)*(?:rearrange|repeat|reduce|asnumpy)\w*")
 """Functions of einops, and those that do the same for several tensors, as rearrange_many."""
@@ -34,6 +35,17 @@ def axes_inside(target: Any, name: str) -> tuple[str, ...]:
             if found:
                 return found
     return ()
+
+
+def is_sequence_inside(target: Any, source: str, name: str) -> bool:
+    """Whether the code calls a module with an argument alone, or says that it has samples, tokens and channels."""
+    return is_applied(source, name) or len(axes_inside(target, name)) > len("bt")
+
+
+def map_inside(target: Any, name: str) -> bool:
+    """Whether the code says that an argument has two axes of tokens: samples, those of several things, and channels."""
+    axes = axes_inside(target, name)
+    return len(axes) == len("byxd") and letters_of(axes[:1]) == "b"
 
 
 def _taken(tree: ast.AST, names: set[str]) -> Iterator[tuple[str, ...]]:

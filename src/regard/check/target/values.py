@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from regard.check.target.argument import ADDED, BESIDE, MATRICES, STREAMS, Argument
+from regard.check.target.axes_inside import map_inside
 from regard.check.target.beside_tokens import candidates_beside
 from regard.check.target.cache_buffers import buffer_candidates
 from regard.check.target.configs import call_configs
@@ -256,6 +257,8 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         told = documented_letters(source, name)
         letters = _written_layout(told) or ("byxd" if len(told) == 4 and told[0] == "b" and told[-1] == "d" else "")
         written = {"as documented": lambda draft: _sequence(draft, name, role, Layout(letters))} if letters else {}
+        if letters != "byxd" and map_inside(target, name):
+            written["of several things"] = lambda draft: _sequence(draft, name, role, Layout("byxd"))
         own = (
             {"of each query": lambda draft: neighbours(draft, name)} if are_of_each_token(target, source, name) else {}
         )
