@@ -112,6 +112,7 @@ class Draft:
             "t": self.keys if keys else self.tokens,
             "d": self.d_head if heads else width,
             "f": (dict(self.sizes.given).get("kv_heads", self.sizes.heads) if keys else self.sizes.heads) * self.d_head,
+            "1": 1,
             "2": 2,
             "3": 3,
             "p": 3 * self.sizes.heads * self.d_head,

@@ -32,7 +32,7 @@ class Layout:
     """One letter an axis: b batch, h heads, t tokens, d width, y and x the rows and columns of an image, z frames.
 
     "c" is a second axis of width, "f" is heads and their widths side by side, "p" queries, keys and values as well; "3"
-    and "2" are these as an axis.
+    and "2" are these as an axis, "1" one that is handed over with one slice: it stays apart as samples do.
     """
 
     letters: str
