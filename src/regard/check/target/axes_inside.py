@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from regard.check.target.argument import text_of
+from regard.check.target.argument import PLAIN, Argument, text_of
 from regard.check.target.conditions import is_applied
 from regard.check.target.documented_shapes import documented_shape, letters_of
 from regard.check.target.looked_up import base_of, part_of, readers
 from regard.check.target.preparation import modules_in
 
-__all__ = ["are_counted", "axes_inside", "is_of_channels_first", "is_repeated", "is_sequence_inside", "is_taken_by_a_norm", "map_inside"]
+__all__ = [
+    "OF_NO_SAMPLE",
+    "OF_QUERIES",
+    "axes_inside",
+    "is_sequence_inside",
+    "is_taken_by_a_norm",
+    "is_turned",
+    "map_inside",
+    "no_sample_candidates",
+    "told_inside",
+]
 
+OF_NO_SAMPLE = "vectors of no sample"
+"""The role of a vector of each token that is the same for all samples, and has no axis for these."""
+OF_QUERIES = ("quer", "dec", "tgt", "target")
+"""How the names of what is added to the sequence that asks begin."""
 _TAKES_A_PATTERN = re.compile(r"(?:\w+\.)*(?:rearrange|repeat|reduce|asnumpy)\w*")
 """Functions of einops, and those that do the same for several tensors, as rearrange_many."""
 
@@ -35,6 +50,28 @@ def axes_inside(target: Any, name: str) -> tuple[str, ...]:
             if found:
                 return found
     return ()
+
+
+def told_inside(target: Any, argument: Argument) -> Argument:
+    """The argument with the role that the code gives it, where its name tells none.
+
+    Marks of tokens, of which the code counts those so far, as the places of pictures in a text; or vectors of tokens
+    that the code gives to all samples, as a model's learned queries.
+    """
+    may_be_vectors = argument.required and argument.role in (None, "rope", "positions", "added")
+    if may_be_vectors and argument.annotation not in PLAIN and _is_repeated(target, argument.name):
+        return replace(argument, role=OF_NO_SAMPLE)
+    may_be_marks = argument.role is None and (argument.required or argument.default is None)
+    return replace(argument, role="marks") if may_be_marks and _are_counted(target, argument.name) else argument
+
+
+def no_sample_candidates(name: str) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """A vector for each token, or for each of as many queries as keys that another sequence has."""
+    sides = {
+        "of the tokens": lambda draft: draft.draw(draft.tokens, draft.width),
+        "of the queries": lambda draft: draft.draw(draft.sizes.context, draft.width),
+    }
+    yield from (reversed(sides.items()) if name.lower().startswith(OF_QUERIES) else sides.items())
 
 
 def is_sequence_inside(target: Any, source: str, name: str) -> bool:
@@ -72,7 +109,7 @@ def _unpacked(tree: ast.AST, names: set[str]) -> Iterator[tuple[str, ...]]:
             yield tuple(axes)
 
 
-def are_counted(target: Any, name: str) -> bool:
+def _are_counted(target: Any, name: str) -> bool:
     """Whether the code counts how many of the tokens so far are marked by an argument, as by places.cumsum(-1)."""
     for _, tree, names in readers(target, name):
         for each in ast.walk(tree):
@@ -86,27 +123,51 @@ def are_counted(target: Any, name: str) -> bool:
     return False
 
 
-def is_repeated(target: Any, name: str) -> int | None:
-    """The axis of samples that an argument without one is given by the code, as 1 in vectors.unsqueeze(1).repeat(...).
+def is_turned(target: Any, name: str) -> bool:
+    """Whether a matrix takes an argument after its last two axes were exchanged: its tokens stand last.
 
-    None where it is given none.
+    As by x = x.permute(0, 2, 1), and then self.embed(x).
     """
+    for module, tree, names in readers(target, name):
+        turned = {
+            each.targets[0].id
+            for each in ast.walk(tree)
+            if isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Name)
+            if _turned(each.value) in names
+        }
+        for each in ast.walk(tree):
+            if not isinstance(each, ast.Call) or len(each.args) != 1:
+                continue
+            is_such = _turned(each.args[0]) in names
+            is_such = is_such or (isinstance(each.args[0], ast.Name) and each.args[0].id in turned)
+            if is_such and isinstance(part_of(module, each.func), nn.Linear):
+                return True
+    return False
+
+
+def _turned(value: ast.expr) -> str:
+    """The name of what an expression exchanges the last two of three axes of; empty of any other."""
+    found = re.fullmatch(
+        r"(\w+)\.(?:permute\(\(?0, 2, 1\)?\)|mT|(?:transpose|swapaxes)\((?:1, 2|2, 1|1, -1|-1, 1|-1, -2|-2, -1)\))",
+        ast.unparse(value),
+    )
+    return "" if found is None else found[1]
+
+
+def _is_repeated(target: Any, name: str) -> bool:
+    """Whether the code gives it an axis of samples, and repeats it along this, as vectors.unsqueeze(1).repeat(...)."""
     for _, tree, names in readers(target, name):
         for each in ast.walk(tree):
             if not isinstance(each, ast.Call) or not isinstance(each.func, ast.Attribute):
                 continue
-            inner = each.func.value
-            if each.func.attr not in ("repeat", "expand") or not isinstance(inner, ast.Call | ast.Subscript):
+            if each.func.attr not in ("repeat", "expand"):
                 continue
-            found = re.fullmatch(r"(\w+)(?:\.unsqueeze\((?:dim=)?([01])\)|\[(None|:, None)\])", ast.unparse(inner))
+            found = re.fullmatch(
+                r"(\w+)(?:\.unsqueeze\((?:dim=)?[01]\)|\[(?:None|:, None)\])", ast.unparse(each.func.value)
+            )
             if found is not None and found[1] in names:
-                return int(found[2]) if found[2] else int(found[3] != "None")
-    return None
-
-
-def is_of_channels_first(target: Any, name: str) -> bool:
-    """Whether the code begins with a convolution over the tokens of an argument: its channels stand before these."""
-    return isinstance(_first_taking(target, name), nn.Conv1d)
+                return True
+    return False
 
 
 def is_taken_by_a_norm(target: Any, name: str) -> bool:

@@ -41,6 +41,7 @@ from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, check_r
 from regard.check.target.preparation import embeds
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.sizes import Sizes
+from regard.check.target.turning_tables import first_output, with_turning_tables
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import ABSENT, LAYER_STATE, ONE_HEAD, STATE, TEXT, VECTOR, candidates
 from regard.check.target.weight_stores import WEIGHT_STORES, weight_stores
@@ -368,7 +369,7 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
     for each in search.results():
         found = True
         each = _of_one_query(each, target, sizes)
-        yield with_open_masks(_with_turning_tables(each, target, sizes), target, sizes)
+        yield with_open_masks(with_turning_tables(each, target, sizes), target, sizes)
     yield from broken[:1]
     if not found and not broken:
         raise search.failure or Failed("nothing was tried")
@@ -404,43 +405,13 @@ def _of_one_query(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
     try:
         if Influence(invocation).locality(query.argument, query.token_axes[0]) is not False:
             return plan
-        several, one = (tuple(_first_output(each, target, sizes).shape) for each in (plan, alone))
+        several, one = (tuple(first_output(each, target, sizes).shape) for each in (plan, alone))
     except Failed:
         return plan
     asks = invocation.arguments[query.argument].shape
     if asks[-1] not in several:  # weights alone are returned, of each key
         several = tuple(sizes.context if size == asks[query.token_axes[0]] else size for size in several)
     return alone if one == several else plan  # else what was taken for the tokens are the channels
-
-
-def _with_turning_tables(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
-    """The plan with rotary tables that repeat each angle for the two channels that the target turns together.
-
-    Attention with rotary positions gives the same where every token stands further along. With tables of the other
-    order, channels are not rotated but stretched, and that is what was handed over, not what the target does. Angles
-    are as many numbers as cosines and sines side by side, as which code may view them.
-    """
-    if "rope" not in plan.choices:
-        return plan
-    tables = [each.name for each in plan.arguments if plan.choices.get(f"argument {each.name}") == "angles"]
-    stacked = {f"argument {name}": "stacked" for name in tables}
-    changes = [{"pairs": each} for each in ("", "halves", "neighbours", "halves of two parts")]
-    for change in [*changes, *([stacked] if stacked else [])]:
-        tried = replace(plan, choices={**plan.choices, **change})
-        later = replace(plan, choices={**tried.choices, "first": "3"})
-        try:
-            here, there = (_first_output(each, target, sizes) for each in (tried, later))
-        except Failed:
-            continue
-        if here.shape == there.shape and bool(torch.isclose(here, there, rtol=1e-6, atol=1e-8).all()):
-            return tried
-    return plan
-
-
-def _first_output(plan: CallPlan, target: Any, sizes: Sizes) -> Tensor:
-    invocation = plan.invocation(target, sizes)
-    outputs = invocation.outputs(invocation.run())
-    return outputs[0] if outputs else torch.empty(0)
 
 
 def _context_widths(target: Any, sizes: Sizes) -> dict[str, int]:

@@ -15,7 +15,17 @@ from regard.check.target.argument import text_of
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.preparation import modules_in
 
-__all__ = ["are_compared_alone", "base_of", "fields_of", "gets_an_axis", "handed_on", "part_of", "readers", "table_of"]
+__all__ = [
+    "are_compared_alone",
+    "base_of",
+    "fields_of",
+    "function_of",
+    "gets_an_axis",
+    "handed_on",
+    "part_of",
+    "readers",
+    "table_of",
+]
 
 MAX_DEPTH = 4
 """Of calls in calls."""
@@ -138,7 +148,11 @@ def are_compared_alone(target: Any, name: str) -> bool:
     for each in ast.walk(tree):
         if id(each) in asked:
             continue
-        if isinstance(each, ast.Compare) and base_of(each.left) in names and isinstance(each.ops[0], ast.Eq | ast.NotEq):
+        if (
+            isinstance(each, ast.Compare)
+            and base_of(each.left) in names
+            and isinstance(each.ops[0], ast.Eq | ast.NotEq)
+        ):
             other = each.comparators[0]
             if (isinstance(other, ast.Constant) and other.value == 0) or "pad" in ast.unparse(other).lower():
                 compared |= {id(one) for one in ast.walk(each.left)}
@@ -167,13 +181,18 @@ def _inside(
     yield module, tree, names
     for called, given in handed_on(tree, names) if depth else ():
         part = part_of(module, called)
-        owner, function = module, getattr(part, "__func__", None)
-        if isinstance(part, nn.Module):
-            owner, function = part, type(part).forward
-        if function is None or getattr(function, "__module__", "torch.").startswith("torch."):
+        function = function_of(part)
+        if function is None:
             continue
+        owner = part if isinstance(part, nn.Module) else module
         if taken := _parameter(function, given):
             yield from _inside(owner, function, taken, depth - 1)
+
+
+def function_of(part: Any) -> Callable[..., Any] | None:
+    """The function of a part that is called with arguments, a method or a module; None of one of PyTorch's."""
+    function = type(part).forward if isinstance(part, nn.Module) else getattr(part, "__func__", None)
+    return None if getattr(function, "__module__", "torch.").startswith("torch.") else function
 
 
 def _names_of(tree: ast.AST, name: str) -> set[str]:

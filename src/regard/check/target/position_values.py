@@ -161,7 +161,9 @@ def _table(draft: Draft, kind: str) -> Tensor:
 def _complex(draft: Draft) -> Tensor:
     label, width = draft.rope
     shape, _, size = label.partition(" ")
-    angles = rotary_angles((draft.rope_tokens or draft.tokens), 2 * width if size.endswith("half") else max(2, width), draft.first)
+    angles = rotary_angles(
+        (draft.rope_tokens or draft.tokens), 2 * width if size.endswith("half") else max(2, width), draft.first
+    )
     return _shaped(draft, torch.polar(torch.ones_like(angles), angles), shape)
 
 

@@ -23,7 +23,7 @@ from regard.check.target.argument import (
     text_of,
 )
 from regard.check.target.argument_parts import parts_by_place, parts_of_argument
-from regard.check.target.axes_inside import are_counted, is_sequence_inside
+from regard.check.target.axes_inside import is_sequence_inside, told_inside
 from regard.check.target.beside_tokens import AXES_WITH_HEADS
 from regard.check.target.cache_buffers import is_filled
 from regard.check.target.classes import parameters_of
@@ -38,6 +38,7 @@ from regard.check.target.masks_of_sequences import documents_alone, masks_of_seq
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
 from regard.check.target.position_values import DISTANCES, QUERY_BIAS
 from regard.check.target.preparation import embeds
+from regard.check.target.time_series import of_a_series
 from regard.check.target.usage import (
     added_to,
     is_bound,
@@ -81,7 +82,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     named = _with_looked_up(target, [_of_a_graph(target, each, named) for each in named])
     named = [_filled(_added(each, named, source), source) for each in named]
     named = [_of_each_head(each, named, source) for each in named]
-    named = [_counted(target, each) for each in named]
+    named = of_a_series(target, [told_inside(target, each) for each in named])
     roles = feed_forward_roles({each.name: each.role for each in named})
     roles |= documents_alone({each.name: each.role for each in named if each.required}) if embeds(target) else {}
     roles |= step_roles({each.name: is_looked_up(source, each.name) for each in named if each.required}, source)
@@ -103,12 +104,6 @@ def _of_each_head(argument: Argument, named: list[Argument], source: str) -> Arg
     shape = documented_shape(source, argument.name) if argument.required and argument.role is None else ()
     others = {documented_shape(source, each.name)[:-1] for each in named if each.role in STREAMS}
     return replace(argument, role=BESIDE) if len(shape) == AXES_WITH_HEADS and shape in others else argument
-
-
-def _counted(target: Any, argument: Argument) -> Argument:
-    """The argument, or marks of tokens: the code counts those so far, as the places of pictures in a text."""
-    may_be_marks = argument.role is None and (argument.required or argument.default is None)
-    return replace(argument, role="marks") if may_be_marks and are_counted(target, argument.name) else argument
 
 
 def _filled(argument: Argument, source: str) -> Argument:
