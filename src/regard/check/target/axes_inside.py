@@ -91,8 +91,9 @@ def _taken(tree: ast.AST, names: set[str]) -> Iterator[tuple[str, ...]]:
         if not isinstance(each, ast.Call) or len(each.args) < 2 or not isinstance(each.args[0], ast.Name):
             continue
         pattern = each.args[1].value if isinstance(each.args[1], ast.Constant) else None
-        is_pattern = isinstance(pattern, str) and "->" in pattern
-        if is_pattern and each.args[0].id in names and _TAKES_A_PATTERN.fullmatch(ast.unparse(each.func)):
+        if not isinstance(pattern, str) or "->" not in pattern:
+            continue
+        if each.args[0].id in names and _TAKES_A_PATTERN.fullmatch(ast.unparse(each.func)):
             axes = pattern.partition("->")[0].split()
             if all(axis.isidentifier() for axis in axes):
                 yield tuple(axes)

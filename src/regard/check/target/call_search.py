@@ -56,6 +56,8 @@ SIZE_CHOICES = ("lengths", "width", "context width", "tokens", "image", "grid", 
 """That change how long the axes of tensors are, and not how many there are."""
 _GRID_OF_TOKENS = re.compile(rf"(?:grid|{FRAMED}) (?P<rows>\d+)x(?P<columns>\d+)(?:, and one)?")
 """A number of tokens that are those of a map of features: its sides, where they are handed over, are these."""
+JOINS = re.compile(r"\bcat\([^\n]*(?:dim\s*=\s*|,\s*)(?:1|2|-2)\s*\)")
+"""What joins tensors along an axis of tokens."""
 FAR = 1 << 30
 """The progress of a call that runs to its end."""
 SEQUENCE = "btd"
@@ -122,7 +124,9 @@ class CallPlan:
             check_rotated(target)
             draft = self._draft(target, sizes)
             found["rope"] = [f"{shape} {size}" for size in _distinct(rope_widths(draft)) for shape in ROPE_SHAPES]
-            if {"x", "context"} <= {each.role for each in self.arguments if each.required} and "cat(" in self.source:
+            if {"x", "context"} <= {each.role for each in self.arguments if each.required} and JOINS.search(
+                self.source
+            ):
                 found["rope tokens"] = ["of both", "of one"]  # two sequences may be joined before they are turned
         if roles & MATRICES - {"w_o"}:
             # Who asks for the width of the tokens alone takes it for that of all heads as well.

@@ -130,6 +130,11 @@ class Draft:
         return width_taken(self.target, self.source, name) or told
 
     @property
+    def places(self) -> int:
+        """Of the tables of rotary positions."""
+        return self.rope_tokens or self.tokens
+
+    @property
     def matrix_columns(self) -> int:
         """Of such a matrix."""
         return self.sizes.heads * (self.sizes.d_head + 1) if self.weights.startswith("rectangular") else self.width
@@ -286,9 +291,9 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
             if table.dtype == torch.long and table.ndim == 2 and 1 < table.shape[0] == table.shape[1] <= MAX_TOKENS:
                 found[f"columns of its {name}"] = table.shape[0]
     found |= {"grid": GRID[0] * GRID[1], "window": sizes.window**2, "length": sizes.length}
-    sides = grids(target, sizes)
-    found |= {f"grid {height}x{width}": height * width for height, width in sides}
-    found |= {f"grid {height}x{width}, and one": height * width + 1 for height, width in sides[:2]}
+    of_maps = grids(target, sizes)
+    found |= {f"grid {height}x{width}": height * width for height, width in of_maps}
+    found |= {f"grid {height}x{width}, and one": height * width + 1 for height, width in of_maps[:2]}
     found |= {f"{FRAMED} {SMALL_GRID[0]}x{SMALL_GRID[1]}{one}": of_frames + bool(one) for one in ("", ", and one")}
     found = {name: count for name, count in found.items() if count <= MAX_TOKENS}
     for module in modules_in(target):

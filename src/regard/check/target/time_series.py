@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,9 +32,7 @@ def of_a_series(target: Any, named: list[Argument]) -> list[Argument]:
     A mask beside them says which numbers were measured: it hides no key.
     """
     given = [each for each in named if each.required]
-    if not any(_ENCODED.fullmatch(each.name) for each in given) or not any(
-        _MARKS.fullmatch(each.name) for each in given
-    ):
+    if not all(any(name.fullmatch(each.name) for each in given) for name in (_ENCODED, _MARKS)):
         return named
     decoded = [each.name for each in given if _DECODED.fullmatch(each.name)]
     asking = [each for each in decoded if is_read(target, each)]
@@ -69,9 +68,11 @@ def time_mark_candidates() -> Iterator[tuple[str, Callable[[Any], Any]]]:
     """None, or a few numbers of each time: whole ones where tables are looked up."""
     yield "none", lambda draft: None
     for count in MARKS_OF_A_TIME:
-        yield f"{count} numbers", lambda draft, count=count: draft.draw(draft.sizes.batch, draft.tokens, count)
+        yield f"{count} numbers", partial(_marks, count=count)
     for count in MARKS_OF_A_TIME:
-        yield (
-            f"{count} ids",
-            lambda draft, count=count: torch.ones(draft.sizes.batch, draft.tokens, count, dtype=torch.long),
-        )
+        yield f"{count} ids", partial(_marks, count=count, is_whole=True)
+
+
+def _marks(draft: Any, count: int, is_whole: bool = False) -> Any:
+    shape = (draft.sizes.batch, draft.tokens, count)
+    return torch.ones(shape, dtype=torch.long) if is_whole else draft.draw(*shape)
