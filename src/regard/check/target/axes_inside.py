@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import nn
 
-from regard.check.target.argument import PLAIN, Argument, text_of
+from regard.check.target.argument import PLAIN, Argument
 from regard.check.target.conditions import is_applied
-from regard.check.target.documented_shapes import documented_shape, letters_of
+from regard.check.target.documented_shapes import letters_of
 from regard.check.target.looked_up import base_of, part_of, readers
 from regard.check.target.preparation import modules_in
 
@@ -37,19 +37,14 @@ _TAKES_A_PATTERN = re.compile(r"(?:\w+\.)*(?:rearrange|repeat|reduce|asnumpy)\w*
 
 
 def axes_inside(target: Any, name: str) -> tuple[str, ...]:
-    """The names of the axes of an argument: as einops takes them, as a line unpacks them, or as they are documented.
+    """The names of the axes of an argument, as einops takes them, or a line unpacks them; none where neither does.
 
     Args:
         target: what is called.
         name: of the argument, as media in rearrange(media, "b t n d -> b (t n) d").
     """
-    for module, tree, names in readers(target, name):
-        kind: Any = type(module)
-        written = [documented_shape(text_of(kind), each) for each in names]
-        for found in (*_taken(tree, names), *_unpacked(tree, names), *written):
-            if found:
-                return found
-    return ()
+    several = ((*_taken(tree, names), *_unpacked(tree, names)) for _, tree, names in readers(target, name))
+    return next((found for each in several for found in each), ())
 
 
 def told_inside(target: Any, argument: Argument) -> Argument:
@@ -75,14 +70,15 @@ def no_sample_candidates(name: str) -> Iterator[tuple[str, Callable[[Any], Any]]
 
 
 def is_sequence_inside(target: Any, source: str, name: str) -> bool:
-    """Whether the code calls a module with an argument alone, or says that it has samples, tokens and channels."""
-    return is_applied(source, name) or len(axes_inside(target, name)) > len("bt")
+    """Whether the code calls a module with an argument alone, or says that it has two axes of tokens."""
+    is_of_a_number = re.search(r"\d", documented_letters(source, name)) is not None
+    return is_applied(source, name) or (map_inside(target, name) and not is_of_a_number)
 
 
 def map_inside(target: Any, name: str) -> bool:
     """Whether the code says that an argument has two axes of tokens: samples, those of several things, and channels."""
     axes = axes_inside(target, name)
-    return len(axes) == len("byxd") and letters_of(axes[:1]) == "b"
+    return len(axes) == len("byxd") and (axes[0].startswith("_") or letters_of(axes[:1]) == "b")
 
 
 def _taken(tree: ast.AST, names: set[str]) -> Iterator[tuple[str, ...]]:

@@ -38,7 +38,7 @@ from regard.check.target.names import call_meaning
 from regard.check.target.numpy_by_torch import names_numpy
 from regard.check.target.open_masks import with_open_masks
 from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, check_rotated, rope_widths
-from regard.check.target.preparation import embeds
+from regard.check.target.preparation import embeds, modules_in
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.sizes import Sizes
 from regard.check.target.turning_tables import first_output, with_turning_tables
@@ -203,7 +203,9 @@ class CallPlan:
         return may_be_a_state and is_longer and (is_wide or are_equal)
 
     def is_square(self, target: Any, sizes: Sizes) -> bool:
-        """Whether it has as many tokens as channels, and not those that were tried first."""
+        """Whether it has as many tokens as channels, and not those that were tried first, before a convolution."""
+        if not any(isinstance(each, nn.Conv1d) for module in modules_in(target) for each in module.modules()):
+            return False
         draft = self._draft(target, sizes)
         return "td" in self.layout.letters and draft.tokens == draft.width != sizes.tokens
 

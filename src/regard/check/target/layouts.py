@@ -13,6 +13,7 @@ from regard.check.target.argument import MATRICES, STREAMS, Argument, source_of
 from regard.check.target.axes_inside import is_turned
 from regard.check.target.documented_shapes import axes_of, documented_letters, first_documented_shape, letters_of
 from regard.check.target.preparation import modules_in
+from regard.check.target.time_series import TIME_MARKS
 from regard.check.target.usage import squared
 from regard.check.target.written_axes import written_map
 
@@ -111,7 +112,8 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
             letters = (*letters[:at], "byxd", *(each for each in letters[at:] if each != "byxd"))
         if {"height", "width"} <= roles:  # beside its sides, a map is laid out as tokens
             letters = ("btd", *(each for each in letters if each != "btd"))
-        if any(is_turned(target, each.name) for each in arguments if each.required and each.role == "x"):
+        asking = [each.name for each in arguments if each.required and each.role == "x"]
+        if TIME_MARKS in roles and any(is_turned(target, each) for each in asking):  # series are the tokens
             letters = ("bdt", *(each for each in letters if each != "bdt"))
         if any(isinstance(each, nn.Conv3d | nn.BatchNorm3d) for each in inner) or _VIDEO.search(source_of(target)):
             letters = (*VIDEOS, *letters)
