@@ -12,7 +12,7 @@ from torch import nn
 
 from regard.check.target.argument import PLAIN, Argument
 from regard.check.target.conditions import is_applied
-from regard.check.target.documented_shapes import letters_of
+from regard.check.target.documented_shapes import documented_letters, letters_of
 from regard.check.target.looked_up import base_of, part_of, readers
 from regard.check.target.preparation import modules_in
 
