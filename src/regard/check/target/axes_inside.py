@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,10 +11,10 @@ from typing import Any
 
 from torch import nn
 
-from regard.check.target.argument import PLAIN, Argument
+from regard.check.target.argument import PLAIN, Argument, text_of
 from regard.check.target.conditions import is_applied
 from regard.check.target.documented_shapes import documented_letters, letters_of
-from regard.check.target.looked_up import base_of, part_of, readers
+from regard.check.target.looked_up import base_of, handed_on, part_of, readers
 from regard.check.target.preparation import modules_in
 
 __all__ = [
@@ -30,6 +31,8 @@ __all__ = [
 
 OF_NO_SAMPLE = "vectors of no sample"
 """The role of a vector of each token that is the same for all samples, and has no axis for these."""
+_TURNS = re.compile(r"\b(?:cat|stack|concat)\(\s*[\[(]\s*-|view_as_complex")
+"""What turns pairs of channels: one of a pair is put in the other's place with its sign changed."""
 OF_QUERIES = ("quer", "dec", "tgt", "target")
 """How the names of what is added to the sequence that asks begin."""
 _TAKES_A_PATTERN = re.compile(r"(?:\w+\.)*(?:rearrange|repeat|reduce|asnumpy)\w*")
@@ -56,6 +59,8 @@ def told_inside(target: Any, argument: Argument) -> Argument:
     may_be_vectors = argument.required and argument.role in (None, "rope", "positions", "added")
     if may_be_vectors and argument.annotation not in PLAIN and _is_repeated(target, argument.name):
         return replace(argument, role=OF_NO_SAMPLE)
+    if may_be_vectors and argument.annotation not in PLAIN and _is_turned_by(target, argument.name):
+        return replace(argument, role="rope")
     may_be_marks = argument.role is None and (argument.required or argument.default is None)
     return replace(argument, role="marks") if may_be_marks and _are_counted(target, argument.name) else argument
 
@@ -102,7 +107,7 @@ def _unpacked(tree: ast.AST, names: set[str]) -> Iterator[tuple[str, ...]]:
             continue
         sizes = re.fullmatch(r"(\w+)\.(?:shape|size\(\))", ast.unparse(each.value))
         axes = [one.id if isinstance(one, ast.Name) else "" for one in each.targets[0].elts]
-        if sizes is not None and sizes[1] in names and all(axes):
+        if sizes is not None and sizes[1] in names and all(axes) and (len(axes) < 2 or axes[1] != "_"):
             yield tuple(axes)
 
 
@@ -149,6 +154,17 @@ def _turned(value: ast.expr) -> str:
         ast.unparse(value),
     )
     return "" if found is None else found[1]
+
+
+def _is_turned_by(target: Any, name: str) -> bool:
+    """Whether a function of the file that turns pairs of channels takes it beside other vectors, as turn(q, table)."""
+    for module, tree, names in readers(target, name):
+        known = getattr(type(module).forward, "__globals__", {})
+        for called, _ in handed_on(tree, names):
+            function = known.get(called.id) if isinstance(called, ast.Name) else None
+            if inspect.isfunction(function) and _TURNS.search(text_of(function)) is not None:
+                return True
+    return False
 
 
 def _is_repeated(target: Any, name: str) -> bool:
