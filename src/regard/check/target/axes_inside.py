@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import nn
 
-from regard.check.target.argument import PLAIN, Argument, text_of
+from regard.check.target.argument import PLAIN, Argument, source_of, text_of
 from regard.check.target.conditions import is_applied
-from regard.check.target.documented_shapes import documented_letters, letters_of
+from regard.check.target.documented_shapes import documented_letters, documented_shape, letters_of
 from regard.check.target.looked_up import base_of, handed_on, part_of, readers
 from regard.check.target.preparation import modules_in
 
@@ -33,6 +33,7 @@ OF_NO_SAMPLE = "vectors of no sample"
 """The role of a vector of each token that is the same for all samples, and has no axis for these."""
 _TURNS = re.compile(r"\b(?:cat|stack|concat)\(\s*[\[(]\s*-|view_as_complex")
 """What turns pairs of channels: one of a pair is put in the other's place with its sign changed."""
+_HEADS = re.compile(r"(?:n_?|num_?)?(?:attention_|attn_)?heads?|nh", re.I)
 OF_QUERIES = ("quer", "dec", "tgt", "target")
 """How the names of what is added to the sequence that asks begin."""
 _TAKES_A_PATTERN = re.compile(r"(?:\w+\.)*(?:rearrange|repeat|reduce|asnumpy)\w*")
@@ -61,6 +62,8 @@ def told_inside(target: Any, argument: Argument) -> Argument:
         return replace(argument, role=OF_NO_SAMPLE)
     if may_be_vectors and argument.annotation not in PLAIN and _is_turned_by(target, argument.name):
         return replace(argument, role="rope")
+    if argument.required and argument.role is None and _is_written_for_heads(source_of(target), argument.name):
+        return replace(argument, role="bias")
     may_be_marks = argument.role is None and (argument.required or argument.default is None)
     return replace(argument, role="marks") if may_be_marks and _are_counted(target, argument.name) else argument
 
@@ -154,6 +157,12 @@ def _turned(value: ast.expr) -> str:
         ast.unparse(value),
     )
     return "" if found is None else found[1]
+
+
+def _is_written_for_heads(source: str, name: str) -> bool:
+    """Whether an argument is documented to have a number for each two tokens and each head, as (heads, N, N)."""
+    shape = documented_shape(source, name)
+    return len(shape) == len("hqk") and _HEADS.fullmatch(shape[0]) is not None and shape[1] == shape[2]
 
 
 def _is_turned_by(target: Any, name: str) -> bool:

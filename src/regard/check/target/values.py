@@ -156,7 +156,9 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "boundaries":
         return {"one sequence": lambda draft: torch.tensor([0, draft.tokens]), "none": _none}
     if role == "bias":
-        return {"none": _none} | {f"added {shape}": _mask("added", shape) for shape in ("1hqk", "hqk", "qk", "bhqk")}
+        told = len(documented_letters(source, name))
+        shapes = sorted(("1hqk", "hqk", "qk", "bhqk"), key=lambda each: len(each) != told)
+        return {"none": _none} | {f"added {shape}": _mask("added", shape) for shape in shapes}
     if role == "causal":
         return {"False": _constant(False), "True": _constant(True)}
     if role in ROPE_FORMS:
