@@ -113,7 +113,7 @@ class OfMedia(nn.Module):
 def test_what_nothing_tells_of_is_no_vector_for_each_two_tokens() -> None:
     call = first(OfMedia)
     assert call.arguments["media"].shape == (2, 4, 6, 12)
-    assert axes(call) == [("x", 0, (1,), None), ("x", 0, (1, 2), None)]
+    assert axes(call) == [("x", 0, (1,), None), ("context", 0, (1, 2), None)]
 
 
 class WithMaskOfKeys(nn.Module):

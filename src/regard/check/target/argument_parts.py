@@ -10,6 +10,7 @@ from regard.check.target.argument import MATRICES, STREAMS, Argument, role_of_bi
 from regard.check.target.graphs import with_nodes
 from regard.check.target.names import call_meaning, first_word
 from regard.check.target.preparation import embeds
+from regard.check.target.records import is_record, layers_beside
 from regard.check.target.usage import fields_of, has_fields, parts_of, places_of
 
 __all__ = ["parts_by_place", "parts_of_argument"]
@@ -27,7 +28,11 @@ def parts_of_argument(argument: Argument, target: Any, named: list[Argument]) ->
         ]
         if (is_dict := has_fields(source, argument.name)) and embeds(target) and not any(each.role for each in found):
             found = [replace(each, role="ids") for each in found]
+        if not is_dict and is_record(target, argument.annotation):
+            return _of_record(found)
         return found if all(each.role if is_dict else _is_weight(each) for each in found) else [argument]
+    if argument.required and argument.role in (None, "context") and (count := layers_beside(target, argument.name)):
+        return [Argument(f"{argument.name}[{place}]", "context", True, within=argument.name) for place in range(count)]
     names = parts_of(source, argument.name) if argument.required and argument.role in (None, "x") else []
     roles = with_nodes([call_meaning(each) or first_word(each) for each in names])
     parts = [Argument(each, role, True, within=argument.name) for each, role in zip(names, roles, strict=True)]
@@ -59,6 +64,14 @@ def _of_field(name: str, *, is_beside: bool) -> str | None:
     if (vector := role_of_bias(name)) is not None:
         return vector
     return (matrix if is_beside else None) or call_meaning(name) or matrix
+
+
+def _of_record(parts: list[Argument]) -> list[Argument]:
+    """The parts of a record of tensors; of two that nothing tells, the first asks the second."""
+    told = [each.role for each in parts if each.role not in (None, "image")]
+    if len(parts) == len("xy") and not told:
+        return [replace(each, role=role) for each, role in zip(parts, ("x", "context"), strict=True)]
+    return parts
 
 
 def _is_weight(part: Argument) -> bool:

@@ -33,7 +33,7 @@ def asked_for(target: Any, arguments: list[Argument], source: str, failed: Excep
     """
     if "NoneType" not in str(failed):
         return
-    found = [replace(each, required=True) if each.may_be_none else each for each in arguments]
+    found = [replace(each, required=True) if each.may_be_none or _are_marks(each) else each for each in arguments]
     if found != arguments:
         yield found
     numbers = [each for each in arguments if each.is_untold and _is_number(target, source, each.name)]
@@ -44,6 +44,11 @@ def asked_for(target: Any, arguments: list[Argument], source: str, failed: Excep
             else each
             for each in arguments
         ]
+
+
+def _are_marks(argument: Argument) -> bool:
+    """Whether it is None by default, and tells something of each token."""
+    return argument.role == "marks" and not argument.required
 
 
 def _is_number(target: Any, source: str, name: str) -> bool:

@@ -38,9 +38,10 @@ from regard.check.target.names import call_meaning
 from regard.check.target.numpy_by_torch import names_numpy
 from regard.check.target.open_masks import with_open_masks
 from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, check_rotated, rope_widths
-from regard.check.target.preparation import embeds
+from regard.check.target.preparation import embeds, modules_in
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.sizes import Sizes
+from regard.check.target.turning_tables import first_output, with_turning_tables
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import ABSENT, LAYER_STATE, ONE_HEAD, STATE, TEXT, VECTOR, candidates
 from regard.check.target.weight_stores import WEIGHT_STORES, weight_stores
@@ -55,6 +56,8 @@ SIZE_CHOICES = ("lengths", "width", "context width", "tokens", "image", "grid", 
 """That change how long the axes of tensors are, and not how many there are."""
 _GRID_OF_TOKENS = re.compile(rf"(?:grid|{FRAMED}) (?P<rows>\d+)x(?P<columns>\d+)(?:, and one)?")
 """A number of tokens that are those of a map of features: its sides, where they are handed over, are these."""
+JOINS = re.compile(r"\bcat\([^\n]*(?:dim\s*=\s*|,\s*)(?:1|2|-2)\s*\)")
+"""What joins tensors along an axis of tokens."""
 FAR = 1 << 30
 """The progress of a call that runs to its end."""
 SEQUENCE = "btd"
@@ -100,6 +103,8 @@ class CallPlan:
         found |= {"context width": found["context width"][:4]} if "context width" in found else {}
         counts = token_counts(target, sizes)
         has_frames = "frames" in roles
+        if not {"height", "width"} <= roles:  # a token beside those of a map
+            counts = {name: n for name, n in counts.items() if not (name.startswith("grid ") and name.endswith("one"))}
         found["tokens"] = _distinct({each: counts[each] for each in counts if each.startswith(FRAMED) == has_frames})
         if sizes.names_length(name for each in self.arguments for name in documented_shape(self.source, each.name)):
             found["tokens"].sort(key=lambda each: counts[each] != sizes.length)
@@ -119,6 +124,10 @@ class CallPlan:
             check_rotated(target)
             draft = self._draft(target, sizes)
             found["rope"] = [f"{shape} {size}" for size in _distinct(rope_widths(draft)) for shape in ROPE_SHAPES]
+            if {"x", "context"} <= {each.role for each in self.arguments if each.required} and JOINS.search(
+                self.source
+            ):
+                found["rope tokens"] = ["of both", "of one"]  # two sequences may be joined before they are turned
         if roles & MATRICES - {"w_o"}:
             # Who asks for the width of the tokens alone takes it for that of all heads as well.
             required = {each.role for each in self.arguments if each.required}
@@ -192,6 +201,13 @@ class CallPlan:
         is_wide = shape[-1] in (draft.width, draft.context_width) and shape[-1] != draft.d_head
         are_equal = all(bool((each == each.flatten()[:1]).all()) for each in outputs)
         return may_be_a_state and is_longer and (is_wide or are_equal)
+
+    def is_square(self, target: Any, sizes: Sizes) -> bool:
+        """Whether it has as many tokens as channels, and not those that were tried first, before a convolution."""
+        if not any(isinstance(each, nn.Conv1d) for module in modules_in(target) for each in module.modules()):
+            return False
+        draft = self._draft(target, sizes)
+        return "td" in self.layout.letters and draft.tokens == draft.width != sizes.tokens
 
     def invocation(self, target: Any, sizes: Sizes) -> Invocation:
         """The call, which may not run.
@@ -277,6 +293,7 @@ class CallPlan:
             draft.matrix_heads = sizes.heads if "size heads" in roles or has_heads else 1
         draft.pairs, draft.first = choice("pairs", ""), int(choice("first", "0"))
         rope = choice("rope", "1td whole")
+        draft.rope_tokens = tokens + keys if choice("rope tokens") == "of both" else tokens
         draft.rope = (rope, rope_widths(draft).get(rope.partition(" ")[2], draft.d_head))
         return draft
 
@@ -358,7 +375,7 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
     for each in search.results():
         found = True
         each = _of_one_query(each, target, sizes)
-        yield with_open_masks(_with_turning_tables(each, target, sizes), target, sizes)
+        yield with_open_masks(with_turning_tables(each, target, sizes), target, sizes)
     yield from broken[:1]
     if not found and not broken:
         raise search.failure or Failed("nothing was tried")
@@ -394,43 +411,13 @@ def _of_one_query(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
     try:
         if Influence(invocation).locality(query.argument, query.token_axes[0]) is not False:
             return plan
-        several, one = (tuple(_first_output(each, target, sizes).shape) for each in (plan, alone))
+        several, one = (tuple(first_output(each, target, sizes).shape) for each in (plan, alone))
     except Failed:
         return plan
     asks = invocation.arguments[query.argument].shape
     if asks[-1] not in several:  # weights alone are returned, of each key
         several = tuple(sizes.context if size == asks[query.token_axes[0]] else size for size in several)
     return alone if one == several else plan  # else what was taken for the tokens are the channels
-
-
-def _with_turning_tables(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
-    """The plan with rotary tables that repeat each angle for the two channels that the target turns together.
-
-    Attention with rotary positions gives the same where every token stands further along. With tables of the other
-    order, channels are not rotated but stretched, and that is what was handed over, not what the target does. Angles
-    are as many numbers as cosines and sines side by side, as which code may view them.
-    """
-    if "rope" not in plan.choices:
-        return plan
-    tables = [each.name for each in plan.arguments if plan.choices.get(f"argument {each.name}") == "angles"]
-    stacked = {f"argument {name}": "stacked" for name in tables}
-    changes = [{"pairs": each} for each in ("", "halves", "neighbours", "halves of two parts")]
-    for change in [*changes, *([stacked] if stacked else [])]:
-        tried = replace(plan, choices={**plan.choices, **change})
-        later = replace(plan, choices={**tried.choices, "first": "3"})
-        try:
-            here, there = (_first_output(each, target, sizes) for each in (tried, later))
-        except Failed:
-            continue
-        if here.shape == there.shape and bool(torch.isclose(here, there, rtol=1e-6, atol=1e-8).all()):
-            return tried
-    return plan
-
-
-def _first_output(plan: CallPlan, target: Any, sizes: Sizes) -> Tensor:
-    invocation = plan.invocation(target, sizes)
-    outputs = invocation.outputs(invocation.run())
-    return outputs[0] if outputs else torch.empty(0)
 
 
 def _context_widths(target: Any, sizes: Sizes) -> dict[str, int]:

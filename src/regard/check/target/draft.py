@@ -66,6 +66,8 @@ class Draft:
     context_width: int
     rope: tuple[str, int] = ("1td", 0)
     """The axes of the tables of rotary positions, and their width."""
+    rope_tokens: int = 0
+    """How many places they have; 0 for those of the tokens."""
     pairs: str = ""
     """Which channels such a table turns together: "neighbours", "halves", "halves of two parts", one for rows and one
     for columns; or "" for what the text says."""
@@ -110,6 +112,7 @@ class Draft:
             "t": self.keys if keys else self.tokens,
             "d": self.d_head if heads else width,
             "f": (dict(self.sizes.given).get("kv_heads", self.sizes.heads) if keys else self.sizes.heads) * self.d_head,
+            "1": 1,
             "2": 2,
             "3": 3,
             "p": 3 * self.sizes.heads * self.d_head,
@@ -125,6 +128,11 @@ class Draft:
         written = documented_shape(self.source, name)
         told = dict(self.sizes.named).get(written[-1]) if written else None
         return width_taken(self.target, self.source, name) or told
+
+    @property
+    def places(self) -> int:
+        """Of the tables of rotary positions."""
+        return self.rope_tokens or self.tokens
 
     @property
     def matrix_columns(self) -> int:
@@ -283,7 +291,9 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
             if table.dtype == torch.long and table.ndim == 2 and 1 < table.shape[0] == table.shape[1] <= MAX_TOKENS:
                 found[f"columns of its {name}"] = table.shape[0]
     found |= {"grid": GRID[0] * GRID[1], "window": sizes.window**2, "length": sizes.length}
-    found |= {f"grid {height}x{width}": height * width for height, width in grids(target, sizes)}
+    of_maps = grids(target, sizes)
+    found |= {f"grid {height}x{width}": height * width for height, width in of_maps}
+    found |= {f"grid {height}x{width}, and one": height * width + 1 for height, width in of_maps[:2]}
     found |= {f"{FRAMED} {SMALL_GRID[0]}x{SMALL_GRID[1]}{one}": of_frames + bool(one) for one in ("", ", and one")}
     found = {name: count for name, count in found.items() if count <= MAX_TOKENS}
     for module in modules_in(target):

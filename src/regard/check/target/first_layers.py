@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.check.target.axes_inside import is_taken_by_a_norm
 from regard.check.target.documented_shapes import documented_letters, is_of_samples
 from regard.check.target.names import call_meaning, is_of_pairs
 from regard.check.target.preparation import embeds, modules_in
@@ -56,6 +57,8 @@ def role_by_layer(target: Any, source: str, name: str, role: str | None) -> str 
     """
     if role is None and _is_two_sides_inside(target, name):
         return "grid"
+    if role == "image" and is_taken_by_a_norm(target, name):
+        return "x"  # the tokens of a picture
     layer = first_layer(target, source, name)
     if layer is None:
         return None

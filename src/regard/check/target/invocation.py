@@ -19,7 +19,7 @@ from regard.check.target.construction import unknown_arguments
 from regard.check.target.errors import AlwaysFails, Failed, NotCallable, fixed_side, fixed_tokens, joined_tokens
 from regard.check.target.factories import from_factory
 from regard.check.target.handover import refusal
-from regard.check.target.influence import settled_streams
+from regard.check.target.influence import Influence, settled_streams
 from regard.check.target.layouts import GRID, Layout, is_documented, layouts
 from regard.check.target.open_masks import let_through
 from regard.check.target.parse import InputFactory
@@ -278,8 +278,12 @@ def _calls(
     most: int | None,
     budget: Budget,
 ) -> Iterator[FoundCall]:
-    """Of every layout that runs, the first call."""
+    """Of every layout that runs, the first call; last those that run with as many tokens as channels alone.
+
+    As where a convolution takes the channels in front of the tokens: another layout says which axis is which.
+    """
     source = source_of(target.call)
+    by_accident: list[CallPlan] = []
     for arguments in readings(target.call, given.of(target.sizes)):
         arguments = told_how_many(arguments) if target.in_steps else arguments
         possible = layouts(target.call, arguments)
@@ -302,9 +306,19 @@ def _calls(
                         break
                 else:
                     continue
-            yield _laid_out(
-                _found(target, let_through(plan, target.call, target.sizes)), settings, given, tries, budget
-            )
+            if plan.is_square(target.call, target.sizes):
+                by_accident.append(plan)
+                continue
+            yield _whole(target, plan, settings, given, tries, budget)
+    for plan in by_accident:
+        yield _whole(target, plan, settings, given, tries, budget)
+
+
+def _whole(
+    target: Target, plan: CallPlan, settings: UserSettings, given: UserInputs, tries: int, budget: Budget
+) -> FoundCall:
+    """The call of a plan that runs, with masks that let all through, in the layout that its axes are found to have."""
+    return _laid_out(_found(target, let_through(plan, target.call, target.sizes)), settings, given, tries, budget)
 
 
 def _found(target: Target, plan: CallPlan) -> FoundCall:
@@ -317,7 +331,7 @@ def _found(target: Target, plan: CallPlan) -> FoundCall:
 
 def _laid_out(found: FoundCall, settings: UserSettings, given: UserInputs, tries: int, budget: Budget) -> FoundCall:
     """The call in the layout that was found by influence, where it was made in another: so that sizes fit the axes."""
-    letters = _letters(found)
+    letters = "b1td" if _are_apart(found) else _letters(found)
     if letters is None or letters == found.plan.layout.letters:
         return found
     plan = CallPlan(found.plan.arguments, Layout(letters), found.plan.source, user_inputs=given, settings=settings)
@@ -325,7 +339,24 @@ def _laid_out(found: FoundCall, settings: UserSettings, given: UserInputs, tries
         other = _found(found.target, next(search_calls(plan, found.target.call, found.target.sizes, tries, budget)))
     except Failed:
         return found
-    return other if other.clear >= found.clear and _letters(other) == letters else found
+    is_such = letters == "b1td" or _letters(other) == letters
+    return other if other.clear >= found.clear and is_such else found
+
+
+def _are_apart(found: FoundCall) -> bool:
+    """Whether the first axis of tokens of several sequences stays apart like samples, as that of frames.
+
+    As in a Perceiver's resampler, whose latents read the tokens of their own frame.
+    """
+    streams = found.invocation.streams
+    if found.plan.layout.letters != "byxd" or len(streams) < 2 or any(len(each.token_axes) != 2 for each in streams):
+        return False
+    influence = Influence(found.invocation)
+    try:
+        seen = [[influence.locality(each.argument, axis) for axis in each.token_axes] for each in streams]
+    except Failed:
+        return False
+    return all(outer is True and inner is not True for outer, inner in seen) and any(each[1] is False for each in seen)
 
 
 def _letters(found: FoundCall) -> str | None:

@@ -10,8 +10,10 @@ from typing import Any
 from torch import nn
 
 from regard.check.target.argument import MATRICES, STREAMS, Argument, source_of
+from regard.check.target.axes_inside import is_turned
 from regard.check.target.documented_shapes import axes_of, documented_letters, first_documented_shape, letters_of
 from regard.check.target.preparation import modules_in
+from regard.check.target.time_series import TIME_MARKS
 from regard.check.target.usage import squared
 from regard.check.target.written_axes import written_map
 
@@ -32,7 +34,7 @@ class Layout:
     """One letter an axis: b batch, h heads, t tokens, d width, y and x the rows and columns of an image, z frames.
 
     "c" is a second axis of width, "f" is heads and their widths side by side, "p" queries, keys and values as well; "3"
-    and "2" are these as an axis.
+    and "2" are these as an axis, "1" one that is handed over with one slice: it stays apart as samples do.
     """
 
     letters: str
@@ -108,6 +110,11 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
         if _has_channels_last(source_of(target), arguments) and {"bdyx", "byxd"} <= {*letters}:
             at = letters.index("bdyx")
             letters = (*letters[:at], "byxd", *(each for each in letters[at:] if each != "byxd"))
+        if {"height", "width"} <= roles:  # beside its sides, a map is laid out as tokens
+            letters = ("btd", *(each for each in letters if each != "btd"))
+        asking = [each.name for each in arguments if each.required and each.role == "x"]
+        if TIME_MARKS in roles and any(is_turned(target, each) for each in asking):  # series are the tokens
+            letters = ("bdt", *(each for each in letters if each != "bdt"))
         if any(isinstance(each, nn.Conv3d | nn.BatchNorm3d) for each in inner) or _VIDEO.search(source_of(target)):
             letters = (*VIDEOS, *letters)
         given = [each.name for each in arguments if each.required and each.role in STREAMS]

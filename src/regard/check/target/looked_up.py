@@ -15,7 +15,17 @@ from regard.check.target.argument import text_of
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.preparation import modules_in
 
-__all__ = ["are_compared_alone", "fields_of", "gets_an_axis", "table_of"]
+__all__ = [
+    "are_compared_alone",
+    "base_of",
+    "fields_of",
+    "function_of",
+    "gets_an_axis",
+    "handed_on",
+    "part_of",
+    "readers",
+    "table_of",
+]
 
 MAX_DEPTH = 4
 """Of calls in calls."""
@@ -32,9 +42,9 @@ def table_of(target: Any, name: str) -> nn.Embedding | None:
         target: what is called.
         name: of the argument, as words in self.step(words[:, t]), where step calls self.embedding with them.
     """
-    for module, tree, names in _readers(target, name):
-        for called, _ in _handed_on(tree, names):
-            if isinstance(part := _part(module, called), nn.Embedding):
+    for module, tree, names in readers(target, name):
+        for called, _ in handed_on(tree, names):
+            if isinstance(part := part_of(module, called), nn.Embedding):
                 return part
     return None
 
@@ -52,10 +62,10 @@ def fields_of(target: Any, name: str) -> tuple[int, str]:
         axes, if that is written; 0 where the code has nothing like it, or does not say that there are samples and
         tokens besides.
     """
-    for module, tree, names in _readers(target, name):
+    for module, tree, names in readers(target, name):
         if _sums_vectors(module, tree, names):
             return 2, ""
-        taken = [each for each in ast.walk(tree) if isinstance(each, ast.Subscript) and _base(each.value) in names]
+        taken = [each for each in ast.walk(tree) if isinstance(each, ast.Subscript) and base_of(each.value) in names]
         places = [each.slice.elts for each in taken if isinstance(each.slice, ast.Tuple)]
         is_of_last = any(isinstance(each[-1], ast.Name) for each in places)
         is_deep = any(len(each) == len("btd") and isinstance(each[0], ast.Slice) for each in places)
@@ -78,14 +88,14 @@ def _sums_vectors(module: nn.Module, tree: ast.AST, names: set[str]) -> bool:
             return value.id in looked_up - others
         if not isinstance(value, ast.Call) or len(value.args) != 1:
             return False
-        part = _part(module, value.func)
+        part = part_of(module, value.func)
         if isinstance(part, nn.Embedding):
-            return _base(value.args[0]) in names
+            return base_of(value.args[0]) in names
         return isinstance(part, nn.Dropout | nn.LayerNorm | nn.Identity) and is_looked_up(value.args[0])
 
     for each in ast.walk(tree):
         if isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Name):
-            is_of_ids = _base(each.value) in names
+            is_of_ids = base_of(each.value) in names
             (looked_up if is_looked_up(each.value) else set() if is_of_ids else others).add(each.targets[0].id)
     for each in ast.walk(tree):
         if not isinstance(each, ast.Call) or not isinstance(each.func, ast.Attribute) or each.func.attr != "sum":
@@ -104,7 +114,7 @@ def gets_an_axis(target: Any, name: str) -> bool:
         name: of the argument, as times in times.unsqueeze(-1) or times[..., None].
     """
     behind = re.compile(r"unsqueeze\((?:dim=)?-1\)|\[\.\.\., None\]")
-    for _, tree, names in _readers(target, name):
+    for _, tree, names in readers(target, name):
         for each in ast.walk(tree):
             value = each.value if isinstance(each, ast.Subscript | ast.Attribute) else None
             text = ast.unparse(each) if isinstance(each, ast.Subscript | ast.Call) else ""
@@ -122,7 +132,7 @@ def are_compared_alone(target: Any, name: str) -> bool:
         target: what is called.
         name: of the argument, as tokens in (tokens == 0), also after tokens = tokens.expand(heads, -1, -1).
     """
-    reader = next(_readers(target, name), None)
+    reader = next(readers(target, name), None)
     if reader is None:
         return False
     _, tree, names = reader
@@ -138,16 +148,20 @@ def are_compared_alone(target: Any, name: str) -> bool:
     for each in ast.walk(tree):
         if id(each) in asked:
             continue
-        if isinstance(each, ast.Compare) and _base(each.left) in names and isinstance(each.ops[0], ast.Eq | ast.NotEq):
+        if (
+            isinstance(each, ast.Compare)
+            and base_of(each.left) in names
+            and isinstance(each.ops[0], ast.Eq | ast.NotEq)
+        ):
             other = each.comparators[0]
             if (isinstance(other, ast.Constant) and other.value == 0) or "pad" in ast.unparse(other).lower():
                 compared |= {id(one) for one in ast.walk(each.left)}
-        elif isinstance(each, ast.Assign) and _base(each.value) in names:
+        elif isinstance(each, ast.Assign) and base_of(each.value) in names:
             viewed |= {id(one) for one in ast.walk(each.value)}
     return bool(reads & compared) and reads <= compared | viewed
 
 
-def _readers(target: Any, name: str) -> Iterator[tuple[nn.Module, ast.AST, set[str]]]:
+def readers(target: Any, name: str) -> Iterator[tuple[nn.Module, ast.AST, set[str]]]:
     """Each module whose code takes an argument, or is handed it on; the code, and the names that it has in there."""
     module = next(iter(modules_in(target)), None)
     call = type(target).forward if isinstance(target, nn.Module) else getattr(target, "__func__", None)
@@ -165,15 +179,20 @@ def _inside(
         return
     names = _names_of(tree, name)
     yield module, tree, names
-    for called, given in _handed_on(tree, names) if depth else ():
-        part = _part(module, called)
-        owner, function = module, getattr(part, "__func__", None)
-        if isinstance(part, nn.Module):
-            owner, function = part, type(part).forward
-        if function is None or getattr(function, "__module__", "torch.").startswith("torch."):
+    for called, given in handed_on(tree, names) if depth else ():
+        part = part_of(module, called)
+        function = function_of(part)
+        if function is None:
             continue
+        owner = part if isinstance(part, nn.Module) else module
         if taken := _parameter(function, given):
             yield from _inside(owner, function, taken, depth - 1)
+
+
+def function_of(part: Any) -> Callable[..., Any] | None:
+    """The function of a part that is called with arguments, a method or a module; None of one of PyTorch's."""
+    function = type(part).forward if isinstance(part, nn.Module) else getattr(part, "__func__", None)
+    return None if getattr(function, "__module__", "torch.").startswith("torch.") else function
 
 
 def _names_of(tree: ast.AST, name: str) -> set[str]:
@@ -181,20 +200,20 @@ def _names_of(tree: ast.AST, name: str) -> set[str]:
     names = {name}
     for each in ast.walk(tree):
         if isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Name):
-            names |= {each.targets[0].id} if _base(each.value) in names else set()
+            names |= {each.targets[0].id} if base_of(each.value) in names else set()
     return names
 
 
-def _handed_on(tree: ast.AST, names: set[str]) -> Iterator[tuple[ast.expr, int | str]]:
+def handed_on(tree: ast.AST, names: set[str]) -> Iterator[tuple[ast.expr, int | str]]:
     """What is called with ids, or with some of them, and the place or the keyword that they have there."""
     for each in ast.walk(tree):
         if isinstance(each, ast.Call):
             given: list[tuple[int | str, ast.expr]] = [*enumerate(each.args)]
             given += [(one.arg, one.value) for one in each.keywords if one.arg is not None]
-            yield from ((each.func, place) for place, value in given if _base(value) in names)
+            yield from ((each.func, place) for place, value in given if base_of(value) in names)
 
 
-def _base(value: ast.expr) -> str:
+def base_of(value: ast.expr) -> str:
     """The name of what an expression only views, as words in words[:, t].long(); empty of any other."""
     while not isinstance(value, ast.Name):
         if isinstance(value, ast.Subscript):
@@ -208,13 +227,13 @@ def _base(value: ast.expr) -> str:
     return value.id
 
 
-def _part(module: nn.Module, called: ast.expr) -> Any:
+def part_of(module: nn.Module, called: ast.expr) -> Any:
     """What an expression as self.encoder.embedding names, of a sequence of layers the first; None of any other."""
     found: Any = None
     if isinstance(called, ast.Name):
         found = module if called.id == "self" else None
     elif isinstance(called, ast.Attribute):
-        found = getattr(_part(module, called.value), called.attr, None)
+        found = getattr(part_of(module, called.value), called.attr, None)
     return found[0] if isinstance(found, nn.Sequential) and len(found) else found
 
 

@@ -72,8 +72,8 @@ _CALL = {
     "out_proj_w proj_w o_proj_w",
     "w_qkv": "in_proj_weight qkv_proj_weight in_proj_w w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
-    "height": "height hh",
-    "width": "width ww",
+    "height": "height hh rows n_rows",
+    "width": "width ww cols columns n_cols",
     "grid": "grid_size hw_size spatial_shape hw shape",
     "device": "device dev",
 }

@@ -101,7 +101,7 @@ def rope_candidates(
     told = told or documented_shape(source, name)
     if _OF_KEYS.search(name.lower()):
         for form, make in rope_candidates(role, _OF_KEYS.sub("", name.lower()), source, told, target=target):
-            yield form, lambda draft, make=make: make(replace(draft, tokens=draft.keys))  # type: ignore[misc]
+            yield form, lambda draft, make=make: make(replace(draft, rope_tokens=draft.keys))  # type: ignore[misc]
         return
     if role != "rope":
         yield role, lambda draft: _table(draft, role)
@@ -164,13 +164,13 @@ def _table(draft: Draft, kind: str) -> Tensor:
     label, width = draft.rope
     shape, _, size = label.partition(" ")
     if size.endswith("half"):
-        angles = rotary_angles(draft.tokens, 2 * width, draft.first)
+        angles = rotary_angles(draft.places, 2 * width, draft.first)
     else:
-        angles = rotary_angles(draft.tokens, max(2, width), draft.first)
+        angles = rotary_angles(draft.places, max(2, width), draft.first)
         said = "neighbours" if are_neighbours_turned(draft.target, draft.source) else "halves"
         pairs = draft.pairs or said
         if pairs == "halves of two parts" and width % 4 == 0:  # of rows and of columns, as if both were the position
-            angles = rotary_angles(draft.tokens, width // 2, draft.first).repeat(1, 2)
+            angles = rotary_angles(draft.places, width // 2, draft.first).repeat(1, 2)
         angles = angles.repeat_interleave(2, -1) if pairs == "neighbours" else torch.cat((angles, angles), -1)
     return _shaped(draft, {"cos": angles.cos(), "sin": angles.sin()}.get(kind, angles), shape)
 
@@ -178,7 +178,7 @@ def _table(draft: Draft, kind: str) -> Tensor:
 def _complex(draft: Draft) -> Tensor:
     label, width = draft.rope
     shape, _, size = label.partition(" ")
-    angles = rotary_angles(draft.tokens, 2 * width if size.endswith("half") else max(2, width), draft.first)
+    angles = rotary_angles(draft.places, 2 * width if size.endswith("half") else max(2, width), draft.first)
     return _shaped(draft, torch.polar(torch.ones_like(angles), angles), shape)
 
 

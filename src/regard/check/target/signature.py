@@ -23,10 +23,11 @@ from regard.check.target.argument import (
     text_of,
 )
 from regard.check.target.argument_parts import parts_by_place, parts_of_argument
+from regard.check.target.axes_inside import is_sequence_inside, told_inside
 from regard.check.target.beside_tokens import AXES_WITH_HEADS
 from regard.check.target.cache_buffers import is_filled
 from regard.check.target.classes import parameters_of
-from regard.check.target.conditions import is_applied, is_condition, is_sequence
+from regard.check.target.conditions import is_condition, is_sequence
 from regard.check.target.decoder_steps import step_roles
 from regard.check.target.documented_shapes import documented_letters, documented_shape
 from regard.check.target.feed_forward_arguments import feed_forward_roles
@@ -37,6 +38,7 @@ from regard.check.target.masks_of_sequences import documents_alone, masks_of_seq
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
 from regard.check.target.position_values import DISTANCES, QUERY_BIAS
 from regard.check.target.preparation import embeds
+from regard.check.target.time_series import of_a_series
 from regard.check.target.token_ids import is_of_a_text
 from regard.check.target.usage import (
     added_to,
@@ -81,6 +83,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     named = _with_looked_up(target, [_of_a_graph(target, each, named) for each in named])
     named = [_filled(_added(each, named, source), source) for each in named]
     named = [_of_each_head(each, named, source) for each in named]
+    named = of_a_series(target, [told_inside(target, each) for each in named])
     roles = feed_forward_roles({each.name: each.role for each in named})
     roles |= documents_alone({each.name: each.role for each in named if each.required}) if embeds(target) else {}
     roles |= step_roles({each.name: is_looked_up(source, each.name) for each in named if each.required}, source)
@@ -90,7 +93,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     if alone or any(each.required and each.role is None for each in named):
         named = [replace(each, role=None) if _is_bare(each) or each.role in alone else each for each in named]
     if [each.role for each in named if each.required and each.role in STREAMS] == ["x"]:
-        others = [each for each in named if _may_be_a_sequence(each) and is_applied(source, each.name)]
+        others = [each for each in named if _may_be_a_sequence(each) and is_sequence_inside(target, source, each.name)]
         named = [replace(each, role="context", guessed=True) if [each] == others else each for each in named]
     in_a_list = [] if inputs else parts_by_place(named, source)
     last = (_settled(each) for each in (*_of_a_context(named), *_of_an_image(target, named)))

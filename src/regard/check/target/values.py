@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from regard.check.target.argument import ADDED, BESIDE, MATRICES, STREAMS, Argument
+from regard.check.target.axes_inside import OF_NO_SAMPLE, OF_QUERIES, map_inside, no_sample_candidates
 from regard.check.target.beside_tokens import candidates_beside
 from regard.check.target.cache_buffers import buffer_candidates
 from regard.check.target.configs import call_configs
@@ -46,6 +47,7 @@ from regard.check.target.position_values import (
 )
 from regard.check.target.preparation import embeds, modules_in
 from regard.check.target.size_values import size_value
+from regard.check.target.time_series import TIME_MARKS, UNREAD, time_mark_candidates
 from regard.check.target.token_ids import drawn_ids, ids_left_out, is_candidate, padding_id, without
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
 from regard.check.target.written_masks import axes_added, has_heads_last, is_as_documented
@@ -66,8 +68,6 @@ TEXT = "text"
 """The candidate for a context that is a sequence of tokens beside a picture."""
 MAP = "map"
 """The candidate for a context with an axis more than a sequence has, as the tokens of several pictures."""
-OF_QUERIES = ("quer", "dec", "tgt", "target")
-"""How the names of what is added to the sequence that asks begin."""
 
 
 def _absent(_: Draft) -> Any:
@@ -135,6 +135,12 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {"zeros": lambda draft: torch.zeros(draft.sizes.batch, draft.tokens, dtype=torch.long), "none": _none}
     if role == "marks":
         return {"marked tokens": _marked}
+    if role == OF_NO_SAMPLE:
+        return dict(no_sample_candidates(name))
+    if role == TIME_MARKS:
+        return dict(time_mark_candidates())
+    if role == UNREAD:
+        return {"sequence": lambda draft: draft.draw(*draft.shape("x", draft.layout))}
     if role == STEP:
         return dict(step_candidates())
     if role == "documents":
@@ -150,7 +156,9 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "boundaries":
         return {"one sequence": lambda draft: torch.tensor([0, draft.tokens]), "none": _none}
     if role == "bias":
-        return {"none": _none} | {f"added {shape}": _mask("added", shape) for shape in ("1hqk", "hqk", "qk", "bhqk")}
+        told = len(documented_letters(source, name))
+        shapes = sorted(("1hqk", "hqk", "qk", "bhqk"), key=lambda each: len(each) != told)
+        return {"none": _none} | {f"added {shape}": _mask("added", shape) for shape in shapes}
     if role == "causal":
         return {"False": _constant(False), "True": _constant(True)}
     if role in ROPE_FORMS:
@@ -256,6 +264,8 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         told = documented_letters(source, name)
         letters = _written_layout(told) or ("byxd" if len(told) == 4 and told[0] == "b" and told[-1] == "d" else "")
         written = {"as documented": lambda draft: _sequence(draft, name, role, Layout(letters))} if letters else {}
+        if letters != "byxd" and map_inside(target, name):
+            written["of several things"] = lambda draft: _sequence(draft, name, role, Layout("byxd"))
         own = (
             {"of each query": lambda draft: neighbours(draft, name)} if are_of_each_token(target, source, name) else {}
         )

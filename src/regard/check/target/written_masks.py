@@ -31,6 +31,12 @@ def axes_added(name: str, target: Any, source: str) -> int:
     Or modules inside, whose call has an argument of the same name, where the code hands it on as it was given.
     """
     texts = [source]
+    if "." in name:  # a part of another argument, by the name of a variable
+        owner, _, field = (re.escape(each) for each in name.partition("."))
+        part = rf"{owner}(?:\.{field}\b|\[['\"]{field}['\"]\])"
+        variables = re.findall(rf"^\s*(\w+)\s*=\s*{part}\s*(?:#.*)?$", source, re.M)
+        chain = re.compile(rf"\b(?:{'|'.join([part, *map(re.escape, variables)])})((?:\.\w+\([^()]*\)|\[[^\]]*\])+)")
+        return max((each.count("None") + each.count(".unsqueeze(") for each in chain.findall(source)), default=0)
     if re.search(rf"\b{re.escape(name)}\s*=(?!=|\s*(?:{re.escape(name)}|None)\b)", source) is None:
         kinds = {kind for owner in modules_in(target) for each in owner.modules() for kind in own_classes(type(each))}
         taken = re.compile(rf"def forward\([^()]*\b{re.escape(name)}\b")

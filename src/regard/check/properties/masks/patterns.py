@@ -68,6 +68,8 @@ def allowed_of(evidence: Evidence, *, of_own: bool = False) -> Tensor:
         live = (evidence.base.masked > BLOCKED) | (evidence.fresh.masked > BLOCKED)
         return square(evidence, evidence.base.dense(live, False, rows))
     dense = torch.stack([evidence.base.dense(each.weight, 0.0, rows) for each in tables])
+    if rows is not None and bool(rows.any()):
+        dense = dense[..., int(evidence.base.key.token[rows].min()) :]  # keys of another sequence may stand before
     allowed = (dense.abs() > ZERO_WEIGHT).any(0)
     equal = (dense.amax(-1) - dense.amin(-1) < 1e-12).all(0) & (allowed.sum(-1) > 1)
     if not bool(equal.all()):
