@@ -119,13 +119,12 @@ def is_demanded(source: str, name: str) -> bool:
     raises = rf"^\s*if\s+{named}\s+is\s+None\s*:\s*raise\b"
     if re.search(f"{asserts}|{raises}", source, re.M) is not None:
         return True
-    is_asked = (
-        re.search(rf"\b{named}\s+(?:is|or|and)\b|\b(?:if|not|and|or|bool)\b[ (]*{named}\b(?!\.)", source) is not None
-    )
+    asked = rf"\b{named}\s+(?:is|or|and)\b|\b(?:if|not|and|or|bool)\b[ (]*{named}\b(?!\.)"
+    is_asked = re.search(rf"{asked}|\b(?:exists|default)\(\s*{named}\s*[,)]", source) is not None
     is_read = re.search(rf"(?<![\w.]){named}\.(?:shape|ndim|dtype|size\(|dim\()", source) is not None
     if is_read and not is_asked:
         return True
-    if is_asked or re.search(rf"\b(?:exists|default)\(\s*{named}\s*[,)]", source) is not None:
+    if is_asked:
         return False
     if re.search(rf"(?<=[\w\])])\[[^\[\]]*\b{named}\s*\]", source) is not None and not _is_set(source, name):
         return True  # something is looked up by it
