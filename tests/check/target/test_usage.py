@@ -20,6 +20,7 @@ from regard.check.target.usage import (
     divides,
     has_fields,
     is_called,
+    is_demanded,
     is_given_anew,
     is_step,
 )
@@ -484,3 +485,13 @@ def test_what_tokens_are_gathered_by_are_their_places() -> None:
     call = first(OfMaskedTokens)
     assert call.arguments["masked_pos"].dtype == torch.long
     assert conclude(OfMaskedTokens, {}, UserSettings()).report().ok
+
+
+def test_what_is_asked_for_by_a_helper_is_not_demanded() -> None:
+    asked = (
+        "def forward(self, x, cond=None):\n    assert exists(cond) == self.has_cond\n"
+        "    n = cond.shape[-1] if self.has_cond else 0\n"
+    )
+    read = "def forward(self, x, cond=None):\n    n = cond.shape[-1]\n    return x * n\n"
+    assert not is_demanded(asked, "cond")
+    assert is_demanded(read, "cond")

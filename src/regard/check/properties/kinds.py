@@ -15,6 +15,7 @@ from regard.check.properties.chunkwise import chunkwise
 from regard.check.properties.finding import Finding
 from regard.check.properties.outputs.rows import row_findings
 from regard.check.properties.query_channels import met_channels
+from regard.check.properties.weights.inverted_weights import inverted_weights
 from regard.check.roles.influence import Influence, influence_of
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.local import with_norm
@@ -44,7 +45,8 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
     influence = influence_of(invocation, base, keep=lambda source: source.kind == "token")
     if not influence.runs or not instances:
         return None
-    agents = mixed_branches(instances) or learned_agents(instances) or _delta_rule(instances, influence, invocation)
+    agents = mixed_branches(instances) or learned_agents(instances) or inverted_weights(instances)
+    agents = agents or _delta_rule(instances, influence, invocation)
     if agents is not None:
         return agents
     streams = [each.argument for each in invocation.streams]

@@ -18,6 +18,7 @@ __all__ = [
     "STREAMS",
     "WEIGHTS",
     "Argument",
+    "nodes_of",
     "role_of_bias",
     "source_of",
     "text_of",
@@ -95,6 +96,14 @@ def text_of(each: Any) -> str:
         return inspect.getsource(each)
     except (OSError, TypeError):
         return ""
+
+
+@cache
+def nodes_of(source: str, kind: type[ast.AST] = ast.AST) -> tuple[Any, ...]:
+    """All that stands in the text of a function or a class, of one kind: walked once, however many names are asked."""
+    if kind is ast.AST:
+        return tuple(ast.walk(tree_of(source)))
+    return tuple(each for each in nodes_of(source) if isinstance(each, kind))
 
 
 @cache

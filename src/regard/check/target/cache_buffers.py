@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from regard.check.target.names import constructor_meaning
 __all__ = ["buffer_candidates", "is_filled"]
 
 
+@cache
 def is_filled(source: str, name: str) -> bool:
     """Whether the code asks whether an argument has a key, and writes there: an empty dict is one."""
     name = re.escape(name)
@@ -31,9 +32,18 @@ def buffer_candidates(source: str, name: str) -> dict[str, Callable[[Draft], Any
     """
     if is_filled(source, name):
         return {"empty": lambda draft: {}}
+    axis = _axis_of_places(source, name)
+    return {"two buffers": partial(_buffers, axis=axis)} if axis is not None else {}
+
+
+@cache
+def _axis_of_places(source: str, name: str) -> int | None:
+    """The axis that the first of two tensors, which an argument has, is written to by places; None where it is not."""
+    if "index_copy_" not in source:
+        return None
     parts = re.search(rf"^\s*\(?(\w+)\s*,\s*\w+\)?\s*=\s*{re.escape(name)}\s*(?:#.*)?$", source, re.M)
     written = re.search(rf"\b{parts[1]}\.index_copy_\(\s*(?:dim\s*=\s*)?(\d)", source) if parts is not None else None
-    return {"two buffers": partial(_buffers, axis=int(written[1]))} if written is not None else {}
+    return int(written[1]) if written is not None else None
 
 
 def _buffers(draft: Draft, *, axis: int) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from torch import nn
@@ -35,11 +36,11 @@ def classes_beside(owner: Any) -> list[type]:
     return [each for each in beside if inspect.isclass(each) and each.__module__ == module and each is not owner]
 
 
+@cache
 def handed_on(kind: type, name: str) -> list[type]:
     """The classes of the file that take an argument by the same name, where the class hands it on to those it makes."""
-    source = text_of(kind)
-    others = [each for each in classes_beside(kind) if name in parameters_of(each)] if source else []
-    given = rf"\([^()]*\b{re.escape(name)}\b"
+    source, given = text_of(kind), rf"\([^()]*\b{re.escape(name)}\b"
+    others = [each for each in classes_beside(kind) if each.__name__ in source and name in parameters_of(each)]
     return [each for each in others if re.search(rf"\b{re.escape(each.__name__)}{given}", source)]
 
 
@@ -57,6 +58,7 @@ def own_classes(kind: type) -> list[type]:
     return [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in ("torch", "builtins")]
 
 
+@cache
 def parameters_of(kind: type) -> Mapping[str, inspect.Parameter]:
     """The parameters of a constructor; one that hands over all that it is given has those of the next class above."""
     try:

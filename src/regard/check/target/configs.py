@@ -7,7 +7,8 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from types import UnionType
 from typing import Any
 
@@ -222,15 +223,31 @@ def config_class(parameter: inspect.Parameter, owner: Any) -> type | None:
 def call_configs(call: Any, name: str) -> list[type]:
     """The classes that an argument of a call may be an object of, as `config_classes`; or that of its default."""
     call = call.forward if isinstance(call, torch.nn.Module) else call
-    try:
-        parameter = inspect.signature(call).parameters.get(name)
-    except (ValueError, TypeError):
-        return []
+    parameter = _parameters_of_call(call).get(name)
     if parameter is None:
         return []
     if parameter.default is not parameter.empty:
         return [type(parameter.default)] if is_config(parameter.default) else []
     return config_classes(parameter, inspect.unwrap(getattr(call, "__func__", call)))
+
+
+def _parameters_of_call(call: Any) -> Mapping[str, inspect.Parameter]:
+    """By their names; those of a function, or of a method's, are read once."""
+    function = getattr(call, "__func__", call)
+    if inspect.isfunction(function):
+        return _parameters_of_function(function)
+    try:
+        return inspect.signature(call).parameters
+    except (ValueError, TypeError):
+        return {}
+
+
+@cache
+def _parameters_of_function(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except (ValueError, TypeError):
+        return {}
 
 
 def reads_sizes(sources: Sequence[str], name: str, given: Collection[str]) -> bool:

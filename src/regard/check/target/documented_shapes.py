@@ -91,6 +91,7 @@ def letters_of(shape: tuple[str, ...]) -> str:
     return "".join(map(letter, shape))
 
 
+@cache
 def are_documented_marks(source: str, name: str) -> bool:
     """Whether an argument is written to be booleans, one for each token of each sample, as "bool (batch, text)"."""
     shape = r"(?:[(\[][^()\[\]\n]*[)\]][\s,;:-]*(?:of )?)?"
@@ -99,6 +100,7 @@ def are_documented_marks(source: str, name: str) -> bool:
     return is_boolean and len(documented_letters(source, name)) == 2 and documented_letters(source, name)[0] == "b"
 
 
+@cache
 def documented_role(source: str, name: str) -> str | None:
     """What an argument is by what is written of it: marks of tokens, edges of a graph, or where texts in a row begin.
 
@@ -114,8 +116,14 @@ def documented_role(source: str, name: str) -> str | None:
     return "boundaries" if any(stands.search(text) for text in _told(source)) else None
 
 
-def _told(source: str) -> Iterator[str]:
+@cache
+def _told(source: str) -> tuple[str, ...]:
     """What tells of arguments, the plainest first: the documentation of a call, that of a class, then all comments."""
+    return tuple(_texts_of(source))
+
+
+def _texts_of(source: str) -> Iterator[str]:
+    """The same, one after the other."""
     text = textwrap.dedent(source)
     try:
         tree = ast.parse(text)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.check.target.argument import tree_of
+from regard.check.target.argument import nodes_of, tree_of
 from regard.check.target.documented_shapes import axes_of, documented_shape
 
 __all__ = ["are_links", "are_of_pairs", "are_vectors_of_pairs", "with_nodes"]
@@ -33,7 +33,7 @@ def _are_counted(source: str, name: str) -> bool:
     if not name.lower().startswith("adj"):
         return False
     summed = rf"(?<![\w.])(?:{re.escape(name)}\.sum\(|torch\.sum\(\s*{re.escape(name)}\b)"
-    told = [each for each in ast.walk(tree_of(source)) if isinstance(each, ast.Name) and each.id == name]
+    told = [each for each in nodes_of(source, ast.Name) if each.id == name]
     return bool(told) and len(told) == len(re.findall(summed, ast.unparse(tree_of(source))))
 
 
@@ -70,7 +70,7 @@ def with_nodes(roles: Sequence[str | None]) -> list[str | None]:
 
 
 def _is_an_index(target: nn.Module, source: str, name: str) -> bool:
-    for each in ast.walk(tree_of(source)):
+    for each in nodes_of(source):
         if isinstance(each, ast.Call) and len(each.args) == 1 and _is_it(each.args[0], name):
             table = each.func
             of_self = (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 
-from regard.check.target.argument import tree_of
+from regard.check.target.argument import nodes_of
 
 __all__ = ["any_name", "attributes_of", "compared_with", "is_tested", "is_this"]
 
@@ -16,8 +17,8 @@ COPIES = ("deepcopy", "copy")
 def compared_with(source: str, name: str) -> list[str]:
     """The texts that an argument or a field of a config is compared with, in their order: it is one of them."""
     kept, found = attributes_of(source, name), list[str]()
-    for each in ast.walk(tree_of(source)):
-        if isinstance(each, ast.Compare) and any(_has_it(side, name, kept) for side in (each.left, *each.comparators)):
+    for each in nodes_of(source, ast.Compare):
+        if any(_has_it(side, name, kept) for side in (each.left, *each.comparators)):
             sides = [side for both in (each.left, *each.comparators) for side in getattr(both, "elts", [both])]
             found += [side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)]
     return list(dict.fromkeys(found))
@@ -26,7 +27,7 @@ def compared_with(source: str, name: str) -> list[str]:
 def is_tested(source: str, name: str) -> bool:
     """Whether something is done or not by an argument, or by a field of a config, alone: it is a flag."""
     kept = attributes_of(source, name)
-    for each in ast.walk(tree_of(source)):
+    for each in nodes_of(source):
         tests = [each.test] if isinstance(each, ast.If | ast.IfExp) else []
         tests += each.values if isinstance(each, ast.BoolOp) else []
         tests += [each.operand] if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not) else []
@@ -41,20 +42,19 @@ def any_name(source: str, name: str) -> str:
     return f"(?:{'|'.join(re.escape(each) for each in (name, *sorted(kept)))})"
 
 
-def attributes_of(source: str, name: str) -> set[str]:
+@cache
+def attributes_of(source: str, name: str) -> frozenset[str]:
     """The attributes that are set to it, alone or as one of several, or to a copy of it."""
-    found = set()
-    for each in ast.walk(tree_of(source)):
-        if not isinstance(each, ast.Assign):
-            continue
+    found = set[str]()
+    for each in nodes_of(source, ast.Assign):
         for target in each.targets:
             several = isinstance(target, ast.Tuple) and isinstance(each.value, ast.Tuple)
             pairs = zip(target.elts, each.value.elts, strict=False) if several else [(target, each.value)]  # type: ignore[attr-defined]
             found |= {to.attr for to, value in pairs if isinstance(to, ast.Attribute) and is_this(value, name)}
-    return found
+    return frozenset(found)
 
 
-def _has_it(value: ast.expr, name: str, kept: set[str]) -> bool:
+def _has_it(value: ast.expr, name: str, kept: frozenset[str]) -> bool:
     """Whether an expression is an argument, a field of a config, or an attribute that keeps it."""
     of_self = isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name) and value.value.id == "self"
     return value.attr in kept if of_self else is_this(value, name)  # type: ignore[attr-defined]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 from torch import nn
 
-from regard.check.target.argument import text_of
+from regard.check.target.argument import text_of, tree_of
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.preparation import modules_in
 
@@ -132,10 +132,17 @@ def are_compared_alone(target: Any, name: str) -> bool:
         target: what is called.
         name: of the argument, as tokens in (tokens == 0), also after tokens = tokens.expand(heads, -1, -1).
     """
-    reader = next(readers(target, name), None)
-    if reader is None:
+    call = _call_of(target)
+    return call is not None and _are_compared_alone(text_of(call), name)
+
+
+@cache
+def _are_compared_alone(source: str, name: str) -> bool:
+    """The same of the text of a call."""
+    if "==" not in source and "!=" not in source:
         return False
-    _, tree, names = reader
+    tree = tree_of(source)
+    names = _names_of(tree, name)
     reads = {id(each) for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id in names}
     reads -= {id(each) for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     asked = {
@@ -161,10 +168,17 @@ def are_compared_alone(target: Any, name: str) -> bool:
     return bool(reads & compared) and reads <= compared | viewed
 
 
+def _call_of(target: Any) -> Callable[..., Any] | None:
+    """The function that a call of a module runs, or of a method of one; None of anything else."""
+    if isinstance(target, nn.Module):
+        return type(target).forward
+    has_modules = next(iter(modules_in(target)), None) is not None
+    return getattr(target, "__func__", None) if has_modules else None
+
+
 def readers(target: Any, name: str) -> Iterator[tuple[nn.Module, ast.AST, set[str]]]:
     """Each module whose code takes an argument, or is handed it on; the code, and the names that it has in there."""
-    module = next(iter(modules_in(target)), None)
-    call = type(target).forward if isinstance(target, nn.Module) else getattr(target, "__func__", None)
+    module, call = next(iter(modules_in(target)), None), _call_of(target)
     if module is not None and call is not None:
         yield from _inside(module, call, name, MAX_DEPTH)
 
@@ -173,10 +187,7 @@ def _inside(
     module: nn.Module, call: Callable[..., Any], name: str, depth: int
 ) -> Iterator[tuple[nn.Module, ast.AST, set[str]]]:
     """The same, of a function of a module."""
-    try:
-        tree = ast.parse(textwrap.dedent(text_of(call)))
-    except SyntaxError:
-        return
+    tree = tree_of(text_of(call))
     names = _names_of(tree, name)
     yield module, tree, names
     for called, given in handed_on(tree, names) if depth else ():

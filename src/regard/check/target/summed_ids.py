@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
-import textwrap
+from functools import cache
+
+from regard.check.target.argument import tree_of
 
 __all__ = ["is_part_of_ids"]
 
 
+@cache
 def is_part_of_ids(source: str, name: str, *, is_times: bool = False) -> bool:
     """Whether an embedding looks up a sum with it, as x = q + n * r, of a question and whether it was answered.
 
@@ -16,10 +19,9 @@ def is_part_of_ids(source: str, name: str, *, is_times: bool = False) -> bool:
         name: of an argument, as q.
         is_times: whether it is multiplied in it, as r: the number of its kind.
     """
-    try:
-        tree = ast.parse(textwrap.dedent(source))
-    except SyntaxError:
+    if "Embedding" not in source:
         return False
+    tree = tree_of(source)
     attributes, sums = set[str](), dict[str, set[str]]()
     for each in ast.walk(tree):
         if not isinstance(each, ast.Assign) or len(each.targets) != 1:

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 from torch import Tensor
 
-from regard.check.target.argument import tree_of
+from regard.check.target.argument import nodes_of
 from regard.check.target.documented_shapes import (
     documented_letters,
     documented_role,
@@ -65,7 +65,7 @@ def fields_of(source: str, name: str) -> list[str]:
 
     None where it is read otherwise, or by what every tensor has, as its shape.
     """
-    tree = [each for each in ast.walk(tree_of(source)) if isinstance(each, ast.expr)]
+    tree = nodes_of(source, ast.expr)
     found = [(each.lineno, each.col_offset, field) for each in tree if (field := _field_of(each, name))]
     reads = sum(isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load) for each in tree)
     return list(dict.fromkeys(field for *_, field in sorted(found))) if len(found) == reads else []
@@ -88,11 +88,12 @@ def divides(source: str, name: str) -> bool:
     return re.search(rf"(?://|%)\s*{any_name(source, name)}(?![\w.(])", source) is not None
 
 
+@cache
 def called_with(source: str, name: str) -> int | None:
     """With how many arguments it is called by their place, or what keeps it: it is a module; None where it is not."""
     kept = attributes_of(source, name)
-    for each in ast.walk(tree_of(source)):
-        if not isinstance(each, ast.Call) or any(isinstance(given, ast.Starred) for given in each.args):
+    for each in nodes_of(source, ast.Call) if kept else ():
+        if any(isinstance(given, ast.Starred) for given in each.args):
             continue
         of_self = isinstance(each.func, ast.Attribute) and isinstance(each.func.value, ast.Name)
         if of_self and each.func.value.id == "self" and each.func.attr in kept:  # type: ignore[attr-defined]
@@ -103,12 +104,11 @@ def called_with(source: str, name: str) -> int | None:
 @cache
 def is_called(source: str, name: str) -> int | None:
     """With how many arguments by their place a function, or a call of a module, calls what it is given by this name."""
-    calls = (
-        each for each in ast.walk(tree_of(source)) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
-    )
+    calls = (each for each in nodes_of(source, ast.Call) if isinstance(each.func, ast.Name))
     return next((len(each.args) for each in calls if each.func.id == name), None)  # type: ignore[attr-defined]
 
 
+@cache
 def is_demanded(source: str, name: str) -> bool:
     """Whether a call does not go on without an argument that it could do without by its signature.
 
@@ -119,13 +119,12 @@ def is_demanded(source: str, name: str) -> bool:
     raises = rf"^\s*if\s+{named}\s+is\s+None\s*:\s*raise\b"
     if re.search(f"{asserts}|{raises}", source, re.M) is not None:
         return True
-    is_asked = (
-        re.search(rf"\b{named}\s+(?:is|or|and)\b|\b(?:if|not|and|or|bool)\b[ (]*{named}\b(?!\.)", source) is not None
-    )
+    asked = rf"\b{named}\s+(?:is|or|and)\b|\b(?:if|not|and|or|bool)\b[ (]*{named}\b(?!\.)"
+    is_asked = re.search(rf"{asked}|\b(?:exists|default)\(\s*{named}\s*[,)]", source) is not None
     is_read = re.search(rf"(?<![\w.]){named}\.(?:shape|ndim|dtype|size\(|dim\()", source) is not None
     if is_read and not is_asked:
         return True
-    if is_asked or re.search(rf"\b(?:exists|default)\(\s*{named}\s*[,)]", source) is not None:
+    if is_asked:
         return False
     if re.search(rf"(?<=[\w\])])\[[^\[\]]*\b{named}\s*\]", source) is not None and not _is_set(source, name):
         return True  # something is looked up by it
@@ -140,8 +139,8 @@ def added_to(source: str, name: str) -> str | None:
 def _summands(source: str, name: str) -> list[str]:
     """The names that stand beside it in sums."""
     found = list[str]()
-    for each in ast.walk(tree_of(source)):
-        if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Add):
+    for each in nodes_of(source, ast.BinOp):
+        if isinstance(each.op, ast.Add):
             sides = [side.id if isinstance(side, ast.Name) else "" for side in (each.left, each.right)]
             found += [other for one, other in (sides, sides[::-1]) if one == name and other]
     return found
@@ -149,9 +148,8 @@ def _summands(source: str, name: str) -> list[str]:
 
 def _is_set(source: str, name: str) -> bool:
     """Whether the code gives it another value, or compares it, as with None."""
-    tree = list(ast.walk(tree_of(source)))
-    compared = [side for each in tree if isinstance(each, ast.Compare) for side in (each.left, *each.comparators)]
-    stored = [each for each in tree if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+    compared = [side for each in nodes_of(source, ast.Compare) for side in (each.left, *each.comparators)]
+    stored = [each for each in nodes_of(source, ast.Name) if isinstance(each.ctx, ast.Store)]
     return any(isinstance(each, ast.Name) and each.id == name for each in (*compared, *stored))
 
 
@@ -191,6 +189,7 @@ def has_places(source: str, name: str) -> bool:
     return re.search(rf"{made}{re.escape(name)}\s*(?:\*\*\s*2|\*\s*{re.escape(name)})\b", source) is not None
 
 
+@cache
 def is_looked_up(source: str, name: str) -> bool:
     """Whether an embedding looks up what it is given by this name, or whole numbers are made of it: ids of tokens."""
     named = re.escape(name)
@@ -273,7 +272,7 @@ def side_told_to_einops(source: str, name: str) -> str | None:
     """
     sizes = {"b": "size batch", "t": "frames", "f": "frames", "h": "height", "w": "width"}
     axes = set[str]()
-    for call in (each for each in ast.walk(tree_of(source)) if isinstance(each, ast.Call)):
+    for call in nodes_of(source, ast.Call) if "rearrange" in source else ():
         told = {each.arg: ast.unparse(each.value) for each in call.keywords if each.arg is not None}
         if ast.unparse(call.func).rpartition(".")[2] == "rearrange" and {"h", "w"} <= told.keys():
             axes.update(axis for axis, value in told.items() if value == name)
@@ -292,8 +291,7 @@ def is_bound(source: str, name: str) -> bool:
     """
     bounds = [
         one
-        for each in ast.walk(tree_of(source))
-        if isinstance(each, ast.Slice)
+        for each in nodes_of(source, ast.Slice)
         for bound in (each.lower, each.upper)
         if bound is not None
         for one in ast.walk(bound)
@@ -305,7 +303,7 @@ def is_bound(source: str, name: str) -> bool:
 def parts_of(source: str, name: str) -> list[str]:
     """The names of what is handed over as one argument, as by nodes, edges = data; none where it is read otherwise."""
     found, reads = list[str](), 0
-    for each in ast.walk(tree_of(source)):
+    for each in nodes_of(source):
         reads += isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load)
         if isinstance(each, ast.Assign) and is_this(each.value, name) and isinstance(each.value, ast.Name):
             parts = [one for to in each.targets if isinstance(to, ast.Tuple | ast.List) for one in to.elts]
@@ -320,8 +318,8 @@ def parts_of(source: str, name: str) -> list[str]:
 def _parts_by_place(source: str, name: str) -> list[str]:
     """The same of what is read by its places, as by nodes = data[0] and edges = data[1]; none of one place alone."""
     found = dict[int, str]()
-    for each in ast.walk(tree_of(source)):
-        if not isinstance(each, ast.Assign) or len(each.targets) != 1 or not isinstance(each.targets[0], ast.Name):
+    for each in nodes_of(source, ast.Assign):
+        if len(each.targets) != 1 or not isinstance(each.targets[0], ast.Name):
             continue
         value = each.value
         is_part = isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and value.value.id == name
@@ -334,11 +332,9 @@ def _parts_by_place(source: str, name: str) -> list[str]:
 
 def places_of(source: str, name: str) -> int:
     """How many tensors it holds, where it is read by places alone, as inputs[0] and inputs[1]; 0 where it is not."""
-    of_it = [
-        each for each in ast.walk(tree_of(source)) if isinstance(each, ast.Subscript) and _is_name(each.value, name)
-    ]
+    of_it = [each for each in nodes_of(source, ast.Subscript) if _is_name(each.value, name)]
     found = [each.slice.value for each in of_it if isinstance(each.slice, ast.Constant)]
-    reads = sum(_is_name(each, name) for each in ast.walk(tree_of(source))) - _asked_of_kind(source, name)
+    reads = sum(_is_name(each, name) for each in nodes_of(source)) - _asked_of_kind(source, name)
     is_whole = len(found) == reads and sorted({*found}, key=str) == list(range(len({*found})))
     return len({*found}) if is_whole else 0
 
@@ -359,8 +355,8 @@ def is_spread(source: str, name: str) -> bool:
 
 def is_diagonal(source: str, name: str) -> bool:
     """Whether a triangle begins at it, as in triu(ones, k=name): it is a number."""
-    triangles = (each for each in ast.walk(tree_of(source)) if isinstance(each, ast.Call))
-    triangles = (each for each in triangles if ast.unparse(each.func).rpartition(".")[2] in ("triu", "tril"))
+    calls = nodes_of(source, ast.Call) if re.search("triu|tril", source) else ()
+    triangles = (each for each in calls if ast.unparse(each.func).rpartition(".")[2] in ("triu", "tril"))
     told = ([*each.args[1:2], *(one.value for one in each.keywords)] for each in triangles)
     return any(isinstance(one, ast.Name) and one.id == name for each in told for one in each)
 

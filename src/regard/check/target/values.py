@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -108,6 +108,15 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
     return {"absent": _absent}
 
 
+@cache
+def _is_compared_alone(source: str, name: str) -> bool:
+    """Whether an argument is compared with something, and nothing asks whether it is there."""
+    if re.search(rf"\b{re.escape(name)}\s*[!=]=", source) is None:
+        return False
+    asked = rf"\b{re.escape(name)}\s+is\b|\b(?:if|not|and|or)\s+{re.escape(name)}\b"
+    return re.search(asked, source) is None
+
+
 def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidate]:
     role, name = argument.role or "", argument.name
     if role in STREAMS:
@@ -122,9 +131,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         shapes = [each for each in shapes if each != HEADS_LAST or has_heads_last(name, source)]
         opened = {f"{form} {shape}": _mask(form, shape) for shape in shapes for form in TRIED_FORMS}
         # numpy compares None as well, with nothing
-        is_compared = re.search(rf"\b{re.escape(name)}\s*[!=]=", source) is not None
-        is_asked_for = re.search(rf"\b{re.escape(name)}\s+is\b|\b(?:if|not|and|or)\s+{re.escape(name)}\b", source)
-        return {**opened, "none": _none} if is_compared and not is_asked_for else {"none": _none, **opened}
+        return {**opened, "none": _none} if _is_compared_alone(source, name) else {"none": _none, **opened}
     if role == OF_ASKING_TOKENS:
         return dict(of_asking(name))
     if role == "lengths":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 from regard.check.target.argument import text_of
@@ -39,8 +40,18 @@ def axes_added(name: str, target: Any, source: str) -> int:
         return max((each.count("None") + each.count(".unsqueeze(") for each in chain.findall(source)), default=0)
     if re.search(rf"\b{re.escape(name)}\s*=(?!=|\s*(?:{re.escape(name)}|None)\b)", source) is None:
         kinds = {kind for owner in modules_in(target) for each in owner.modules() for kind in own_classes(type(each))}
-        taken = re.compile(rf"def forward\([^()]*\b{re.escape(name)}\b")
-        texts += [text for text in map(text_of, kinds) if taken.search(text) is not None]
-    chain = re.compile(rf"\b{re.escape(name)}((?:\.\w+\([^()]*\)|\[[^\]]*\])+)")
-    chains = [each for text in texts for each in chain.findall(text)]
+        texts += [text for text in map(text_of, kinds) if _takes(text, name)]
+    return max((_axes_added(text, name) for text in texts), default=0)
+
+
+@cache
+def _takes(source: str, name: str) -> bool:
+    """Whether the call of a module has an argument of this name."""
+    return re.search(rf"def forward\([^()]*\b{re.escape(name)}\b", source) is not None
+
+
+@cache
+def _axes_added(source: str, name: str) -> int:
+    """How many axes a text adds to an argument in one place."""
+    chains = re.findall(rf"\b{re.escape(name)}((?:\.\w+\([^()]*\)|\[[^\]]*\])+)", source)
     return max((each.count("None") + each.count(".unsqueeze(") for each in chains), default=0)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.blanked_outputs import blanks_outputs
+from regard.check.properties.masks.blanked_tokens import blanked_tokens
 from regard.check.properties.masks.documented import (
     documented_forms,
     documented_mask_findings,
@@ -114,7 +115,9 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
         reasons = (
             [reason for each in explained if (reason := each(invocation, name))] if have_no_effect(outcomes) else []
         )
-        yield from reasons[:1] or violated(evidence, outcomes, name)
+        yield from (
+            reasons[:1] or blanked_tokens(invocation, evidence, outcomes, name) or violated(evidence, outcomes, name)
+        )
 
 
 def _of_fewer_keys(invocation: Invocation, evidence: Evidence, name: str) -> Finding | None:

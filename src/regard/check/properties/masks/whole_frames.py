@@ -42,6 +42,8 @@ _OWN_FRAME = re.compile(
     re.I,
 )
 """Without a condition, that a token sees all of its own frame."""
+_OF_FRAMES = re.compile(r"frame|video|film|\btime\b", re.I)
+"""In code whose tokens are of frames, of which none sees a later one."""
 _CONDITION = re.compile(r"\b(?:if|when|where|whether|optional(?:ly)?|unless|may|can|cannot|not)\b|[=?]", re.I)
 AXES_OF_A_FILM = 3
 """Frames, rows and columns."""
@@ -65,6 +67,11 @@ def by_whole_frames(invocation: Invocation, evidence: Evidence, found: list[Find
     of_a_frame = math.prod(sizes[1:]) if first.shape == (math.prod(sizes),) * 2 else 0
     if about.kind == "violation" and (count := _parts(first)) and _is_by_parts(invocation, evidence, first, sizes):
         message = f"its own mask: causal by {count} parts: a token sees all of its own part, and of earlier ones"
+        yield from (each for each in found if each is not about)
+        yield Finding("design", "mask-pattern", "mask", message, line)
+        return
+    if about.kind == "violation" and (tokens := _tokens_of_a_frame(evidence, first, sizes)):
+        message = f"its own mask: by frames of {tokens} tokens: a token sees all of its own frame, and of no later one"
         yield from (each for each in found if each is not about)
         yield Finding("design", "mask-pattern", "mask", message, line)
         return
@@ -99,6 +106,24 @@ def _sizes(invocation: Invocation, evidence: Evidence) -> list[int]:
     if stream is None:
         return [0]
     return [int(invocation.arguments[name].shape[axis]) for axis in stream.token_axes]
+
+
+def _tokens_of_a_frame(evidence: Evidence, allowed: Tensor, sizes: list[int]) -> int:
+    """How many tokens a frame has, where it sees itself whole, no later one, and each other one as a whole or not.
+
+    As where frames are taken for samples. The frames are those of a film, or else blocks of one length in a sequence
+    whose code speaks of frames or of time; 0 where tokens see one another by anything else.
+    """
+    total = len(allowed)
+    if allowed.shape[0] != allowed.shape[1] or (len(sizes) != AXES_OF_A_FILM and not _OF_FRAMES.search(evidence.code)):
+        return 0
+    tokens = math.prod(sizes[1:]) if len(sizes) > 1 else int(allowed[0].sum())
+    if tokens < 2 or tokens == total or total % tokens or (len(sizes) > 1 and math.prod(sizes) != total):
+        return 0
+    of_frames = allowed.unflatten(0, (-1, tokens)).unflatten(2, (-1, tokens)).transpose(1, 2).flatten(2)
+    is_whole = torch.equal(of_frames.any(-1), of_frames.all(-1))
+    seen = of_frames.any(-1)
+    return tokens if is_whole and bool(seen.diagonal().all()) and not bool(seen.triu(1).any()) else 0
 
 
 def _by_frames(tokens: int, of_a_frame: int) -> Tensor:

@@ -48,7 +48,14 @@ def _is_gate(operation: Operation, run: TaggedRun) -> bool:
         return False
     bent = _bent(run, operation.index)
     sides = [each.storage in bent for each in operation.inputs]
-    return sides.count(True) == 1 and not torch.equal(*run.tags.inputs[operation.index])
+    if sides.count(True) != 1:
+        return False
+    tags = run.tags.inputs[operation.index]
+    if any(bool(each.any()) for each in tags):
+        return not torch.equal(*tags)
+    # Where no number was followed so far, as behind a first layer, two results are not the same by their tags.
+    read = {record.storage for each in run.trace if each.name.rstrip("_") in SWISH for record in each.inputs}
+    return operation.inputs[sides.index(False)].storage not in read
 
 
 def _bent(run: TaggedRun, end: int) -> set[int]:

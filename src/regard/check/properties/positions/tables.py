@@ -252,7 +252,10 @@ def _not_before_the_scores(
     """A table that is added to what was read, or a rotation of anything else than queries and keys."""
     instance = evidence.base.instance
     read = base.made_of(each.output.storage for each in instance.sums)
+    scored = base.made_of(each.output.storage for each in instance.scores) - read
     for operation, one, table in applied:
+        if one.storage in scored:  # weights that fall with the distance: what is multiplied is no vector of a token
+            continue
         is_sum = operation.name.rstrip("_") == "add"
         if is_sum and one.storage in read and _POSITIONS.search(evidence.code):
             what = "a table of positions is added to what was read"
