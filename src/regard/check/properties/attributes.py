@@ -12,8 +12,10 @@ from types import ModuleType
 
 from regard.check.target.classes import own_classes
 
-__all__ = ["is_unread", "tree_of"]
+__all__ = ["SCALE_NAME", "is_unread", "tree_of"]
 
+SCALE_NAME = re.compile(r"_?(?:softmax_|attn_|attention_|qk_)?(?:scale|scaling|temperature)|(?:inv_)?norm_factor", re.I)
+"""The name of what scores are multiplied by, or divided by."""
 REGISTERED = ("register_parameter", "register_buffer", "add_module")
 """What makes an attribute of the name that it is given first."""
 

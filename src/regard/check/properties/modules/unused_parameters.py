@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.check.properties.attributes import is_unread, tree_of
+from regard.check.properties.attributes import SCALE_NAME, is_unread, tree_of
 from regard.check.properties.code import code_of
 from regard.check.properties.documentation import comments_of
 from regard.check.properties.finding import Finding
@@ -22,7 +22,6 @@ from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied, is_norm
 
 __all__ = [
-    "SCALE_NAME",
     "is_applied_by_the_caller",
     "unread_scale_findings",
     "unread_table_findings",
@@ -32,8 +31,6 @@ __all__ = [
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential, nn.ParameterList, nn.ParameterDict)
 _TABLE = re.compile(r"(?:^|_)pos(?:[_s]|$)|posit|^w?pe$|^pos_?(?:emb|enc)|sinusoid|slope|alibi", re.I)
 """The name of a table of positions, or of the slopes that distances are multiplied by."""
-SCALE_NAME = re.compile(r"_?(?:softmax_|attn_|attention_|qk_)?(?:scale|scaling|temperature)|(?:inv_)?norm_factor", re.I)
-"""The name of what scores are multiplied by, or divided by."""
 _SCALES_ITSELF = re.compile(
     r"scaled_dot_product_attention|multi_?head_attention_forward|MultiheadAttention|memory_efficient_attention"
     r"|flash_attn|flex_attention"

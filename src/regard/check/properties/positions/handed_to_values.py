@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from regard.check.target import Invocation
 from regard.check.target.argument import source_of
 from regard.check.target.classes import own_classes
 from regard.check.target.preparation import copied, drawn_like
+from regard.check.trace.operation import Trace
 
 __all__ = ["handed_position_findings"]
 
@@ -60,7 +61,7 @@ def handed_position_findings(invocation: Invocation) -> Iterator[Finding]:
     if not names:
         return
     readers = _readers(invocation, names)
-    moved = [each for each in readers if each.value and each.key]
+    moved = [each for each in readers if each.query and each.key and each.value]
     if not moved:
         return
     mine, listed = moved[0], " and ".join(names)
@@ -70,7 +71,7 @@ def handed_position_findings(invocation: Invocation) -> Iterator[Finding]:
         message = f"values{where} hold {listed}, which is handed over beside the tokens: {reason}"
         return Finding("violation", "values-without-positions", "positions", message, mine.line)
 
-    still = [each for each in readers if each.key and not each.value]
+    still = [each for each in readers if each.query and each.key and not each.value]
     if keeps_positions_from_values(documentation_of(target)):
         yield found("by the documentation queries and keys have it alone")
     elif still:
@@ -95,14 +96,15 @@ def _position_arguments(invocation: Invocation) -> Iterator[str]:
 
 def _readers(invocation: Invocation, names: Sequence[str]) -> list[_Reader]:
     """The attentions of a call with positions, and what of each changes with others; none where it does not run."""
-    base, given = None, dict[str, Any]()
+    base: Trace | None = None
+    given: Mapping[str, Any] = {}
     for given in _shaped(invocation, names):
-        base = record_invocation(replace(invocation, arguments=given), lines=True)
+        base = record_invocation(replace(invocation, arguments={**given}), lines=True)
         if not base.error:
             break
     if base is None or base.error:
         return []
-    call = replace(invocation, arguments=given)
+    call = replace(invocation, arguments={**given})
     first = influence_of(call, base, keep=lambda source: source.kind == "sample")
     run = tagged_run(first, [each.argument for each in call.streams])
     instances = attentions_of(run)
@@ -119,11 +121,11 @@ def _readers(invocation: Invocation, names: Sequence[str]) -> list[_Reader]:
     return [_reader(each, is_moved) for each in instances]
 
 
-def _reader(instance: AttentionInstance, is_moved: Any) -> _Reader:
+def _reader(instance: AttentionInstance, is_moved: Callable[[Sequence[tuple[int, int]]], bool]) -> _Reader:
     left, right = ([pair[side] for pair in (each.places for each in instance.scores)] for side in (0, 1))
     values = [instance.values_place(each) for each in instance.sums]
-    moved = (is_moved(each) for each in (left, right, values))
-    return _Reader(*moved, line=instance.sums_location, module=instance.module)
+    query, key, value = (is_moved(each) for each in (left, right, values))
+    return _Reader(query, key, value, instance.sums_location, instance.module)
 
 
 def _shaped(invocation: Invocation, names: Sequence[str]) -> Iterator[Mapping[str, Any]]:
@@ -152,6 +154,6 @@ def _setting_without(invocation: Invocation, names: Sequence[str]) -> str | None
         other = copied(target)
         setattr(other, name, not getattr(other, name))
         readers = _readers(replace(invocation, target=other), names)
-        if any(each.key and not each.value for each in readers):
+        if any(each.query and each.key and not each.value for each in readers):
             return f"{name}={getattr(other, name)}"
     return None

@@ -25,8 +25,8 @@ def scale_of_all_heads(instance: AttentionInstance, fit: ScoreFit) -> Finding | 
     run, sums = instance.run, {each.operation.index for each in instance.sums}
     factors = set[int]()
     for each in instance.scores:
-        for operation, number in each.places:
-            factors |= run.owner_of(run.tags.inputs[operation][number])
+        for index, number in each.places:
+            factors |= run.owner_of(run.tags.inputs[index][number])
     whole = {index for index in factors if run.trace.operations[index].outputs[0].shape[-1] == width}
     for operation in run.trace.operations[min(sums, default=0) :]:
         if not operation.is_addition:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from regard.check.properties.attributes import is_unread
+from regard.check.properties.attributes import SCALE_NAME, is_unread
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.modules.unused_parameters import SCALE_NAME
 from regard.check.properties.scores.formula import SAME_NUMBER, ScoreFit
 from regard.check.target import Invocation
 
