@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -87,10 +87,10 @@ def _made(
             raise InputError(f"{name} is already constructed and takes no arguments: {sorted(args)}")
         function = with_signature(implementation)
         return (partial(function, **args) if args else function), [], None
-    sizes = sizes.with_arguments(args)
+    sizes, kind = sizes.with_arguments(args), cast(type, implementation)
     left_out = {  # heads that each have keys of their own
         name: None
-        for name, each in parameters_of(implementation).items()
+        for name, each in parameters_of(kind).items()
         if each.default is None and constructor_meaning(name) == "kv_heads"
     }
     _, made, said = next(constructions(implementation, {**left_out, **args}, sizes, settings))

@@ -237,7 +237,8 @@ def _of_a_context(named: list[Argument]) -> list[list[Argument]]:
 def _of_an_image(target: Any, named: list[Argument]) -> list[list[Argument]]:
     """The reading by which x is an image, where the constructor is told how large a patch or a picture is."""
     given = [each for each in named if each.required]
-    is_told = any(constructor_meaning(each) in ("patch", "image") for each in parameters_of(type(target)))
+    kind: type = type(target)
+    is_told = any(constructor_meaning(each) in ("patch", "image") for each in parameters_of(kind))
     if not is_told or not isinstance(target, nn.Module) or [each.role for each in given] != ["x"]:
         return []
     return [[replace(each, role="image") if each in given else each for each in named]]

@@ -125,7 +125,7 @@ def _not_handed_on(invocation: Invocation, made: _Constructor) -> Finding | None
     return None
 
 
-def _class_of(node: ast.Call, made: _Constructor) -> type[nn.Module] | None:
+def _class_of(node: ast.Call, made: _Constructor) -> type | None:
     """The class that a call makes an object of, if it is a module of the user's."""
     names = vars(sys.modules.get(type(made.module).__module__, object))
     found = names.get(node.func.id) if isinstance(node.func, ast.Name) else None
@@ -133,7 +133,7 @@ def _class_of(node: ast.Call, made: _Constructor) -> type[nn.Module] | None:
     return found if is_own else None
 
 
-def _left_by_default(node: ast.Call, kind: type[nn.Module] | None) -> tuple[str, float] | None:
+def _left_by_default(node: ast.Call, kind: type | None) -> tuple[str, float] | None:
     """The share of a constructor that a call says nothing of, and its default, if something is dropped by that."""
     if kind is None or any(isinstance(each, ast.Starred) for each in node.args):
         return None
