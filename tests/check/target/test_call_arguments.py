@@ -159,45 +159,6 @@ def test_cosines_and_sines_may_stand_side_by_side() -> None:
     assert torch.allclose(table.square().sum(-1), torch.ones(table.shape[:-1], dtype=table.dtype))
 
 
-def rotated_by_a_viewed_table(x: Tensor, freqs_cis: Tensor) -> Tensor:
-    """A table of other axes may have as many numbers."""
-    pairs = x.unflatten(-1, (-1, 2))
-    freqs_cis = freqs_cis.view(1, x.shape[1], 1, -1, 2)
-    one = pairs[..., 0] * freqs_cis[..., 0] - pairs[..., 1] * freqs_cis[..., 1]
-    other = pairs[..., 1] * freqs_cis[..., 0] + pairs[..., 0] * freqs_cis[..., 1]
-    return torch.stack((one, other), -1).flatten(-2).type_as(x)
-
-
-class OfWideHeads(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head_dim, self.qkv = 16, nn.Linear(64, 192)
-
-    def forward(self, x: Tensor, freqs_cis: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, 4, 16)).unbind(2)
-        q, k = (rotated_by_a_viewed_table(each, freqs_cis) for each in (q, k))
-        return attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2).flatten(2)
-
-
-class BlockOfWideHeads(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = OfWideHeads()
-
-    def forward(self, x: Tensor, freqs_cis: Tensor) -> Tensor:
-        return x + self.attention(x, freqs_cis)
-
-
-def made_block() -> nn.Module:
-    return BlockOfWideHeads()
-
-
-def test_a_table_whose_parts_are_read_is_of_no_complex_numbers() -> None:
-    call = first(made_block)
-    assert not call.arguments["freqs_cis"].is_complex()
-    assert [each.property for each in analyze(call).designs if each.step == "positions"] == ["rotary"]
-
-
 def test_an_odd_number_of_channels_is_never_rotated() -> None:
     for invocation in invocations(PartlyRotary, args={}):
         assert invocation.target.rotary_ndims % 2 == 0
