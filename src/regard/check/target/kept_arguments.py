@@ -49,7 +49,7 @@ def attributes_of(source: str, name: str) -> frozenset[str]:
     for each in nodes_of(source, ast.Assign):
         for target in each.targets:
             several = isinstance(target, ast.Tuple) and isinstance(each.value, ast.Tuple)
-            pairs = zip(target.elts, each.value.elts, strict=False) if several else [(target, each.value)]  # type: ignore[attr-defined]
+            pairs = zip(target.elts, each.value.elts, strict=False) if several else [(target, each.value)]
             found |= {to.attr for to, value in pairs if isinstance(to, ast.Attribute) and is_this(value, name)}
     return frozenset(found)
 

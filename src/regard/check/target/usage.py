@@ -96,7 +96,7 @@ def called_with(source: str, name: str) -> int | None:
         if any(isinstance(given, ast.Starred) for given in each.args):
             continue
         of_self = isinstance(each.func, ast.Attribute) and isinstance(each.func.value, ast.Name)
-        if of_self and each.func.value.id == "self" and each.func.attr in kept:  # type: ignore[attr-defined]
+        if of_self and each.func.value.id == "self" and each.func.attr in kept:
             return len(each.args)
     return None
 
@@ -105,7 +105,7 @@ def called_with(source: str, name: str) -> int | None:
 def is_called(source: str, name: str) -> int | None:
     """With how many arguments by their place a function, or a call of a module, calls what it is given by this name."""
     calls = (each for each in nodes_of(source, ast.Call) if isinstance(each.func, ast.Name))
-    return next((len(each.args) for each in calls if each.func.id == name), None)  # type: ignore[attr-defined]
+    return next((len(each.args) for each in calls if each.func.id == name), None)
 
 
 @cache
@@ -323,8 +323,8 @@ def _parts_by_place(source: str, name: str) -> list[str]:
             continue
         value = each.value
         is_part = isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name) and value.value.id == name
-        if is_part and isinstance(value.slice, ast.Constant) and type(value.slice.value) is int:  # type: ignore[attr-defined]
-            found[value.slice.value] = each.targets[0].id  # type: ignore[attr-defined]
+        if is_part and isinstance(value.slice, ast.Constant) and type(value.slice.value) is int:
+            found[value.slice.value] = each.targets[0].id
     names = [found[each] for each in sorted(found)]
     is_whole = len(names) > 1 and sorted(found) == list(range(len(names)))
     return names if is_whole and name not in names and len({*names}) == len(names) else []

@@ -120,7 +120,7 @@ def _tokens_of_a_frame(evidence: Evidence, allowed: Tensor, sizes: list[int]) ->
     tokens = math.prod(sizes[1:]) if len(sizes) > 1 else int(allowed[0].sum())
     if tokens < 2 or tokens == total or total % tokens or (len(sizes) > 1 and math.prod(sizes) != total):
         return 0
-    of_frames = allowed.unflatten(0, (-1, tokens)).unflatten(2, (-1, tokens)).transpose(1, 2).flatten(2)
+    of_frames = allowed.reshape(total // tokens, tokens, total // tokens, tokens).transpose(1, 2).flatten(2)
     is_whole = torch.equal(of_frames.any(-1), of_frames.all(-1))
     seen = of_frames.any(-1)
     return tokens if is_whole and bool(seen.diagonal().all()) and not bool(seen.triu(1).any()) else 0

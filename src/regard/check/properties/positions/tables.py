@@ -65,7 +65,7 @@ def _is_of_samples(table: Tensor, one: Tensor, count: int) -> bool:
     if table.ndim < 3 or table.ndim != one.ndim:
         return False
     axes = [axis for axis, size in enumerate(one.shape[:-1]) if size == count]
-    return len(axes) > 1 and any(table.shape[axis] == 1 for axis in axes)
+    return len(axes) > 1 and all(table.shape[axis] == 1 for axis in axes[1:])
 
 
 def _is_by_row(table: Tensor, count: int) -> bool:
