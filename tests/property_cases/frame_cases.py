@@ -67,6 +67,13 @@ def last_two_frames(x: Tensor) -> Tensor:
     return over_all(x, (distance >= 0) & (distance < 2))
 
 
+def next_two_frames(x: Tensor) -> Tensor:
+    """Causal self-attention of a few frames, each whole."""
+    frame = torch.arange(12) // (ROWS * COLUMNS)
+    distance = frame - frame[:, None]
+    return over_all(x, (distance >= 0) & (distance < 2))
+
+
 def frames_in_a_row(x: Tensor) -> Tensor:
     """Causal self-attention; the frames of a clip are samples of their own."""
     frames = x.unflatten(1, (2, -1)).flatten(0, 1)
@@ -86,6 +93,7 @@ def halves_in_a_row(x: Tensor) -> Tensor:
 CASES = [
     Case("mask-pattern", own_place, own_frame, of_a_film),
     Case("mask-pattern", own_place, last_two_frames, of_a_film),
+    Case("mask-pattern", next_two_frames, last_two_frames, of_a_film),
     Case("mask-pattern", halves_in_a_row, frames_in_a_row, of_x),
     Case("own-frame-whole", token_by_token, frame_by_frame, of_a_film),
     Case("own-frame-whole", token_by_token, token_by_token_on_purpose, of_a_film),

@@ -79,6 +79,8 @@ def without_excused(searched: Findings, analyses: Sequence[Analysis], *, is_give
         excused |= {each.id for each in searched.mistakes}
     if analyses and not violated and _is_context_unused(analyses[0].invocation):
         excused |= CONTEXT
+    if analyses and not violated and _is_context_of_another_setting(analyses[0].invocation):
+        excused |= CONTEXT | MASKING
     if said_by(analyses) == "right":
         excused |= _excused_where_right(searched, analyses)
     return _without(searched, excused)
@@ -88,6 +90,12 @@ def _is_context_unused(call: Invocation) -> bool:
     """Whether the documentation says of each context that a call may be given that it is not used."""
     names = [name for name in parameters_of(call.target) if call_meaning(name) == "context"]
     return bool(names) and all(is_said_unused(call.target, name) for name in names)
+
+
+def _is_context_of_another_setting(call: Invocation) -> bool:
+    """Whether each context that a call may be given is read by a part alone that was not made, as in an encoder."""
+    names = [name for name in parameters_of(call.target) if call_meaning(name) == "context"]
+    return bool(names) and all(is_of_another_setting(call, name) for name in names)
 
 
 def may_read_context(searched: Findings, analyses: Sequence[Analysis]) -> bool:

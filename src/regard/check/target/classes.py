@@ -58,9 +58,14 @@ def own_classes(kind: type) -> list[type]:
     return [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in ("torch", "builtins")]
 
 
-@cache
 def parameters_of(kind: type) -> Mapping[str, inspect.Parameter]:
     """The parameters of a constructor; one that hands over all that it is given has those of the next class above."""
+    return _parameters_of(kind)
+
+
+@cache
+def _parameters_of(kind: Any) -> Mapping[str, inspect.Parameter]:
+    """The same, read once."""
     try:
         found: Mapping[str, inspect.Parameter] = inspect.signature(kind).parameters
     except (ValueError, TypeError):

@@ -151,6 +151,8 @@ def put_for_another(invocation: Invocation, name: str) -> Finding | None:
 def is_of_another_setting(invocation: Invocation, name: str) -> bool:
     """Whether an argument is read only where a setting has a value that is not the module's, as `self.kind == "t5"`.
 
+    Or only where a part is there that the module has not, as `if self.cross is not None`.
+
     Args:
         invocation: the call.
         name: of the argument.
@@ -160,21 +162,35 @@ def is_of_another_setting(invocation: Invocation, name: str) -> bool:
     skipped = {
         id(one)
         for each in ast.walk(tree)
-        if isinstance(each, ast.If) and _has_another_value(each.test, invocation.target)
-        for one in _names_read(each.body)
+        if isinstance(each, ast.If | ast.IfExp) and _has_another_value(each.test, invocation.target)
+        for one in _names_read(each.body if isinstance(each, ast.If) else [each.body])
     }
     reads = _reads_of(name, tree)
     return bool(reads) and reads <= skipped
 
 
 def _has_another_value(test: ast.expr, target: Any) -> bool:
-    """Whether an attribute of a module is compared with a constant that it does not equal."""
+    """Whether an attribute of a module is compared with a constant that it does not equal, or asked for and is none."""
+    side = test.left if isinstance(test, ast.Compare) and _asks_for_something(test) else test
+    if isinstance(side, ast.Attribute) and isinstance(side.value, ast.Name) and side.value.id == "self":
+        value = getattr(target, side.attr, True)
+        return value is None or (value is False and side is test)
     if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
         return False
     side, constant = test.left, test.comparators[0]
     if not (isinstance(side, ast.Attribute) and isinstance(side.value, ast.Name) and side.value.id == "self"):
         return False
     return isinstance(constant, ast.Constant) and getattr(target, side.attr, constant.value) != constant.value
+
+
+def _asks_for_something(test: ast.Compare) -> bool:
+    """Whether it asks whether something is not None."""
+    return (
+        len(test.ops) == 1
+        and isinstance(test.ops[0], ast.IsNot)
+        and isinstance(test.comparators[0], ast.Constant)
+        and test.comparators[0].value is None
+    )
 
 
 def documented_unused(invocation: Invocation, name: str) -> Finding | None:

@@ -57,7 +57,7 @@ def by_whole_frames(invocation: Invocation, evidence: Evidence, found: list[Find
         evidence: of its attention.
         found: what is said of a mask whose tokens follow one another one by one.
     """
-    about = next((each for each in found if each.property == "mask-pattern"), None)
+    about = next((each for each in found if each.property in ("mask-pattern", "mask-unknown")), None)
     allowed = allowed_of(evidence, of_own=True) if about is not None and not evidence.is_masked else None
     if about is None or allowed is None or not bool((allowed == allowed[:1, :1]).all()):
         yield from found
@@ -70,10 +70,16 @@ def by_whole_frames(invocation: Invocation, evidence: Evidence, found: list[Find
         yield from (each for each in found if each is not about)
         yield Finding("design", "mask-pattern", "mask", message, line)
         return
-    if about.kind == "violation" and (tokens := _tokens_of_a_frame(evidence, first, sizes)):
+    is_open = about.kind in ("violation", "open")
+    if is_open and (tokens := _tokens_of_a_frame(evidence, first, sizes)):
         message = f"its own mask: by frames of {tokens} tokens: a token sees all of its own frame, and of no later one"
         yield from (each for each in found if each is not about)
         yield Finding("design", "mask-pattern", "mask", message, line)
+        return
+    if is_open and evidence.says_causal and len(sizes) > 1 and _tokens_of_a_frame(evidence, first.t(), sizes):
+        message = "a token sees its own frame and later ones, and none before: the causal mask is the wrong way round"
+        yield from (each for each in found if each is not about)
+        yield Finding("violation", "mask-pattern", "mask", message, line)
         return
     if about.kind == "holds" and of_a_frame > 1 and sizes[0] > 1 and torch.equal(first, torch.ones_like(first).tril()):
         told = sentences_of(documentation_of(invocation.target))
@@ -120,7 +126,7 @@ def _tokens_of_a_frame(evidence: Evidence, allowed: Tensor, sizes: list[int]) ->
     tokens = math.prod(sizes[1:]) if len(sizes) > 1 else int(allowed[0].sum())
     if tokens < 2 or tokens == total or total % tokens or (len(sizes) > 1 and math.prod(sizes) != total):
         return 0
-    of_frames = allowed.reshape(total // tokens, tokens, -1, tokens).transpose(1, 2).flatten(2)
+    of_frames = allowed.reshape(total // tokens, tokens, total // tokens, tokens).transpose(1, 2).flatten(2)
     is_whole = torch.equal(of_frames.any(-1), of_frames.all(-1))
     seen = of_frames.any(-1)
     return tokens if is_whole and bool(seen.diagonal().all()) and not bool(seen.triu(1).any()) else 0

@@ -55,8 +55,17 @@ def _applied(base: Trace, of_tokens: set[int], count: int) -> Iterator[tuple[Ope
         if operation.name.rstrip("_") not in ("add", "sub", "mul") or len(operation.inputs) != 2:
             continue
         for one, table in (operation.inputs, operation.inputs[::-1]):
-            if one.storage in of_tokens and table.storage not in of_tokens and _is_by_row(table.data, count):
+            is_of_rows = _is_by_row(table.data, count) and not _is_of_samples(table.data, one.data, count)
+            if one.storage in of_tokens and table.storage not in of_tokens and is_of_rows:
                 yield operation, one, table
+
+
+def _is_of_samples(table: Tensor, one: Tensor, count: int) -> bool:
+    """Whether the rows may be of samples, of which there are as many, as of a modulation that all tokens have alike."""
+    if table.ndim < 3 or table.ndim != one.ndim:
+        return False
+    axes = [axis for axis, size in enumerate(one.shape[:-1]) if size == count]
+    return len(axes) > 1 and all(table.shape[axis] == 1 for axis in axes[1:])
 
 
 def _is_by_row(table: Tensor, count: int) -> bool:
