@@ -13,7 +13,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.factors import stacked
 from regard.check.roles.table import AttentionTable
 
-__all__ = ["head_channel_findings", "query_head_order"]
+__all__ = ["head_channel_findings"]
 
 _SHUFFLED = re.compile(r"shuffl|permut|shift(?:ed|ing)? heads|roll(?:ed|ing)? heads|other heads", re.I)
 """In a name or a documentation: heads change places on purpose."""
@@ -100,13 +100,6 @@ def head_channel_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
             "heads are split in one order and joined in another"
         )
         yield Finding("violation", "heads-joined-in-order", "heads joined", message, instance.sums_location)
-
-
-def query_head_order(table: AttentionTable) -> list[int]:
-    """The heads in the order of their queries in the projection; as they are counted where it is unknown."""
-    found = _of_factors(table, table.layout.queries_left)
-    counted = list(range(table.num_heads))
-    return found.order if found is not None and found.step == 1 and found.is_apart else counted
 
 
 def _of_factors(table: AttentionTable, is_left: bool) -> _Channels | None:
