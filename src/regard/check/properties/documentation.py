@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from regard.check.properties.masks.value_meanings import ADDED, VALUE, meanings_of
+from regard.check.properties.mask_values import ADDED, VALUE, meanings_of
 from regard.check.target.argument import source_of
 
 __all__ = [
