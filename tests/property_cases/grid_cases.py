@@ -105,6 +105,46 @@ class WidthFirst(RowAndColumn):
         return places(self.grid[0])
 
 
+class OfASquare(nn.Module):
+    """Attention to patches."""
+
+    def turns(self, tokens: int) -> tuple[Tensor, Tensor]:
+        side = round(tokens**0.5)
+        y, x = torch.arange(tokens) // side, torch.arange(tokens) % side
+        return y, x
+
+    def forward(self, x: Tensor) -> Tensor:
+        angles = torch.stack(self.turns(x.shape[1]), -1).double().repeat(1, 2)
+        q, k = (rotated(split(x @ each), angles) for each in (W_Q, W_K))
+        return joined((q @ k.mT / 2).softmax(-1) @ split(x))  # here
+
+
+class ReadsX(OfASquare):
+    """Attention to patches."""
+
+    def turns(self, tokens: int) -> tuple[Tensor, Tensor]:
+        side = round(tokens**0.5)
+        y, x = torch.arange(tokens) // side, torch.arange(tokens) % side  # noqa: F841
+        return x, x
+
+
+class OfXAndY(OfASquare):
+    """Attention to patches, rotary embedding of x and y on a half of each head."""
+
+    def turns(self, tokens: int) -> tuple[Tensor, Tensor]:
+        at = torch.arange(tokens) // round(tokens**0.5)
+        return at, at
+
+
+class OfLines(OfXAndY):
+    """Attention to patches, with rotary positions of the line alone."""
+
+
+def of_a_square(kind: Any) -> Invocation:
+    """A call of nine patches in a row, of which nothing else is told."""
+    return of_x(kind(), tokens=9)
+
+
 def of_patches(kind: Any) -> Invocation:
     """A call of a module that was made for a grid, with its patches in a row."""
     return of_x(kind(), tokens=ROWS * COLUMNS)
@@ -117,4 +157,6 @@ CASES = [
     Case("rotary-axes", by_the_row_alone, by_row_and_column, of_a_map),
     Case("rotary-axes", by_the_column_alone, by_frames, of_a_map),
     Case("rotary-axes", by_another_width, by_row_and_column, of_a_map),
+    Case("rotary-axes", ReadsX, OfASquare, of_a_square),
+    Case("rotary-axes", OfXAndY, OfLines, of_a_square),
 ]

@@ -16,12 +16,14 @@ from regard.check.properties.masks.convolved_padding import convolved_padding_fi
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.global_tokens import global_token_findings
 from regard.check.properties.masks.graph_edges import edge_findings
+from regard.check.properties.masks.map_axes import map_axis_findings
 from regard.check.properties.masks.masked_means import (
     masked_mean_findings,
     pooled_mask_findings,
     pooled_method_findings,
 )
 from regard.check.properties.masks.masks_of_windows import mask_of_window_findings
+from regard.check.properties.masks.media import media_findings
 from regard.check.properties.masks.packed_texts import packed_text_findings
 from regard.check.properties.masks.paddings_of_texts import paddings_of_texts_findings
 from regard.check.properties.masks.restarted_positions import restarted_position_findings
@@ -137,6 +139,8 @@ def judge_together(
         analysis.findings += frame_findings(invocation, several)
         analysis.findings += channels_apart_findings(invocation, base)
         analysis.findings += column_findings(invocation, several)
+        analysis.findings += map_axis_findings(invocation, several) if len(several) == analysis.num_attentions else ()
+        analysis.findings += media_findings(invocation, several)
         analysis.findings += class_token_findings(invocation.target, base)
         analysis.findings += text_vector_findings(invocation, base, several, analysis.holding)
         analysis.findings += packed_text_findings(invocation, several)

@@ -120,4 +120,11 @@ CACHES = (
         "What is read is the beginning of the text for ever.",
         "memory = torch.cat([memory, x], dim=1)[:, -self.mem_len :].detach()",
     ),
+    Property(
+        "memory-before-tokens",
+        "positions",
+        "a memory of the text before stands before the tokens, as their positions and masks count it",
+        "What was said long ago is scored as near, or as what comes later.",
+        "states = torch.cat([memory, x], dim=1)  # queries: the last x.size(1)",
+    ),
 )

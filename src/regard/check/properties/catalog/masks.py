@@ -261,6 +261,20 @@ MASKS = (
         "c = x.transpose(1, 2).reshape(B * W, H, C)  # of a map (B, H, W, C): the axes are exchanged before",
     ),
     Property(
+        "axes-of-a-map",
+        "mask",
+        "axial attention of a map runs along its rows and along its columns, where both are spoken of",
+        "A place reads one of its two lines alone: nothing passes from a row to the next.",
+        'c = rearrange(x, "b c h w -> (b w) h c")  # beside "(b h) w c" for the rows',
+    ),
+    Property(
+        "media-whole",
+        "mask",
+        "a mask by the media of a text shows all tokens of one of them, or none",
+        "A text reads parts of other pictures, and not all of its own.",
+        'media_time = repeat(torch.arange(T) + 1, "j -> (j m)", m=m)  # as the media are laid out: "(t m)"',
+    ),
+    Property(
         "window-as-documented",
         "masked",
         "a window reaches as far as its documentation says: with the token itself, or as far ahead as back",

@@ -14,7 +14,7 @@ from regard.check.roles.influence import record_invocation
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 
-__all__ = ["column_findings", "frame_findings"]
+__all__ = ["column_findings", "frame_findings", "groups_of"]
 
 AXES = 3
 """Of the tokens of a video: frames, rows and columns."""
@@ -40,7 +40,7 @@ def frame_findings(invocation: Invocation, several: Sequence[Evidence]) -> Itera
         if frames is None:
             continue
         count = int(frames.max()) + 1
-        places = _groups(table)
+        places = groups_of(table)
         if places is None or places.shape[1] != count:
             continue
         of_groups = [frames[group].tolist() for group in places]
@@ -74,7 +74,7 @@ def column_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iter
         table = evidence.base
         if sides[0] == sides[1] or table.streams != tuple(evidence.roles) or not _BY_COLUMNS.search(evidence.code):
             continue
-        groups = _groups(table)
+        groups = groups_of(table)
         if groups is None or groups.shape[1] not in sides or groups.numel() != sides[0] * sides[1]:
             continue
         for group in groups.tolist():
@@ -110,7 +110,7 @@ def _frames(invocation: Invocation, table: AttentionTable) -> Tensor | None:
     return found if bool((found >= 0).all()) and len(sizes) == 1 else None
 
 
-def _groups(table: AttentionTable) -> Tensor | None:
+def groups_of(table: AttentionTable) -> Tensor | None:
     """(groups, rows): the rows that see each other and no others, where all groups are as large; else None."""
     count = int(table.query.token.max()) + 1
     if int(table.key.token.max()) + 1 != count:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Finding
+from regard.check.properties.positions.unread_coordinates import unread_coordinate
 from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
@@ -23,7 +24,10 @@ MIN_DISTANCES = 3
 TWO_AXES = re.compile(
     r"\b(?:2-?d|two-dimensional|axial)(?:[\s-]+\w+)?[\s-]+(?:rope|rotary|rotations?)\b"
     r"|\b(?:rope|rotary)(?:[\s-]+\w+){0,3}[\s-]*(?:2-?d\b|two[- ]dimension|\baxial)"
-    r"|\b(?:turn|rotat)\w*[^.]*\bthe rows?\b[^.]*\bthe columns?\b",
+    r"|\b(?:turn|rotat)\w*[^.]*\bthe rows?\b[^.]*\bthe columns?\b"
+    r"|\b(?:turn|rotat|rope|rotary)\w*[^.;]*"
+    r"\b(?:x and y|rows? and (?:the |of )?col(?:umn)?s?|height and (?:the )?width|both (?:\w+ )?(?:axes|coordinates))\b"
+    r"|\(x, ?y\)[^.;]*\b(?:rope|rotary|rotat\w+)\b",
     re.I,
 )
 """In a documentation: positions tell rows apart, and columns as well."""
@@ -85,6 +89,7 @@ def rotary_axes(
     kept: tuple[int, int] | None,
     text: str,
     line: CodeLocation | None,
+    code: str = "",
 ) -> Finding | None:
     """Scores of tokens that are alike, in a grid: one of its two distances has no effect, or it is another grid's.
 
@@ -96,7 +101,10 @@ def rotary_axes(
         kept: the same of the grid that the module was made for, in either order.
         text: the documentation.
         line: of the scores.
+        code: what is judged.
     """
+    if grid is None and kept is None:
+        return _by_one_of_two(scores, text, line, code)
     if grid is None and kept is not None:
         grid = next((each for each in (kept, kept[::-1]) if _fits(scores, each[1])), None)
     if grid is None or min(grid) < 2 or scores.shape[-2:] != (grid[0] * grid[1],) * 2:
@@ -111,13 +119,30 @@ def rotary_axes(
         )
         return Finding("violation", "rotary-axes", "positions", message, line)
     of_rows, of_columns = (_fits(scores, columns, axes) for axes in ((0,), (1,)))
-    if of_rows != of_columns and TWO_AXES.search(" ".join(text.split())):
+    if of_rows != of_columns and (TWO_AXES.search(" ".join(text.split())) or unread_coordinate(code)):
         one, lost = ("row", "column") if of_rows else ("column", "row")
         message = (
             f"tokens of {of_grid} are rotated by their {one} alone: the {lost} of a token has no effect on any score"
         )
         return Finding("violation", "rotary-axes", "positions", message, line)
     return None
+
+
+def _by_one_of_two(scores: Tensor, text: str, line: CodeLocation | None, code: str) -> Finding | None:
+    """The same where the code makes a grid of its own of the number of tokens, whose width the scores show."""
+    columns = [
+        (each, axes) for each in range(2, min(scores.shape[-2:])) for axes in ((0,), (1,)) if _fits(scores, each, axes)
+    ]
+    unread = unread_coordinate(code)
+    if len(columns) != 1 or not (unread or TWO_AXES.search(" ".join(text.split()))):
+        return None
+    one, lost = ("row", "column") if columns[0][1] == (0,) else ("column", "row")
+    why = f"; {unread} is computed, and nothing reads it" if unread else ""
+    message = (
+        f"tokens of a grid of {columns[0][0]} columns are rotated by their {one} alone: the {lost} of a token has no "
+        f"effect on any score{why}"
+    )
+    return Finding("violation", "rotary-axes", "positions", message, line)
 
 
 def _fits(scores: Tensor, columns: int, axes: tuple[int, ...] = (0, 1)) -> bool:
