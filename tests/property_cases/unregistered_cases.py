@@ -104,8 +104,6 @@ class FrozenMatrices(Matrices):
 
 
 CASES = [
-    Case("parameters-registered", InAList, InAModuleList, of_module, has_line=False),
-    Case("parameters-registered", InAList, NamedBesides, of_module, has_line=False),
     Case("parameters-registered", InAList, HandedOver, of_module, has_line=False),
     Case("parameters-registered", InADict, InAModuleDict, of_module, has_line=False),
     Case("parameters-registered", Matrices, FrozenMatrices, of_module, has_line=False),

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import HEADS, WIDTH, joined, of_module, split
+from property_cases.unregistered_cases import InAList, InAModuleList, NamedBesides
 from regard.check import check
 from regard.check.properties.analyze import analyze
+from regard.check.properties.drawn_samples import drawn_sample_design
 
 
 class Reads(nn.Module):
@@ -21,7 +23,10 @@ class Reads(nn.Module):
         self.q, self.k, self.v, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k, v = (one(each).unflatten(-1, (4, -1)).transpose(1, 2) for one, each in zip((self.q, self.k, self.v), (q, k, v)))
+        q, k, v = (
+            one(each).unflatten(-1, (4, -1)).transpose(1, 2)
+            for one, each in zip((self.q, self.k, self.v), (q, k, v), strict=True)
+        )
         return self.out(((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(1, 2).flatten(2))
 
 
@@ -38,8 +43,12 @@ class OneMemory(nn.Module):
         return query + self.read(query, key, value)
 
 
-class KeysForgotten(OneMemory):
+class KeysForgotten(nn.Module):
     """No line says so."""
+
+    def __init__(self, d_model: int = 16) -> None:
+        super().__init__()
+        self.read, self.norm = Reads(d_model), nn.LayerNorm(d_model)
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         value = self.norm(value)
@@ -68,33 +77,31 @@ def test_a_comment_may_say_that_heads_have_the_same_matrices() -> None:
     assert [each.kind for each in found.findings if each.property == "heads-of-their-own"] == ["design"]
 
 
-class FewKeys(nn.Module):
-    """Each call attends to a sample of the keys."""
+class FewQueries(nn.Module):
+    """The queries that a sample of the keys tells apart attend; the others read the mean."""
 
     def __init__(self, d_model: int = 16) -> None:
         super().__init__()
         self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
 
-    def places(self, tokens: int) -> Tensor:
-        return torch.randperm(tokens)[: max(2, tokens // 2)]
-
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.qkv(x).chunk(3, -1)
-        places = self.places(x.shape[1])
-        k, v = k[:, places], v[:, places]
-        return self.out((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+        measured = q @ k[:, torch.randint(x.shape[1], (2,))].mT
+        best = (measured.amax(-1) - measured.mean(-1)).topk(x.shape[1] // 2 + 1).indices[..., None]
+        best = best.expand(-1, -1, q.shape[-1])
+        read = (q.gather(1, best) @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+        return self.out(v.mean(1, keepdim=True).expand_as(v).scatter(1, best, read))
 
 
-class NoiseBesides(FewKeys):
-    """Each call attends to a sample of the keys."""
-
+class NoiseBesides(FewQueries):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x + 0.1 * torch.randn_like(x))
 
 
-@pytest.mark.parametrize(("kind", "verdict"), [(FewKeys, "different by design"), (NoiseBesides, "undetermined")])
-def test_places_that_are_drawn_are_meant_and_numbers_are_not(kind: Any, verdict: str) -> None:
-    assert check(kind).verdict == verdict
+def test_places_that_are_drawn_are_meant_and_numbers_are_not() -> None:
+    assert drawn_sample_design(of_module(FewQueries)) is not None
+    assert drawn_sample_design(of_module(NoiseBesides)) is None
+    assert check(FewQueries).verdict == "different by design"
 
 
 class OfATable(nn.Module):
@@ -131,3 +138,9 @@ class HeadsMeetHeads(nn.Module):
 def test_the_rows_of_a_table_are_samples_and_its_columns_tokens() -> None:
     assert check(OfATable).verdict != "wrong"
     assert check(HeadsMeetHeads).verdict == "wrong"
+
+
+@pytest.mark.parametrize(("kind", "is_wrong"), [(InAList, True), (InAModuleList, False), (NamedBesides, False)])
+def test_heads_in_a_list_are_wrong_where_nothing_registers_them(kind: Any, is_wrong: bool) -> None:
+    found = [each.property for each in analyze(of_module(kind)).violations]
+    assert found == ["parameters-registered"] * is_wrong

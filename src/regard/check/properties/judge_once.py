@@ -32,9 +32,9 @@ from regard.check.properties.modules.repeated_layers import repeated_layer_findi
 from regard.check.properties.modules.repeated_samples import repeated_sample_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
 from regard.check.properties.modules.unread_parameters import unread_parameter_findings
-from regard.check.properties.modules.unregistered_parameters import unregistered_parameter_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
 from regard.check.properties.modules.unread_settings import unread_setting_findings
+from regard.check.properties.modules.unregistered_parameters import unregistered_parameter_findings
 from regard.check.properties.modules.untied_weights import untied_weight_findings
 from regard.check.properties.modules.unused_parameters import unread_scale_findings
 from regard.check.properties.modules.written_inputs import written_input_findings

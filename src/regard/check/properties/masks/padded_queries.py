@@ -38,22 +38,24 @@ def padded_query_findings(invocation: Invocation, evidence: Evidence) -> Iterato
         evidence: of it.
     """
     names = [each for each in invocation.masks if OF_QUERIES.fullmatch(each)]
-    if not names or any(map(NOT_A_NUMBER.search, [documentation_of(invocation.target), *comments_of(invocation.target)])):
+    if not names or any(
+        map(NOT_A_NUMBER.search, [documentation_of(invocation.target), *comments_of(invocation.target)])
+    ):
         return
     samples, _, queries, keys = evidence.base.dense(evidence.base.product).shape
     if samples < 2 or queries < 2:
         return
     name, sizes = names[0], {"b": samples, "k": keys, "1": 1}
-    others = [each for each in invocation.masks if each != name and not isinstance(invocation.arguments.get(each), Tensor)]
+    others = [
+        each for each in invocation.masks if each != name and not isinstance(invocation.arguments.get(each), Tensor)
+    ]
     real = torch.ones(samples, queries, dtype=torch.bool)
     padded = real.clone()
     padded[0, -1] = False
     shapes = [[sizes[letter] for letter in each] for each in KEY_SHAPES]
     for form, (other, shape) in product(FORMS, [("", [0]), *product(others[:2], shapes)]):
         beside = {other: open_mask(shape, form)} if other else {}
-        free, given = (
-            _outputs(invocation, {**beside, name: write_mask(each, form)}) for each in (real, padded)
-        )
+        free, given = (_outputs(invocation, {**beside, name: write_mask(each, form)}) for each in (real, padded))
         if not free or not given or any(bool(each.isnan().any()) for each in free):
             continue
         lost = given[0].isnan()

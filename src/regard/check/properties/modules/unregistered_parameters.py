@@ -24,8 +24,8 @@ __all__ = ["unregistered_parameter_findings"]
 MOVED = 1e-9
 """The smallest change of an output that is one."""
 ON_PURPOSE = re.compile(
-    r"\b(?:un|not |n't |without |avoid\w* |prevent\w* |never )(?:be |being |to be )?regist|\bhid(?:e|es|den|ing) .{0,30}"
-    r"(?:from|parameters|state)|\bnot? .{0,30}(?:trained|learned|optimi[sz]ed|state_dict|saved|parameters\(\))",
+    r"\b(?:un|not |n't |without |avoid\w* |prevent\w* |never )(?:be |being |to be )?regist"
+    r"|\bhid(?:e|es|den|ing) .{0,30}(?:from|parameters|state)|\bnot? .{0,30}(?:trained|learned|optimi[sz]ed|state_dict|saved|parameters\(\))",
     re.I,
 )
 """In the text of a class: what it holds is kept from its parameters."""
@@ -108,7 +108,9 @@ def _kept(tree: ast.AST, name: str) -> Iterator[ast.expr]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if any(_is_attribute(each, name) for each in targets):
                 yield node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_attribute(node.func.value, name):
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_attribute(node.func.value, name)
+        ):
             yield from node.args
 
 
