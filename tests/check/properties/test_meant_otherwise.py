@@ -99,8 +99,8 @@ class NoiseBesides(FewQueries):
 
 
 def test_places_that_are_drawn_are_meant_and_numbers_are_not() -> None:
-    assert drawn_sample_design(of_module(FewQueries)) is not None
-    assert drawn_sample_design(of_module(NoiseBesides)) is None
+    assert drawn_sample_design(of_module(lambda: FewQueries(WIDTH))) is not None
+    assert drawn_sample_design(of_module(lambda: NoiseBesides(WIDTH))) is None
     assert check(FewQueries).verdict == "different by design"
 
 

@@ -25,7 +25,8 @@ MOVED = 1e-9
 """The smallest change of an output that is one."""
 ON_PURPOSE = re.compile(
     r"\b(?:un|not |n't |without |avoid\w* |prevent\w* |never )(?:be |being |to be )?regist"
-    r"|\bhid(?:e|es|den|ing) .{0,30}(?:from|parameters|state)|\bnot? .{0,30}(?:trained|learned|optimi[sz]ed|state_dict|saved|parameters\(\))",
+    r"|\bhid(?:e|es|den|ing) .{0,30}(?:from|parameters|state)"
+    r"|\bnot? .{0,30}(?:trained|learned|optimi[sz]ed|state_dict|saved|parameters\(\))",
     re.I,
 )
 """In the text of a class: what it holds is kept from its parameters."""
