@@ -293,7 +293,7 @@ def of_queries_alone(
 ) -> Tensor:
     scores = q @ k.mT / 2  # here
     if q_mask is not None and kv_mask is not None:
-        scores = scores.masked_fill(~(q_mask[:, None, :, None] & q_mask[:, None, :, None]), -torch.inf)
+        scores = scores.masked_fill(~(q_mask[:, None, :, None] & q_mask[:, None, :, None]), -1e9)
     return scores.softmax(-1) @ v
 
 
@@ -302,7 +302,7 @@ def of_queries_and_keys(
 ) -> Tensor:
     scores = q @ k.mT / 2
     if q_mask is not None and kv_mask is not None:
-        scores = scores.masked_fill(~(q_mask[:, None, :, None] & kv_mask[:, None, None]), -torch.inf)
+        scores = scores.masked_fill(~(q_mask[:, None, :, None] & kv_mask[:, None, None]), -1e9)
     return scores.softmax(-1) @ v
 
 

@@ -17,7 +17,10 @@ from regard.check.diagnosis.verdict import findings_of
 from regard.check.excuses import may_read_context, without_excused
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.properties.analysis import Analysis, said_by
+from regard.check.properties.analyze import analyze
 from regard.check.properties.catalog import PROPERTIES
+from regard.check.properties.columns import by_columns
+from regard.check.properties.drawn_samples import drawn_sample_design
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.unread_arguments import unread_mask
 from regard.check.properties.outputs.documented_axes import named_axes_differ, names_the_batch
@@ -271,6 +274,11 @@ def analyses_of(
                 return others, None
             if {each.property for one in others for each in one.violations} == {"mask-argument"}:  # of any axes
                 found[0].with_other_axes = others
+        columns = by_columns(found[0].invocation, analyze) if violated == OF_ONE_QUERY else None
+        if columns is not None:
+            columns.is_relaid = True
+            columns.findings.append(Finding("note", "axes-meant", "scores", _axes_meant(columns)))
+            return [columns], None
         unknown = _unknown_samples(found[0].invocation)
         if unknown and not names_the_batch(found[0].invocation):
             found[0].findings = [each for each in found[0].findings if each.kind != "violation"]
@@ -374,7 +382,10 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
         found = replace(searched, undetermined=(), unexplained=(), notes=(*searched.notes, *searched.undetermined))
         return replace(found, mistakes=tuple(_mistakes(analyses)), assumptions=())  # those of the call that shows them
     if searched.is_random:
-        return searched
+        drawn = drawn_sample_design(analyses[0].invocation) if said_by(analyses) == "right" else None
+        if drawn is None:
+            return searched
+        searched, designs = replace(searched, is_random=False, undetermined=()), (*designs, drawn)
     if said_by(analyses) == "right" and verdict == "undetermined":
         held = Measurement("", len(analyses), 0.0)
         why = "; ".join(searched.reasons) or "no recipe of the bank computes the same"

@@ -33,6 +33,7 @@ from regard.check.properties.masks.interleaved_steps import interleaved_mask_fin
 from regard.check.properties.masks.key_arguments import key_argument_findings, stacked_key_argument_findings
 from regard.check.properties.masks.normalizers import masked_normalizer_findings
 from regard.check.properties.masks.packed_sequences import packed_sequence_findings
+from regard.check.properties.masks.padded_queries import padded_query_findings
 from regard.check.properties.masks.part_sizes import chunk_findings, part_size_findings
 from regard.check.properties.masks.shifted_windows import shifted_window_findings
 from regard.check.properties.masks.unasked import unasked_mask_findings
@@ -107,6 +108,7 @@ MASKINGS = (
     packed_sequence_findings,
     closing_token_findings,
     emptied_findings,
+    padded_query_findings,
     shifted_window_findings,
     window_findings,
     whole_block_findings,

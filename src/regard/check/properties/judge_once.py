@@ -35,6 +35,7 @@ from regard.check.properties.modules.uncalled_methods import uncalled_method_fin
 from regard.check.properties.modules.unread_parameters import unread_parameter_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
 from regard.check.properties.modules.unread_settings import unread_setting_findings
+from regard.check.properties.modules.unregistered_parameters import unregistered_parameter_findings
 from regard.check.properties.modules.untied_weights import untied_weight_findings
 from regard.check.properties.modules.unused_parameters import unread_scale_findings
 from regard.check.properties.modules.written_inputs import written_input_findings
@@ -110,6 +111,7 @@ def judge_once(
     if not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
     if not analysis.violations:
+        analysis.findings += unregistered_parameter_findings(invocation)
         analysis.findings += norm_setting_findings(invocation)
         analysis.findings += normed_input_findings(invocation)
         analysis.findings += repeated_layer_findings(invocation.target)

@@ -248,6 +248,9 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
             return  # two sequences to attend to, as a text and a picture
         for name, found, wanted in (("queries", query, "q"), ("keys", key, "k"), ("values", value, "v")):
             if found != wanted and found in ("q", "k", "v") and not evidence.is_optional[wanted]:
+                if {found, wanted} == {"k", "v"} and _are_set_equal(evidence, wanted, found):
+                    yield Finding("note", f"{name}-from-their-input", "projections", f"{name} are {found}, on purpose")
+                    continue
                 yield Finding(
                     "violation", f"{name}-from-their-input", "projections", f"{name} are made of {found}", line
                 )
@@ -274,6 +277,13 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
         else:
             message = "queries are made of the context, keys and values of x"
             yield Finding("violation", "queries-from-x", "projections", message, line)
+
+
+def _are_set_equal(evidence: Evidence, wanted: str, found: str) -> bool:
+    """Whether a line of the code does nothing but set keys to the values, or values to the keys: it is meant."""
+    names = {role: re.escape(name) for name, role in evidence.roles.items()}
+    line = rf"^[ \t]*{names[wanted]}[ \t]*=[ \t]*{names[found]}[ \t]*(?:#.*|;.*|=[^=].*)?$"
+    return re.search(line, evidence.code, re.M) is not None
 
 
 def _heads(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:

@@ -22,6 +22,13 @@ MASKS = (
         "weights = weights.masked_fill(~valid, 0.0)  # after the softmax as well",
     ),
     Property(
+        "padded-queries-read",
+        "mask",
+        "a query that is padding, beside keys that are not, returns numbers",
+        "NaN spreads to all tokens by the keys of the next layer, and to all gradients.",
+        "scores = scores.masked_fill(~key_mask[:, None, None, :], -torch.inf)  # keys alone, not queries",
+    ),
+    Property(
         "hidden-in-training",
         "mask",
         "what a mask hides where a model is evaluated it hides where the model learns",

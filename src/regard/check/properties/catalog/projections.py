@@ -92,6 +92,13 @@ PROJECTIONS = (
         "return self.out(heads)",
     ),
     Property(
+        "parameters-registered",
+        "projections",
+        "what a module constructs and computes with is among its parameters",
+        "Its weights are not trained, not saved and not moved to the GPU.",
+        "self.heads = nn.ModuleList([Head(d_model) for _ in range(num_heads)])  # not a plain list",
+    ),
+    Property(
         "packed-as-documented",
         "v",
         "one matrix holds the weights of queries, keys and values in the order that is told",

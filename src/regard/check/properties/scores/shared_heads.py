@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.check.properties.documentation import name_and_documentation
+from regard.check.properties.documentation import comments_of, name_and_documentation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
@@ -18,8 +18,13 @@ from regard.check.target.preparation import copied
 
 __all__ = ["shared_head_findings"]
 
-SHARES = re.compile(r"shar(?:e|es|ed|ing)\b|block[- ]?diagonal", re.I)
-"""In a documentation: it is meant."""
+SHARES = re.compile(
+    r"shar(?:e|es|ed|ing)\b|block[- ]?diagonal"
+    r"|\bsame\b[^.;]{0,30}\b(?:weights?|matri(?:x|ces)|projections?|linear|layers?|parameters)\b[^.;]{0,30}\bheads?\b"
+    r"|\bheads?\b[^.;]{0,30}\bsame\b[^.;]{0,30}\b(?:weights?|matri(?:x|ces)|projections?|linear|layers?|parameters)\b",
+    re.I,
+)
+"""In a documentation, or in a comment: it is meant."""
 
 
 def shared_head_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -49,7 +54,9 @@ def shared_head_findings(invocation: Invocation, evidence: Evidence) -> Iterator
     ):
         return  # no matrix stands before the scores
     message = f"one matrix projects all {heads} heads, each its own part of the channels"
-    if SHARES.search(name_and_documentation(invocation.target)):
+    of_its_module = invocation.target.get_submodule(base.instance.module)
+    told = [*map(name_and_documentation, (invocation.target, of_its_module)), *comments_of(of_its_module)]
+    if any(map(SHARES.search, told)):
         yield Finding("design", "heads-of-their-own", "projections", message, base.instance.scores_location)
     else:
         yield Finding("violation", "heads-of-their-own", "projections", message, base.instance.scores_location)
