@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from regard.check.target.argument import Argument, nodes_of, source_of
+from regard.check.target.argument import Argument, nodes_of, source_of, text_of
 from regard.check.target.draft import Draft
 from regard.check.target.position_values import DISTANCES, QUERY_BIAS, distance_candidates, query_bias_candidates
 from regard.check.target.preparation import modules_in
@@ -34,7 +34,7 @@ def of_relative_positions(target: Any, argument: Argument) -> Argument:
 
     It has to be given, although a default says that it has not, where nothing asks whether it is there.
     """
-    source = source_of(target)
+    source = _source(target)
     if argument.role is not None or (not argument.required and argument.default is not None):
         return argument
     if _number_of_rows(target, source, argument.name) is None or _is_asked(source, argument.name):
@@ -44,8 +44,15 @@ def of_relative_positions(target: Any, argument: Argument) -> Argument:
 
 def _relative_table(draft: Draft, name: str) -> Tensor:
     """Vectors as wide as the tokens, as many as the code reads."""
-    rows = _number_of_rows(draft.target, source_of(draft.target), name)
+    rows = _number_of_rows(draft.target, _source(draft.target), name)
     return draft.draw(rows or 2 * draft.tokens, draft.width)
+
+
+def _source(target: Any) -> str:
+    """The text of a target; of a module, the class in which its forward stands, which may be one that it extends."""
+    if not isinstance(target, nn.Module):
+        return source_of(target)
+    return text_of(next((each for each in type(target).__mro__ if "forward" in vars(each)), type(target)))
 
 
 def _number_of_rows(target: Any, source: str, name: str) -> int | None:
