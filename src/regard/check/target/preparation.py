@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.target.closures import ClosureCopies
 from regard.check.target.numpy_by_torch import kept_objects
 from regard.errors import InputError
 
@@ -206,14 +207,17 @@ def width_of_scale(call: Any, args: Mapping[str, Any], said: Sequence[str]) -> i
 def copied(target: Any) -> Any:
     """A deep copy; what a call left behind in it has no history, and configs are shared: they take long to copy."""
     known: dict[int, Any] = {}
+    closures = ClosureCopies(known)
     for module in modules_in(target):
         for each in module.modules():
             for value in vars(each).values():
                 if type(value) is OrderedDict and not value:
                     known[id(value)] = OrderedDict()  # a module has a dozen for hooks: half the time of a copy
                 else:
-                    _remember(value, known)
-    return copy.deepcopy(target, known)
+                    _remember(value, known, closures)
+    other = copy.deepcopy(target, known)
+    closures.fill()
+    return other
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -243,7 +247,7 @@ def are_written(kept: list[tuple[Tensor, Tensor]]) -> bool:
     return any(not torch.equal(tensor, before) for tensor, before in kept)
 
 
-def _remember(value: Any, known: dict[int, Any]) -> None:
+def _remember(value: Any, known: dict[int, Any], closures: ClosureCopies) -> None:
     """What stands for a value in a copy, where a copy cannot or need not be made."""
     if isinstance(value, Tensor) and not value.is_leaf:
         known[id(value)] = value.detach().clone()
@@ -251,9 +255,11 @@ def _remember(value: Any, known: dict[int, Any]) -> None:
         known[id(value)] = value
     elif type(value) is list and set(map(type, value)) <= {int, float, bool, str}:
         known[id(value)] = value.copy()  # it may be long, as the distances of all tokens
+    elif isinstance(value, types.FunctionType):
+        closures.remember(value)
     elif isinstance(value, list | tuple | dict):
         for each in value.values() if isinstance(value, dict) else value:
-            _remember(each, known)
+            _remember(each, known, closures)
 
 
 def _widen_attributes(owner: Any) -> None:

@@ -38,10 +38,12 @@ from regard.check.target.masks_of_sequences import documents_alone, masks_of_seq
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
 from regard.check.target.position_values import DISTANCES, QUERY_BIAS
 from regard.check.target.preparation import embeds
+from regard.check.target.relative_tables import of_relative_positions
 from regard.check.target.time_series import of_a_series
 from regard.check.target.token_ids import is_of_a_text
 from regard.check.target.usage import (
     added_to,
+    begins_a_cache,
     is_bound,
     is_demanded,
     is_looked_up,
@@ -82,7 +84,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     named = [_by_use(_by_layer(target, each, named), source) for each in _with_distances(named)]
     named = _with_looked_up(target, [_of_a_graph(target, each, named) for each in named])
     named = [_filled(_added(each, named, source), source) for each in named]
-    named = [_of_each_head(each, named, source) for each in named]
+    named = [of_relative_positions(target, _of_each_head(each, named, source)) for each in named]
     named = of_a_series(target, [told_inside(target, each) for each in named])
     roles = feed_forward_roles({each.name: each.role for each in named})
     roles |= documents_alone({each.name: each.role for each in named if each.required}) if embeds(target) else {}
@@ -175,7 +177,8 @@ def _by_use(argument: Argument, source: str) -> Argument:
     if argument.required and is_cache and len(documented_letters(source, argument.name)) > 2:
         return replace(argument, role="context")  # a cache that is filled
     if argument.required and argument.role in ("positions", "start", None) and is_bound(source, argument.name):
-        return replace(argument, role="place")
+        is_first = argument.role == "start" and begins_a_cache(source, argument.name)
+        return argument if is_first else replace(argument, role="place")
     if argument.required and argument.role in ("positions", None) and is_measured(source, argument.name):
         return replace(argument, role="coordinates")
     return replace(argument, role="grid") if argument.role is None and is_two_sides(source, argument.name) else argument

@@ -23,6 +23,7 @@ __all__ = [
     "PARTS",
     "added_to",
     "applied_modules",
+    "begins_a_cache",
     "called_with",
     "divides",
     "fields_of",
@@ -298,6 +299,22 @@ def is_bound(source: str, name: str) -> bool:
     ]
     measured = {id(each.value) for each in bounds if isinstance(each, ast.Attribute) and each.attr in ("shape", "size")}
     return any(isinstance(each, ast.Name) and each.id == name and id(each) not in measured for each in bounds)
+
+
+def begins_a_cache(source: str, name: str) -> bool:
+    """Whether what a module keeps is written from it on, as by self.cache[:, start : start + n] = k, tokens at once.
+
+    A first call begins at 0: from any other place on it would read what nobody wrote. One place, [start : start + 1],
+    is that of a step.
+    """
+    for each in nodes_of(source, ast.Subscript):
+        if not isinstance(each.ctx, ast.Store) or not isinstance(each.value, ast.Attribute):
+            continue
+        for part in each.slice.elts if isinstance(each.slice, ast.Tuple) else (each.slice,):
+            if isinstance(part, ast.Slice) and isinstance(part.lower, ast.Name) and part.lower.id == name:
+                ends = [part.upper.left, part.upper.right] if isinstance(part.upper, ast.BinOp) else [part.upper]
+                return not any(each is None or isinstance(each, ast.Constant) for each in ends)
+    return False
 
 
 def parts_of(source: str, name: str) -> list[str]:

@@ -36,16 +36,9 @@ from regard.check.target.made_objects import called, made_config
 from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, of_asking, open_mask
 from regard.check.target.masks_of_sequences import OF_ASKING_TOKENS
 from regard.check.target.names import constructor_meaning, is_of_pairs
-from regard.check.target.position_values import (
-    DISTANCES,
-    QUERY_BIAS,
-    ROPE_FORMS,
-    distance_candidates,
-    position_candidates,
-    query_bias_candidates,
-    rope_candidates,
-)
+from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in
+from regard.check.target.relative_tables import OF_DISTANCES, distance_values
 from regard.check.target.size_values import size_value
 from regard.check.target.time_series import TIME_MARKS, UNREAD, time_mark_candidates
 from regard.check.target.token_ids import drawn_ids, ids_left_out, is_candidate, padding_id, without
@@ -170,10 +163,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {"False": _constant(False), "True": _constant(True)}
     if role in ROPE_FORMS:
         return dict(rope_candidates(role, name, source, target=target))
-    if role == DISTANCES:
-        return dict(distance_candidates())
-    if role == QUERY_BIAS:
-        return dict(query_bias_candidates())
+    if role in OF_DISTANCES:
+        return distance_values(role, name)
     if role == "positions":
         return dict((*position_candidates(), *graph_candidates("coordinates")))
     if role == "edges":

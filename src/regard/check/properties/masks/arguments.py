@@ -410,7 +410,8 @@ def _beyond_hiding(
     yield from _with_flag(invocation, evidence, outcome, name)
     yield from documented_mask_findings(invocation, evidence, outcome, outcomes, name)
     yield from documented_shape_findings(invocation, evidence, outcome, outcomes, name)
-    yield from mask_memory_findings(invocation, name, open_mask(outcome.value.shape, outcome.form), outcome.value)
+    if not takes_causal_masks_alone(invocation):  # of one length there is one causal mask: no call has another
+        yield from mask_memory_findings(invocation, name, open_mask(outcome.value.shape, outcome.form), outcome.value)
 
 
 def _with_flag(invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, name: str) -> Iterator[Finding]:
