@@ -1,6 +1,7 @@
 """`regard.check(a, against=b)`: whether two attentions compute the same, and how the weights are reordered."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -256,6 +257,16 @@ def test_two_scales_are_told_where_they_multiply_the_scores():
         "A multiplies the product of queries and keys by 0.316228, B multiplies the product of queries and keys by "
         "0.447214; difference"
     ) in found.reason
+
+
+def attended_where_allowed(q, k, v, mask):
+    """Its mask, which says where to attend, has to be handed over."""
+    return (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~mask, -torch.inf).softmax(-1) @ v
+
+
+def test_a_mask_that_has_to_be_handed_over_lets_all_attend_or_is_causal():
+    found = compared(attended_where_allowed, attended)
+    assert (found.verdict, found.compared) == ("same", ("without a mask", "with a causal mask"))
 
 
 def linear(q, k, v):

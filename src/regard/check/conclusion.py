@@ -32,9 +32,9 @@ from regard.check.sandbox.answer import error_text, wants_memory
 from regard.check.sandbox.faults import fault_reason
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.budget import SearchBudget
+from regard.check.search.construction import UnknownArgument
 from regard.check.search.subject import subject_of
 from regard.check.target import AlwaysFails, Invocation, NotCallable, invocations
-from regard.check.target.construction import unknown_arguments
 from regard.check.target.factories import Made, from_factory
 from regard.check.target.handover import EXAMPLE
 from regard.check.target.names import constructor_meaning
@@ -165,7 +165,7 @@ def _concluded(made: Made, settings: UserSettings, inputs: Mapping[str, Any] | s
     if isinstance(searched, Findings) and is_dropped and analyses:
         searched = with_dropout_line(searched, analyses[0].invocation)
     if not analyses and isinstance(searched, InputError):
-        raise _to_tell(searched, failure, implementation, args)
+        raise _to_tell(searched, failure)
     if inputs and isinstance(failure, NotCallable) and isinstance(searched, Findings) and not searched.mistakes:
         raise failure  # the search knows nothing of what was handed over
     if _takes_other_axes(searched, analyses):
@@ -221,11 +221,9 @@ def _width_that_opens_context(
     return None
 
 
-def _to_tell(
-    searched: InputError, failure: Exception | None, implementation: Any, args: Mapping[str, Any]
-) -> InputError:
+def _to_tell(searched: InputError, failure: Exception | None) -> InputError:
     """Of two errors the one that says what to hand over: the search knows fewer names of arguments."""
-    is_known = inspect.isclass(implementation) and not unknown_arguments(implementation, args)
+    is_known = isinstance(searched, UnknownArgument) and constructor_meaning(searched.name) is not None
     return failure if isinstance(failure, NotCallable) or (is_known and isinstance(failure, InputError)) else searched
 
 

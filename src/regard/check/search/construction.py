@@ -16,7 +16,15 @@ from regard.check.target.preparation import require_cpu
 from regard.check.target.sizes import Sizes as TargetSizes
 from regard.errors import InputError
 
-__all__ = ["constructed"]
+__all__ = ["UnknownArgument", "constructed"]
+
+
+class UnknownArgument(InputError):
+    """An argument of a constructor whose meaning no name tells here."""
+
+    def __init__(self, name: str, kind: type) -> None:
+        super().__init__(f"{kind.__name__} takes {name}, which has no known meaning: give --arg {name}=VALUE")
+        self.name = name
 
 
 def constructed(
@@ -35,8 +43,7 @@ def constructed(
     for name, each in parameters.items():
         is_asked = each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
         if is_asked and name not in args and meaning(name, SIZES) is None:
-            told = f"{implementation.__name__} takes {name}, which has no known meaning"
-            raise InputError(f"{told}: give --arg {name}=VALUE")
+            raise UnknownArgument(name, implementation)
     kv_heads = sizes.heads // 2 if sizes.heads % 2 == 0 else sizes.heads
     wanted = TargetSizes(sizes.batch, sizes.queries, sizes.keys, sizes.heads, kv_heads, sizes.d_key)
     of_values = {
