@@ -53,11 +53,11 @@ def drawn_sample_design(invocation: Invocation) -> str | None:
     return f"which tokens are looked at is drawn at random at each call ({functions}), as it says: the output is random"
 
 
-class _DrawnFunctions(TorchDispatchMode):
+class _DrawnFunctions(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside, the names of the functions that draw random numbers are kept."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -24,8 +24,6 @@ NORMS = frozenset(
     {"rsqrt", "rms_norm", "_fused_rms_norm", "native_layer_norm", "linalg_vector_norm", "norm", "std", "sqrt"}
 )
 """Operations that a norm is known by."""
-PAIR = 2
-"""Channels that are turned together."""
 SUMS = frozenset(
     {"add", "sub", "rsub", "neg", "cat", "stack", "clone", "_to_copy", "copy", "embedding", "roll", "flip"}
 )
@@ -128,8 +126,7 @@ def position_findings(
     if not relative and is_by_rows_and_columns(scores):
         message = "rotary positions of a grid: scores depend on the distance in rows and in columns"
         design = Finding("design", "rotary", "positions", message, line)
-        is_wide = table.q.shape[-1] >= 2 * PAIR  # else one pair alone is turned, by one axis
-        yield (rotary_axes(scores, grid, kept, text, line, evidence.code) if is_wide else None) or design
+        yield rotary_axes(scores, table.q.shape[-1], grid, kept, text, line, evidence.code) or design
         return
     if not relative:
         only = "queries" if not moves["key"] else "keys" if not moves["query"] else ""

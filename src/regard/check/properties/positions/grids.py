@@ -19,6 +19,8 @@ __all__ = ["grid_of", "has_two_axes", "is_by_rows_and_columns", "kept_grid", "ro
 
 SAME = 1e-7
 """Beside the largest score."""
+CHANNELS_OF_TWO_PAIRS = 4
+"""Each pair of channels is turned together; fewer than two pairs are turned by one axis of a grid alone."""
 MIN_DISTANCES = 3
 """Of a grid, that several pairs of tokens have: fewer show nothing."""
 TWO_AXES = re.compile(
@@ -85,6 +87,7 @@ def is_by_rows_and_columns(scores: Tensor) -> bool:
 
 def rotary_axes(
     scores: Tensor,
+    width: int,
     grid: tuple[int, int] | None,
     kept: tuple[int, int] | None,
     text: str,
@@ -97,12 +100,15 @@ def rotary_axes(
 
     Args:
         scores: (samples, heads, queries, keys), which depend on the distances in a grid of some width.
+        width: channels of a head.
         grid: how many rows and columns the tokens are of; None where it is not known.
         kept: the same of the grid that the module was made for, in either order.
         text: the documentation.
         line: of the scores.
         code: what is judged.
     """
+    if width < CHANNELS_OF_TWO_PAIRS:
+        return None
     if grid is None and kept is None:
         return _by_one_of_two(scores, text, line, code)
     if grid is None and kept is not None:
