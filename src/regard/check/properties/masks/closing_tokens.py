@@ -51,6 +51,7 @@ _OPENED = re.compile(
 )
 """What is said of a token that begins a document."""
 _ENDS = re.compile(r"\b(?:closed?|closes|ends?|ended|separat\w+|previous|last)\b", re.I)
+_BOUNDARY = re.compile(r"\b(?:eo[std]|bo[sd]|endoftext|(?:end|begin(?:ning)?)[- ]of)\b", re.I)
 _KINDS = {"closing-token": (_CLOSING, _CLOSED, _BEGINS), "opening-token": (_OPENING, _OPENED, _ENDS)}
 """By property: the names of the token's id, what is said of it, and what is said where it may be otherwise."""
 
@@ -76,6 +77,8 @@ def closing_token_findings(invocation: Invocation, evidence: Evidence) -> Iterat
         ids = {number for name, number in numbers if names.fullmatch(name)}
         if len(ids) != 1 or not any(is_said.search(each) and not is_not.search(each) for each in said):
             continue
+        if any(_BOUNDARY.search(each) and is_not.search(each) for each in documentation_of(target).split(".")):
+            continue  # what it says itself is before what others in its file say
         (boundary,) = ids
         for name, given in invocation.arguments.items():
             if not isinstance(given, Tensor) or given.is_floating_point() or given.shape != (samples, keys):

@@ -193,6 +193,8 @@ def _network_alone(block: _Block) -> Finding | None:
         return None
     behind = trace.operations[second.last.index + 1 :]
     alone = reached({second.returned}, behind)
+    if any(each.carried.storage in alone for each in block.residuals):
+        return None  # it is added to what it reads, as where the norm is behind the attention as well (CCT)
     widths = [
         each.outputs[0].shape[-1] for each in behind if each.name in MATRICES and each.inputs[-2].storage in alone
     ]
