@@ -158,6 +158,26 @@ class AskedByVectorsTurned(AskedByVectors):
     is_turned = True
 
 
+class SubtractedOutputs(nn.Module):
+    """Differential attention (Ye et al. 2024): what half of the heads read is taken from what the other half read."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads, self.head_dim = heads, heads  # as wide as there are heads
+        inner = heads * self.head_dim
+        self.queries, self.keys = nn.Linear(12, 2 * inner), nn.Linear(12, 2 * inner)
+        self.values, self.joined = nn.Linear(12, inner), nn.Linear(inner, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (
+            each(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for each in (self.queries, self.keys, self.values)
+        )
+        weights = (q @ k.mT / self.head_dim**0.5).softmax(-1)
+        read = weights @ v.repeat(1, 2, 1, 1)
+        return self.joined((read[:, : self.heads] - read[:, self.heads :]).transpose(1, 2).flatten(2))
+
+
 OVER_TOKENS, OVER_PLACES = drawn(WIDTH, 1, 3, seed=24), drawn(WIDTH, 1, 3, 3, seed=25)
 
 
@@ -211,6 +231,7 @@ CASES = [
     Case("output-of-the-token", windows_and_an_exchanged_picture, windows_put_together, of_tall_picture),
     Case("heads-as-told", ViewedTurned, Viewed, of_two_heads),
     Case("heads-as-told", AskedByVectorsTurned, AskedByVectors, of_three_heads),
+    Case("heads-as-told", AskedByVectorsTurned, SubtractedOutputs, of_three_heads),
     Case("heads-as-told", NeverSplit, Viewed, of_two_heads),
     Case("heads-as-told", OneNumberEach, OneOfTheHeads, of_two_heads),
 ]

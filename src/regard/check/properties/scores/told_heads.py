@@ -19,12 +19,13 @@ __all__ = ["told_head_findings", "unsplit_head_findings"]
 def told_head_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
     """Heads that are as wide as the number of heads that was told, and another number of them.
 
-    As where the channels are viewed as (width, heads) and read as (heads, width). Heads whose weights are subtracted
-    from one another are twice as many as are told (differential attention).
+    As where the channels are viewed as (width, heads) and read as (heads, width): then they are not as wide as a head
+    was told to be. Heads whose weights or outputs are subtracted from one another are twice as many as are told
+    (differential attention).
     """
     table = evidence.base
-    number = _told(invocation)
-    if number is None or table.instance.are_weights_subtracted or table.instance.run.additive:
+    number, width = _told(invocation), _told(invocation, "d_head")
+    if number is None or table.width == width or table.instance.are_weights_subtracted or table.instance.run.additive:
         return
     num_heads = _heads_of_one_query(table)
     if number > 1 and table.width == number != num_heads > 1:
@@ -73,10 +74,13 @@ def _heads_of_one_query(table: AttentionTable) -> int:
     return table.num_heads // len(rows) if is_known else 0
 
 
-def _told(invocation: Invocation) -> int | None:
-    """The number of heads that a call, its modules or their constructor were told; None where that is no one number."""
+def _told(invocation: Invocation, meaning: str = "heads") -> int | None:
+    """The number of heads that a call, its modules or their constructor were told; None where that is no one number.
+
+    Or another number of a meaning, as the channels of a head.
+    """
     for told in (_assumed(invocation), numbers_told(invocation)):
-        numbers = {value for name, value in told if constructor_meaning(name.strip("_")) == "heads"}
+        numbers = {value for name, value in told if constructor_meaning(name.strip("_")) == meaning}
         if numbers:
             return numbers.pop() if len(numbers) == 1 else None
     return None
