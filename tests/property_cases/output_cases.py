@@ -50,6 +50,12 @@ def inner_tokens_turned(x: Tensor) -> Tensor:
     return joined(heads_of(x))[:, [0, 3, 2, 1, 4]] @ W_O
 
 
+def added_to_all_tokens(x: Tensor) -> Tensor:
+    """The first token alone asks, and what it reads is added to every token of its sample (a broadcast sum)."""
+    weights = (split(x[:, :1] @ W_Q) @ split(x @ W_K).mT / 2).softmax(-1)
+    return x + joined(weights @ split(x @ W_V)) @ W_O
+
+
 def tokens_in_the_place_of_samples(x: Tensor) -> Tensor:
     return heads_of(x).permute(2, 0, 1, 3).flatten(2) @ W_O
 
@@ -165,6 +171,7 @@ CASES = [
     Case("values-summed", one_letter_for_queries_and_keys, two_letters),
     Case("output-of-the-token", joined_without_a_transpose, attention, of_x),
     Case("output-of-the-token", tokens_turned, attention, of_x),
+    Case("output-of-the-token", joined_without_a_transpose, added_to_all_tokens, of_x),
     Case("output-of-the-token", inner_tokens_turned, attention, partial(of_x, tokens=5)),
     Case("output-of-the-token", tokens_in_the_place_of_samples, attention, of_x),
     Case("output-of-the-token", reshaped_to_tokens_first, attention, of_x),

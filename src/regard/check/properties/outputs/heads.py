@@ -93,8 +93,10 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
             message = "a norm over all tokens of a sample carries what one of them attended to to the others"
             yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
-        elif changed > wanted and table.of_no_token and {each for each, _ in changed} == {sample}:
-            message = "what a query of no token read goes to several tokens of its sample"
+        elif changed > wanted and _is_of_one_query(table) and {each for each, _ in changed} == {sample}:
+            message = (
+                "what a query of no token, or the only one of a sample, read goes to several tokens of that sample"
+            )
             yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
         elif changed != wanted and table.of_no_token and {each for each, _ in changed} == {sample}:
@@ -197,6 +199,11 @@ def _is_of_a_step(table: AttentionTable) -> bool:
         later.inputs[0].storage in trace.made_of([earlier.outputs[0].storage])
         for earlier, later in itertools.pairwise(softmaxes)
     )
+
+
+def _is_of_one_query(table: AttentionTable) -> bool:
+    """Whether a sample asks once, as by its class token (CaiT) or by a vector of no token."""
+    return table.of_no_token or bool((table.query.token == 0).all())
 
 
 def _is_convolved(table: AttentionTable) -> bool:
