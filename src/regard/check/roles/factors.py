@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.trace.operation import Trace
 
-__all__ = ["data_of", "factors_of", "numbers_by_tag", "sources_of", "stacked"]
+__all__ = ["data_of", "factor_tags", "factors_of", "numbers_by_tag", "sources_of", "stacked"]
 
 
 def factors_of(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
@@ -25,6 +25,15 @@ def factors_of(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:
             factors = torch.view_as_real((factors if left else factors.conj()).resolve_conj()).flatten(-2)
         rows.append(factors)
     return stacked(rows, 0.0)
+
+
+def factor_tags(instance: AttentionInstance, left: bool) -> Tensor:
+    """(scores, width): the tags of the left or right factors of each score."""
+    tags, rows = instance.run.tags.inputs, []
+    for each in instance.scores:
+        (index, number), terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
+        rows.append(tags[index][number].flatten()[terms])
+    return stacked(rows, 0)
 
 
 def sources_of(instance: AttentionInstance, left: bool, trace: Trace) -> Tensor:

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.code import code_of
 from regard.check.properties.documentation import documentation_of, works_in_low_precision
 from regard.check.properties.finding import Finding
+from regard.check.properties.half_runs import run_in_half
 from regard.check.target import Invocation
-from regard.check.target.preparation import began_in_half, copied
+from regard.check.target.preparation import began_in_half
 
 __all__ = ["half_norm_findings"]
 
@@ -44,37 +45,14 @@ def half_norm_findings(invocation: Invocation) -> Iterator[Finding]:
     said = _HALF.search(text) is not None and works_in_low_precision(text)
     if not said and not began_in_half(target) and _MADE_HALF.search(code_of(target)) is None:
         return
-    streams = {each.argument for each in invocation.streams}
-    given = {
-        name: _half(value, LARGEST if name in streams else None)
-        for name, value in invocation.arguments.items()
-        if value is not None
-    }
-    positional = [given.pop(name) for name in invocation.positional if name in given]
     watch = _Squares()
-    try:
-        live = copied(target).to(torch.float16)
-        with torch.no_grad(), watch:
-            live(*positional, **given)
-    except Exception:  # the code's own may raise anything
-        pass
+    run_in_half(invocation, watch, lambda each: each * (LARGEST / float(each.abs().max().clamp(min=1e-12))))
     if watch.found:
         message = (
             f"it runs in float16, and a norm squares in it: of numbers up to {LARGEST:g} the mean of the squares is "
             "infinite, and what the norm returns is 0"
         )
         yield Finding("violation", "norm-in-float32", "block", message)
-
-
-def _half(value: Any, largest: float | None) -> Any:
-    def narrow(each: Any) -> Any:
-        if not isinstance(each, Tensor) or not each.is_floating_point():
-            return each
-        if largest is not None:
-            each = each * (largest / float(each.abs().max().clamp(min=1e-12)))
-        return each.to(torch.float16)
-
-    return tree_map(narrow, value)
 
 
 class _Squares(TorchDispatchMode):  # type: ignore[no-untyped-call]

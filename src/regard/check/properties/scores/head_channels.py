@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.roles.factors import stacked
+from regard.check.roles.factors import factor_tags, stacked
 from regard.check.roles.table import AttentionTable
 
 __all__ = ["head_channel_findings"]
@@ -104,12 +104,7 @@ def head_channel_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
 
 def _of_factors(table: AttentionTable, is_left: bool) -> _Channels | None:
     """The channels of queries, or of keys; None where they are not all of one projection."""
-    run, rows = table.instance.run, []
-    for each in table.instance.scores:
-        place = each.left_place if is_left else each.right_place
-        terms = each.left_terms if is_left else each.right_terms
-        rows.append(run.tags.inputs[place[0]][place[1]].flatten()[terms])
-    tags = stacked(rows, 0)[table.layout.used]
+    tags = factor_tags(table.instance, is_left)[table.layout.used]
     found = _channels(table, tags, table.head)
     return found if found is not None and len(found.of_heads[0]) == tags.shape[-1] else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.roles.factors import stacked
+from regard.check.roles.factors import factor_tags
 from regard.check.roles.table import AttentionTable
 
 __all__ = ["packed_group_findings"]
@@ -41,12 +41,7 @@ def _channels(table: AttentionTable, is_left: bool) -> tuple[int | None, list[in
 
     The projection is None where it is not one alone.
     """
-    run, rows = table.instance.run, []
-    for each in table.instance.scores:
-        place = each.left_place if is_left else each.right_place
-        terms = each.left_terms if is_left else each.right_terms
-        rows.append(run.tags.inputs[place[0]][place[1]].flatten()[terms])
-    tags = stacked(rows, 0)[table.layout.used]
+    run, tags = table.instance.run, factor_tags(table.instance, is_left)[table.layout.used]
     owners = run.owner_of(tags)
     if len(owners) != 1 or bool((tags <= 0).any()):
         return None, []

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
+from regard.check.properties.half_runs import run_in_half
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
-from regard.check.target.preparation import copied
 
 __all__ = ["wide_score_findings"]
 
@@ -48,17 +48,7 @@ def wide_score_findings(invocation: Invocation, instances: list[AttentionInstanc
     score = instances[0].scores[0].operation
     for factor in FACTORS:
         watch = _Overflows(score.outputs[0].data.numel(), score.outputs[0].shape[-1])
-        given = {
-            name: _half(value * factor if name in {each.argument for each in invocation.streams} else value)
-            for name, value in invocation.arguments.items()
-            if value is not None
-        }
-        positional = [given.pop(name) for name in invocation.positional if name in given]
-        try:
-            live = copied(target).to(torch.float16)
-            with torch.no_grad(), watch:
-                live(*positional, **given)
-        except Exception:  # the code's own may raise anything
+        if not run_in_half(invocation, watch, lambda each, factor=factor: each * factor):  # type: ignore[misc]
             return
         if watch.found:
             message = (
@@ -70,12 +60,6 @@ def wide_score_findings(invocation: Invocation, instances: list[AttentionInstanc
             return
         if watch.ended:
             return
-
-
-def _half(value: Any) -> Any:
-    return tree_map(
-        lambda each: each.to(torch.float16) if isinstance(each, Tensor) and each.is_floating_point() else each, value
-    )
 
 
 class _Overflows(TorchDispatchMode):  # type: ignore[no-untyped-call]
