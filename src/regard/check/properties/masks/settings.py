@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import nn
 from regard.check.properties.finding import Finding
 from regard.check.properties.unused_arguments import is_said_unused
 from regard.check.target import Invocation
-from regard.check.target.argument import source_of
+from regard.check.target.argument import source_of, tree_of
 from regard.check.target.names import call_meaning
 
 __all__ = [
@@ -78,7 +77,7 @@ def _switches_before(module: nn.Module, name: str) -> set[str]:
     return found if reads and reads <= behind else set()
 
 
-def _handed_on(module: nn.Module, name: str, tree: ast.Module) -> Iterator[tuple[nn.Module, str, int]]:
+def _handed_on(module: nn.Module, name: str, tree: ast.AST) -> Iterator[tuple[nn.Module, str, int]]:
     """The parts that an argument is handed on to as it is, what it is called there, and the number of the node."""
     for each in ast.walk(tree):
         if not (isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)):
@@ -226,17 +225,12 @@ def said_by_boundaries(invocation: Invocation, name: str) -> Finding | None:
     return Finding("note", "mask-open", "mask", message)
 
 
-def _forward_of(target: Any) -> ast.Module | None:
+def _forward_of(target: Any) -> ast.AST | None:
     """The code of a module's forward; None where there is none."""
-    if not isinstance(target, nn.Module):
-        return None
-    try:
-        return ast.parse(textwrap.dedent(source_of(type(target).forward)))
-    except SyntaxError:
-        return None
+    return tree_of(source_of(type(target).forward)) if isinstance(target, nn.Module) else None
 
 
-def _reads_of(name: str, tree: ast.Module) -> set[int]:
+def _reads_of(name: str, tree: ast.AST) -> set[int]:
     """The places where a name is read, each by the number of its node."""
     return {id(each) for each in _names_read([tree]) if each.id == name}
 

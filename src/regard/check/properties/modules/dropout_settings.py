@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from regard.check.location import CodeLocation
+from regard.check.properties.attributes import is_unread
 from regard.check.properties.documentation import documents_a_use
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.dropout_modes import SHARE, SHARE_NAME, is_drawn
@@ -193,7 +194,9 @@ def _in_vain(invocation: Invocation, made: _Constructor) -> Finding | None:
         if not (isinstance(kept, ast.Attribute) and names):
             continue
         (name, *_), part = names, getattr(made.module, kept.attr, None)
-        if not isinstance(part, _DROPOUT) or made.reads(name) > 1 or _is_read(kind, kept.attr):
+        if not isinstance(part, _DROPOUT) or made.reads(name) > 1:
+            continue
+        if not is_unread(kind, kept.attr) or is_read_by_a_subclass(kind, kept.attr):
             continue
         default = made.shares[name].default
         usual = default if isinstance(default, float | int) else DISTINCT_SIZES[0].dropout
@@ -202,20 +205,3 @@ def _in_vain(invocation: Invocation, made: _Constructor) -> Finding | None:
             message = f"{name} = {part.p:g} has no effect: self.{kept.attr} is made of it, and nothing applies that"
             return Finding("violation", "dropout-applied", "call", message, made.location(node), made.path)
     return None
-
-
-def _is_read(kind: type, name: str) -> bool:
-    """Whether a class, one above it or one below reads an attribute, or asks for attributes by names."""
-    for each in own_classes(kind):
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(each)))
-        except (OSError, TypeError, SyntaxError):
-            return True
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load):
-                return True
-            if isinstance(node, ast.Name) and node.id in ("getattr", "vars"):
-                return True
-            if isinstance(node, ast.Attribute) and node.attr in ("children", "_modules", "modules", "__dict__"):
-                return True
-    return is_read_by_a_subclass(kind, name)

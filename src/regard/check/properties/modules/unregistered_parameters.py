@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
-from regard.check.target.argument import source_of
+from regard.check.target.argument import source_of, tree_of
 from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied, drawn_like
@@ -90,10 +89,7 @@ def _is_constructed(kind: type, name: str) -> bool:
         constructor = vars(each).get("__init__")
         if not inspect.isfunction(constructor):
             continue
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(constructor)))
-        except (OSError, TypeError, SyntaxError):
-            return False
+        tree = tree_of(source_of(constructor))
         given = {*list(inspect.signature(constructor).parameters)[1:]}
         for value in _kept(tree, name):
             if given & {*_held(value)}:

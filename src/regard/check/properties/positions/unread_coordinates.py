@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-import textwrap
+
+from regard.check.target.argument import tree_of
 
 __all__ = ["unread_coordinate"]
 
@@ -24,11 +25,7 @@ def unread_coordinate(code: str) -> str:
     if _OF_TIME.search(code) or not _UNRAVELS.search(code):
         return ""
     for text in re.split(r"\n\n(?=(?:@|class |def |async def ))", code):
-        try:
-            tree = ast.parse(textwrap.dedent(text))
-        except SyntaxError:
-            continue
-        for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)):
+        for function in (each for each in ast.walk(tree_of(text)) if isinstance(each, ast.FunctionDef)):
             found = _unread(function)
             if found:
                 return found
