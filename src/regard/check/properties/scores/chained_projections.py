@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.roles.factors import stacked
+from regard.check.roles.factors import factor_tags
 from regard.check.roles.table import AttentionTable
 
 __all__ = ["chained_projection_findings"]
@@ -73,13 +73,11 @@ def chained_projection_findings(evidence: Evidence, text: str) -> Iterator[Findi
 def _tags(table: AttentionTable) -> Mapping[str, Tensor]:
     """Of queries, keys and values the tags of all numbers that are multiplied."""
     instance = table.instance
-    sides = {}
-    for name, is_left in (("queries", table.layout.queries_left), ("keys", not table.layout.queries_left)):
-        rows = []
-        for each in instance.scores:
-            place, terms = (each.left_place, each.left_terms) if is_left else (each.right_place, each.right_terms)
-            rows.append(instance.run.tags.inputs[place[0]][place[1]].flatten()[terms])
-        sides[name] = stacked(rows, 0)[table.layout.used]
+    left = table.layout.queries_left
+    sides = {
+        name: factor_tags(instance, is_left)[table.layout.used]
+        for name, is_left in (("queries", left), ("keys", not left))
+    }
     places = [instance.values_place(each) for each in instance.sums]
     sides["values"] = torch.cat([instance.run.tags.inputs[index][number].flatten() for index, number in places])
     return sides
