@@ -39,8 +39,30 @@ def test_the_fields_of_a_config_are_values_as_well():
     assert found == {"config": {"dtype": torch.float32, "vision": {"inner": Config(heads=3)}}}
 
 
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("dict(heads=4, dtype=torch.float32)", {"heads": 4, "dtype": torch.float32}),
+        ("[Config(heads=each) for each in range(2)]", [Config(heads=0), Config(heads=1)]),
+        ("(Config(), 3)", (Config(), 3)),
+        ("{'dtype': torch.float32}", {"dtype": torch.float32}),
+        ("list(range(3))", [0, 1, 2]),
+    ],
+)
+def test_collections_of_known_names_are_their_values(written, value):
+    assert with_values({"config": written}, Attention) == {"config": value}
+
+
 def test_other_texts_stay_texts():
-    args = {"kind": "linear", "name": "a.b", "path": "x/y.pt", "what": "Unknown(3)", "more": "Config", "n": 4}
+    args = {
+        "kind": "linear",
+        "name": "a.b",
+        "path": "x/y.pt",
+        "what": "Unknown(3)",
+        "list": "[unknown, Config]",
+        "more": "Config",
+        "n": 4,
+    }
     assert with_values(args, Attention) == args
 
 

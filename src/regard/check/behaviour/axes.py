@@ -17,7 +17,7 @@ from regard.check.recipes.case import Case
 from regard.check.search.calls import Failed, ProbeCall
 from regard.check.search.cases import drawn
 from regard.check.search.layouts import Sizes, Way
-from regard.check.target.preparation import in_float64
+from regard.check.target.preparation import in_float64, in_mode
 
 __all__ = ["axes_from_the_front", "samples_mixed"]
 
@@ -61,7 +61,7 @@ def _square_modules(examination: Examination, call: ProbeCall, case: Case) -> It
     if case.q is None and build is not None:
         size = WIDTH_OF_ONE_HEAD
         module, _ = build(Sizes(batch=size, heads=1, queries=size, keys=size, d_key=size, d_value=size))
-        yield in_float64(module).eval(), size
+        yield in_mode(in_float64(module), training=False), size
 
 
 def _cube(case: Case, size: int) -> Case:

@@ -19,7 +19,7 @@ from regard.check.search.diagnose import is_switched_off, triangular
 from regard.check.search.layouts import Sizes
 from regard.check.search.stage import Diagnosis, Stage
 from regard.check.search.subject import Subject
-from regard.check.target.preparation import copied, in_float64
+from regard.check.target.preparation import copied, in_float64, in_mode
 from regard.check.target.running import tensors_in
 
 __all__ = ["judge_attentions"]
@@ -157,7 +157,7 @@ def _in_place(subject: Subject, outer: BlockCall, one: BlockAttention) -> Subjec
 
     def build(sizes: Sizes) -> tuple[nn.Module, list[str]]:
         other, said = subject.build(sizes) if subject.build is not None else (copied(outer.module), [])
-        other = in_float64(other).eval()
+        other = in_mode(in_float64(other), training=False)
         found = next(each for each in attentions_in(other) if each.path == one.path)
         width = outer.width if subject.build is None else sizes.d_model
         made: nn.Module = kind(BlockCall(subject, other, width, outer.ids, outer.layout), found)

@@ -17,7 +17,7 @@ from regard.check.search.layouts import Way, from_layout, from_module_layout, to
 from regard.check.search.mask_formats import FORMS, MaskFormat
 from regard.check.search.subject import Subject
 from regard.check.target.names import call_meaning
-from regard.check.target.preparation import copied
+from regard.check.target.preparation import copied, in_mode
 from regard.check.target.running import tensors_in
 
 __all__ = ["Failed", "ProbeCall", "calls_with"]
@@ -70,7 +70,7 @@ class ProbeCall:
 
     def copied_module(self) -> nn.Module | None:
         """A copy of the module that is called, to be called several times; None of a function."""
-        return None if self.module is None else copied(self.module).train(self.training)
+        return None if self.module is None else in_mode(copied(self.module), training=self.training)
 
     def result_of(self, module: nn.Module | None, given: Mapping[str, Any]) -> Any:
         """The same of such a copy itself: what one call leaves in it, the next one finds.

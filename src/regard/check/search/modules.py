@@ -13,7 +13,7 @@ from regard.check.search.cases import DIFFERENT, OTHER
 from regard.check.search.layouts import Sizes
 from regard.check.search.parameters import refuse_lazy
 from regard.check.search.subject import Subject
-from regard.check.target.preparation import in_float64, redraw
+from regard.check.target.preparation import in_float64, in_mode, redraw
 from regard.errors import InputError
 
 __all__ = ["modules_of", "whole"]
@@ -36,7 +36,7 @@ def modules_of(subject: Subject) -> tuple[list[tuple[Sizes, nn.Module, int, int 
     made: list[tuple[Sizes, nn.Module, int, int | None]] = []
     if subject.build is None:
         assert subject.module is not None
-        module = in_float64(subject.module).eval()
+        module = in_mode(in_float64(subject.module), training=False)
         refuse_lazy(module)
         redraw(module, 1)
         width, other = _width(module)
@@ -54,7 +54,7 @@ def modules_of(subject: Subject) -> tuple[list[tuple[Sizes, nn.Module, int, int 
             failed = failed or error
             continue
         _refuse_large(module)
-        module = in_float64(module).eval()
+        module = in_mode(in_float64(module), training=False)
         refuse_lazy(module)
         redraw(module, len(made) + 1)
         if not made:

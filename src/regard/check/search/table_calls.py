@@ -15,7 +15,7 @@ from regard.check.sandbox.answer import error_text
 from regard.check.search.layouts import Sizes
 from regard.check.search.stage import Diagnosis
 from regard.check.search.subject import Subject
-from regard.check.target.preparation import copied, in_float64
+from regard.check.target.preparation import copied, in_float64, in_mode
 from regard.check.target.running import tensors_in
 from regard.errors import InputError
 
@@ -235,7 +235,7 @@ def _of_module(subject: Subject, diagnosis: Diagnosis) -> Iterator[Tensor | str]
             yield str(error)
             return
         assert module is not None
-        module = in_float64(copied(module)).eval()
+        module = in_mode(in_float64(copied(module)), training=False)
         kept = next(_kept(module), None)
         if kept is None:
             yield "it has no table"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import sys
 from collections.abc import Mapping
@@ -13,11 +14,25 @@ from regard.errors import InputError
 
 __all__ = ["with_values"]
 
+_OF_VALUES = (
+    ast.Call,
+    ast.Attribute,
+    ast.List,
+    ast.ListComp,
+    ast.Dict,
+    ast.DictComp,
+    ast.Tuple,
+    ast.Lambda,
+    ast.Subscript,
+)
+"""What is written so is computed where all of its names are known; a name alone, as relu, is a text."""
+
 
 def with_values(args: Mapping[str, Any], implementation: Any) -> dict[str, Any]:
-    """Arguments, with each text that calls or looks up something of the implementation's module as its value.
+    """Arguments, with each text that is computed of names of the implementation's module, or of Python, as its value.
 
-    Such as ``GPTConfig(n_head=4)`` or ``torch.float32``; any other text is a text.
+    Such as ``GPTConfig(n_head=4)``, ``dict(heads=4, dtype=torch.float32)`` or ``[np.ones((8, 2)) for _ in range(4)]``;
+    any other text is a text.
 
     Args:
         args: by name.
@@ -42,17 +57,20 @@ def _value(name: str, written: str, names: Mapping[str, Any]) -> Any:
         tree = ast.parse(written, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return written
-    root: Any = tree.body
-    if not isinstance(root, ast.Call | ast.Attribute):
-        return written
-    while isinstance(root, ast.Call | ast.Attribute):
-        root = root.func if isinstance(root, ast.Call) else root.value
-    if not isinstance(root, ast.Name) or root.id not in names:
+    if not isinstance(tree.body, _OF_VALUES) or not _read_names(tree) <= {*names, *dir(builtins)}:
         return written
     try:
         return eval(compile(tree, f"--arg {name}", "eval"), dict(names))
     except Exception as error:
         raise InputError(f"--arg {name}={written}: {error_text(error)}") from error
+
+
+def _read_names(tree: ast.AST) -> set[str]:
+    """The names that an expression reads and does not bind itself, as the variable of a comprehension is."""
+    found = [each for each in ast.walk(tree) if isinstance(each, ast.Name)]
+    bound = {each.id for each in found if isinstance(each.ctx, ast.Store)}
+    arguments = {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)}
+    return {each.id for each in found} - bound - arguments
 
 
 def _names(implementation: Any) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from regard.check.target.position_values import ROPE_FORMS
 from regard.check.target.running import Invocation
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES, WINDOWED_SIZES, Sizes
 from regard.check.target.targets import Target
+from regard.check.target.turning_tables import with_turning_tables
 from regard.check.target.user_inputs import UserInputs
 from regard.errors import InputError
 
@@ -128,7 +129,8 @@ def of_sizes(target: Target, plan: CallPlan, sizes: Sizes, seed: int = 1) -> Ite
         other = target.resized(sizes.with_arguments(args), seed)
     except (Failed, InputError):
         return
-    yield from _settled(other, plan)
+    # narrow heads may be rotated by tables of several orders, of which wider ones need one
+    yield from _settled(other, with_turning_tables(plan, other.call, other.sizes))
 
 
 def _with_optional(found: FoundCall) -> Iterator[Invocation]:

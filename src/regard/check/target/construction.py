@@ -46,6 +46,7 @@ from regard.check.target.errors import AlwaysFails, Failed, error_line, failed, 
 from regard.check.target.kept_arguments import compared_with, is_tested
 from regard.check.target.layouts import GRID
 from regard.check.target.names import constructor_meaning, is_of_a_picture, last_words, side_names
+from regard.check.target.preparation import copied
 from regard.check.target.sizes import Sizes
 from regard.check.target.usage import (
     FEW_TOKENS,
@@ -102,7 +103,10 @@ class Construction:
             if value is DEFAULT:
                 continue
             try:
-                given[name] = value() if callable(value) and not isinstance(value, type) else value
+                if value is self.args.get(name):  # a module that was made for it is called by its owner alone
+                    given[name] = copied(value) if isinstance(value, nn.Module) else value
+                else:
+                    given[name] = value() if callable(value) and not isinstance(value, type) else value
             except Exception as error:
                 raise Failed(f"{name} of {self.kind.__name__} cannot be made: {error_line(error)}") from error
             if name not in self.args and not _is_config(given[name]):

@@ -11,6 +11,7 @@ from functools import cache
 __all__ = [
     "are_documented_marks",
     "axes_of",
+    "before_reordering",
     "documented_letters",
     "documented_role",
     "documented_shape",
@@ -151,5 +152,14 @@ def _behind(function: ast.FunctionDef, lines: list[str]) -> Iterator[str]:
 def axes_of(source: str, name: str, axes: int) -> Iterator[list[str]]:
     """The names of the axes of an argument that has so many, as a line unpacks them: B, N, _ = x.shape."""
     shape = rf"{re.escape(name)}\.(?:shape|size\(\))"
-    for unpacked in re.findall(rf"^\s*(\w+(?:\s*,\s*\w+){{{axes - 1}}})\s*=\s*{shape}\s*(?:#.*)?$", source, re.M):
+    stands = re.compile(rf"^\s*(\w+(?:\s*,\s*\w+){{{axes - 1}}})\s*=\s*{shape}\s*(?:#.*)?$", re.M)
+    for unpacked in stands.findall(before_reordering(source, name)):
         yield re.split(r"\s*,\s*", unpacked)
+
+
+def before_reordering(source: str, name: str) -> str:
+    """The text up to the line that gives an argument's axes another order: x = x.permute(1, 0, 2)."""
+    moves = r"(?:permute|transpose|swapaxes|swapdims|movedim|moveaxis)"
+    name = re.escape(name)
+    moved = re.search(rf"^\s*{name}\s*=\s*(?:{name}\.{moves}\(|(?:torch\.)?{moves}\(\s*{name}\b)", source, re.M)
+    return source if moved is None else source[: moved.start()]

@@ -300,7 +300,7 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
         found |= _before_strides(module)
         for each in module.modules():
             window = getattr(each, "window_size", None)
-            for name in ("window_size", "input_resolution", "grid_size"):
+            for name in ("window_size", "input_resolution", "grid_size", "resolution"):
                 value = getattr(each, name, None)
                 if not isinstance(value, int) and (sides := both_sides(value)) is not None:
                     found[f"tokens of its {name}"] = sides[0] * sides[1]

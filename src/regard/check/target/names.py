@@ -74,7 +74,7 @@ _CALL = {
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
     "height": "height hh rows n_rows",
     "width": "width ww cols columns n_cols",
-    "grid": "grid_size hw_size spatial_shape hw shape",
+    "grid": "grid_size hw_size spatial_shape hw shape feat_size feature_size x_size hw_shape spatial_size",
     "device": "device dev",
 }
 _CONSTRUCTOR = {
@@ -95,7 +95,7 @@ _CONSTRUCTOR = {
     "fmap_size img image im_size img_dim image_dim",
     "patch": "patch_size patch patch_height patch_width",
     "frames": "num_frames n_frames nframes num_frame",
-    "grid": "input_resolution grid_size",
+    "grid": "input_resolution grid_size feat_size spatial_size",
     "classes": "num_classes n_classes num_labels",
     "scale": "scale scaling softmax_scale scale_factor scaling_factor",
     "temperature": "temperature temp tau",

@@ -25,6 +25,7 @@ __all__ = [
     "drawn_like",
     "embeds",
     "in_float64",
+    "in_mode",
     "is_norm",
     "keeps_a_table",
     "kept_tensors",
@@ -125,6 +126,12 @@ def in_float64(module: nn.Module) -> nn.Module:
         for name, buffer in part.named_buffers(recurse=False):
             if buffer.is_floating_point():
                 setattr(part, name, buffer.double())
+    return module
+
+
+def in_mode(module: nn.Module, *, training: bool) -> nn.Module:
+    """The module in training or evaluation mode: its own `train` may return nothing, and so does `eval()` then."""
+    module.train(training)
     return module
 
 

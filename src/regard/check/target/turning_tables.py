@@ -25,7 +25,8 @@ def with_turning_tables(plan: Any, target: Any, sizes: Sizes) -> Any:
         return plan
     tables = [each.name for each in plan.arguments if plan.choices.get(f"argument {each.name}") == "angles"]
     stacked = {f"argument {name}": "stacked" for name in tables}
-    changes = [{"pairs": each} for each in ("", "halves", "neighbours", "halves of two parts")]
+    orders = dict.fromkeys((plan.choices.get("pairs", ""), "", "halves", "neighbours", "halves of two parts"))
+    changes = [{"pairs": each} for each in orders]
     for change in [*changes, *([stacked] if stacked else [])]:
         tried = replace(plan, choices={**plan.choices, **change})
         later = replace(plan, choices={**tried.choices, "first": "3"})

@@ -15,7 +15,7 @@ from regard.check.properties.masks.drawn import padding_mask
 from regard.check.properties.masks.hidden_keys import LEAST, OF_NEIGHBOURS, hiding_values, moved_by
 from regard.check.roles.influence import record_invocation, selections
 from regard.check.target import Invocation
-from regard.check.target.preparation import copied
+from regard.check.target.preparation import copied, in_mode
 
 __all__ = ["trained_mask_findings"]
 
@@ -42,7 +42,7 @@ def trained_mask_findings(invocation: Invocation) -> Iterator[Finding]:
     given = invocation.arguments[name]
     if not given.is_floating_point() or not (invocation.masks or invocation.lengths):
         return
-    trained = replace(invocation, target=copied(target).train())
+    trained = replace(invocation, target=in_mode(copied(target), training=True))
     run = record_invocation(trained)
     if run.error or any(each.name in OF_NEIGHBOURS | OF_OTHER_SAMPLES for each in run) or selections(run):
         return

@@ -12,7 +12,7 @@ from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
 from regard.check.target.errors import Failed
-from regard.check.target.preparation import are_written, copied, kept_tensors
+from regard.check.target.preparation import are_written, copied, in_mode, kept_tensors
 
 __all__ = ["backward_findings", "overwritten", "training_findings"]
 
@@ -49,7 +49,7 @@ def training_findings(invocation: Invocation) -> list[Finding]:
     if not isinstance(invocation.target, nn.Module) or not _drops_in_place(invocation.target):
         return []
     live = copied(invocation.target)
-    return _of_pass(invocation, live.train())
+    return _of_pass(invocation, in_mode(live, training=True))
 
 
 def backward_findings(invocation: Invocation) -> list[Finding]:

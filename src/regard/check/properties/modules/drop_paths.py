@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Failed, Invocation
-from regard.check.target.preparation import copied
+from regard.check.target.preparation import copied, in_mode
 
 __all__ = ["drop_path_findings"]
 
@@ -45,7 +45,7 @@ def drop_path_findings(invocation: Invocation) -> Iterator[Finding]:
     ]
     axes = _sample_axes(invocation, lambda given: _handed_over(invocation, paths, given)) if paths else {}
     for path, (shape, axis) in axes.items():
-        live = copied(invocation.target.get_submodule(path)).train()
+        live = in_mode(copied(invocation.target.get_submodule(path)), training=True)
         found = [*_judged(_draws(live, shape), axis)]
         if found:
             yield Finding("violation", *found[0], module=path)
@@ -168,7 +168,7 @@ def _given_to_functions(
 
         return inner
 
-    live = copied(invocation.target).train()
+    live = in_mode(copied(invocation.target), training=True)
     with _replaced(invocation.target, {name: kept(name, each) for name, each in functions.items()}):
         invocation.run(arguments, target=live)
     return found

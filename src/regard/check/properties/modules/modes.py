@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
-from regard.check.target.preparation import copied
+from regard.check.target.preparation import copied, in_mode
 
 __all__ = ["mode_findings"]
 
@@ -84,7 +84,7 @@ def _are_earlier_moved(
     for seed in range(SEEDS):
         outputs = []
         for each in several:
-            live = copied(invocation.target).train(training)
+            live = in_mode(copied(invocation.target), training=training)
             result = invocation.run({**invocation.arguments, name: each}, target=live, seed=seed)
             outputs.append(invocation.outputs(result)[0].detach())
         one, *others = outputs

@@ -12,7 +12,7 @@ from torch import nn
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation, Stream
 from regard.check.target.argument import source_of
-from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.documented_shapes import before_reordering, documented_letters
 
 __all__ = ["documented_axes_findings", "named_axes_differ", "names_the_batch", "written_shapes"]
 
@@ -87,10 +87,12 @@ def names_the_batch(invocation: Invocation) -> bool:
 def _named(invocation: Invocation, stream: Stream) -> list[list[str]]:
     """The names of the axes of a sequence, where a line unpacks or reads its shape, or a comment writes one."""
     source, name = source_of(invocation.target), re.escape(stream.argument)
+    comments = _in_comments(source)
+    source = before_reordering(source, stream.argument)
     unpacked = re.findall(rf"^\s*(\w+(?:\s*,\s*\w+)+)\s*=\s*{name}\.(?:shape|size\(\))\s*$", source, re.M)
     single = re.findall(rf"(\w+)\s*=\s*{name}\.(?:shape\[|size\(\s*)(\d)", source)
     axes = invocation.arguments[stream.argument].ndim
-    named = [names for each in (*_in_comments(source), *unpacked) if len(names := _BETWEEN.split(each)) == axes]
+    named = [names for each in (*comments, *unpacked) if len(names := _BETWEEN.split(each)) == axes]
     return [*named, *(["_"] * int(axis) + [one] for one, axis in single)]
 
 

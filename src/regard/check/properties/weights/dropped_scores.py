@@ -14,7 +14,7 @@ from regard.check.properties.finding import Finding
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
-from regard.check.target.preparation import copied
+from regard.check.target.preparation import copied, in_mode
 
 __all__ = ["dropped_score_findings"]
 
@@ -41,7 +41,7 @@ def dropped_score_findings(invocation: Invocation, instances: Sequence[Attention
     live, dropouts = copied(target), _Dropouts()
     try:
         with dropouts:
-            invocation.run(target=live.train())
+            invocation.run(target=in_mode(live, training=True))
     except (Failed, RuntimeError):
         return
     dropped = dropouts.given
