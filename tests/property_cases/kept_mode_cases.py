@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -43,6 +45,21 @@ class TurnsItOn(ReadsItsShare):
         return self.dropout_p if self.on else 0.0
 
 
+class LeavesOutLayers(nn.Module):
+    """Layers are left out by Python's own random numbers, in eval() too: no call before turns that on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.layers = ReadsItsShare(), nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.layer_dropout = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(x)
+        for each in self.layers:
+            x = x if random.random() < self.layer_dropout else x + each(x).relu()
+        return x
+
+
 class Streams(nn.Module):
     """Causal attention that keeps the keys of the calls before until reset()."""
 
@@ -82,6 +99,7 @@ class ForgetsTheRestApart(ForgetsKeysAlone):
 CASES = [
     Case("dropout-switched", WritesItsShare, ReadsItsShare, of_module, has_line=False),
     Case("dropout-switched", TurnsItOn, ReadsItsShare, of_module, has_line=False),
+    Case("dropout-switched", TurnsItOn, LeavesOutLayers, of_module, has_line=False),
     Case("begun-anew", ForgetsKeysAlone, Streams, of_module, has_line=False),
     Case("begun-anew", ForgetsKeysAlone, ForgetsTheRestApart, of_module, has_line=False),
 ]

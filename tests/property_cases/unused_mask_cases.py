@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+from einops import rearrange
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
@@ -114,6 +116,28 @@ class MaskForTheInterface(nn.Module):
         return summed_first(x)
 
 
+class MaskOfWholeSamples(nn.Module):
+    """All queries of some samples see themselves alone."""
+
+    def forward(self, x: Tensor, focus_mask: Tensor | None = None) -> Tensor:
+        if focus_mask is not None and x.ndim > 3:  # as of the frames of a video
+            alone = rearrange(focus_mask, "b -> b 1 1 1")
+            x = torch.where(alone, x, attended(x))
+        return attended(x)
+
+
+class DocumentedMaskOfSamples(nn.Module):
+    """Attention of a batch.
+
+    Args:
+        x: (batch, tokens, width).
+        drop_mask: (batch,), True where the condition is dropped.
+    """
+
+    def forward(self, x: Tensor, drop_mask: Tensor | None = None) -> Tensor:
+        return attended(x)
+
+
 def with_its_mask(kind: type[nn.Module]) -> Invocation:
     """A call of a module that may be given a mask, and is not."""
     (name,) = (each for each in kind.forward.__annotations__ if each.endswith("mask"))
@@ -125,6 +149,8 @@ CASES = [
     Case("mask-argument", MaskThatNothingReads, MaskAfterAReturn, with_its_mask),
     Case("mask-argument", MaskThatNothingReads, MaskThatHasNoWork, with_its_mask),
     Case("mask-argument", PaddingThatHasNoWork, MaskThatHasNoWork, with_its_mask),
+    Case("mask-argument", PaddingThatHasNoWork, MaskOfWholeSamples, with_its_mask),
+    Case("mask-argument", PaddingThatHasNoWork, DocumentedMaskOfSamples, with_its_mask),
     Case("mask-argument", DocumentedMaskOfLinearAttention, MaskOfOthersThatAreCalledAlike, with_its_mask),
     Case("mask-argument", DocumentedMaskOfLinearAttention, MaskThatLinearAttentionLeaves, with_its_mask),
     Case("mask-argument", DocumentedMaskOfLinearAttention, MaskForTheInterface, with_its_mask),

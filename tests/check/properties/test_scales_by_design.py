@@ -227,6 +227,22 @@ class NonLocal(nn.Module):
         return x + self.gamma * (self.value(x).flatten(2) @ weights.mT).view_as(x)
 
 
+class OfNeighbours(nn.Module):
+    """Each pixel reads the 3 x 3 pixels around it, whose keys may have a learned vector for each place."""
+
+    def __init__(self, places: bool) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Conv2d(8, 8, 1) for _ in range(3))
+        self.places = nn.Parameter(drawn(8, 9, 1, seed=3)) if places else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.query(x), self.key(x), self.value(x)
+        k, v = (nn.functional.unfold(each, 3, padding=1).unflatten(1, (8, 9)) for each in (k, v))
+        k = k if self.places is None else k + self.places
+        weights = (q.flatten(2)[:, :, None] * k).sum(1, keepdim=True).softmax(2)
+        return (weights * v).sum(2).view_as(x)
+
+
 def scale_of(call: Invocation) -> Finding:
     torch.manual_seed(0)
     (found,) = [each for each in analyze(call).findings if each.step == "scale"]
@@ -261,6 +277,13 @@ def scale_of(call: Invocation) -> Finding:
 def test_a_scale_is_a_design_where_somebody_chose_it(module: nn.Module, kind: str, property: str) -> None:
     found = scale_of(tokens_call(module.double(), X))
     assert (found.kind, found.property) == (kind, property)
+
+
+@pytest.mark.parametrize(("places", "kind"), [(True, "design"), (False, "violation")])
+def test_scores_of_neighbours_with_places_of_their_own_are_not_scaled(places: bool, kind: str) -> None:
+    call = tokens_call(OfNeighbours(places).double(), drawn(2, 8, 3, 4, seed=1))
+    call.streams = [Stream("x", "x", 0, (2, 3))]
+    assert scale_of(call).kind == kind
 
 
 @pytest.mark.parametrize(("scale", "kind"), [(0.5, "holds"), (0.8, "open")])

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.behaviour.calls import output_gap, with_other_numbers, with_tensors
-from regard.check.behaviour.dropout import is_repeatable, seeded, without_dropout
+from regard.check.behaviour.dropout import is_repeatable, without_dropout
 from regard.check.behaviour.examination import Examination
 from regard.check.recipes.case import Case
 from regard.check.search.calls import Failed, ProbeCall
 from regard.check.search.cases import drawn
 from regard.check.search.layouts import Sizes, Way
 from regard.check.target.preparation import in_float64, in_mode
+from regard.check.target.seeds import seeded
 
 __all__ = ["axes_from_the_front", "samples_mixed"]
 

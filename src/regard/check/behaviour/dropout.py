@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import random
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,8 +18,9 @@ from regard.check.behaviour.examination import Examination
 from regard.check.recipes.case import Case
 from regard.check.search.calls import ProbeCall
 from regard.check.search.lines import same_numbers
+from regard.check.target.seeds import seeded
 
-__all__ = ["dropout_in_eval", "dropout_of_scores", "is_repeatable", "seeded", "without_dropout"]
+__all__ = ["dropout_in_eval", "dropout_of_scores", "is_repeatable", "without_dropout"]
 
 DROPOUTS = frozenset(
     f"{kind}dropout{end}" for kind in ("", "alpha_", "feature_", "feature_alpha_", "native_") for end in ("", "_")
@@ -70,24 +69,6 @@ def without_dropout() -> Iterator[list[Tensor]]:
     mode = _WithoutDropout()
     with mode:
         yield mode.dropped
-
-
-@contextmanager
-def seeded(seed: int = 0) -> Iterator[None]:
-    """Inside, what is random begins anew; outside, nothing of it is felt."""
-    numpy = sys.modules.get("numpy")
-    python, arrays = random.getstate(), numpy.random.get_state() if numpy is not None else None
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        if numpy is not None:
-            numpy.random.seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            if numpy is not None:
-                numpy.random.set_state(arrays)
 
 
 def is_repeatable(call: ProbeCall, case: Case) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from regard.check.behaviour.axes import axes_from_the_front, samples_mixed
 from regard.check.behaviour.calls import first_line_of
 from regard.check.behaviour.causality import future_leaks
-from regard.check.behaviour.dropout import dropout_in_eval, dropout_of_scores, seeded
+from regard.check.behaviour.dropout import dropout_in_eval, dropout_of_scores
 from regard.check.behaviour.examination import Examination
 from regard.check.behaviour.gradients import gradients_missing
 from regard.check.behaviour.inputs import inputs_overwritten
@@ -21,6 +21,7 @@ from regard.check.sandbox.answer import error_text
 from regard.check.sandbox.faults import fault_reason
 from regard.check.search.calls import Failed
 from regard.check.search.stage import Diagnosis
+from regard.check.target.seeds import seeded
 
 __all__ = ["QUESTIONS", "examine"]
 

@@ -18,10 +18,11 @@ from regard.check.behaviour.calls import (
     with_other_numbers,
     with_tensors,
 )
-from regard.check.behaviour.dropout import seeded, without_dropout
+from regard.check.behaviour.dropout import without_dropout
 from regard.check.behaviour.examination import Examination
 from regard.check.search.calls import Failed
 from regard.check.target.argument import source_of
+from regard.check.target.seeds import seeded
 
 __all__ = ["state_kept"]
 

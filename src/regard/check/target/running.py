@@ -22,6 +22,7 @@ from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import Failed, failed
 from regard.check.target.numpy_by_torch import as_array, as_tensor, numpy_by_torch, with_its_arrays
 from regard.check.target.preparation import copied
+from regard.check.target.seeds import seeded
 from regard.check.target.sizes import Sizes
 from regard.check.target.steps import in_steps
 from regard.check.target.token_ids import ids_left_out, other_ids, padding_id, without
@@ -147,7 +148,7 @@ class Invocation:
         """
         given = dict(self.arguments if arguments is None else arguments)
         by_torch = numpy_by_torch(self.target) if self.is_watched else contextlib.nullcontext()
-        with _seeded(seed), self.settings.on(), _quiet(), double_precision() as mode, self._graded(), by_torch:
+        with seeded(seed), self.settings.on(), _quiet(), double_precision() as mode, self._graded(), by_torch:
             try:
                 given = {name: value if name in shared else self.handed_over(value) for name, value in given.items()}
                 target = copied(self.target) if target is None else target
@@ -223,22 +224,6 @@ def _as_one(given: dict[str, Any], parts: list[str]) -> Any:
     if "." in parts[0]:
         return _Fields({name.partition(".")[2]: given.pop(name) for name in parts})
     return tuple(given.pop(part) for part in parts)
-
-
-@contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Inside, PyTorch's random numbers, and numpy's, begin at a seed; afterwards they go on as before."""
-    before, numpy = torch.default_generator.get_state(), sys.modules.get("numpy.random")
-    known = None if numpy is None else numpy.get_state()
-    torch.default_generator.manual_seed(seed)
-    if numpy is not None:
-        numpy.seed(seed)
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(before)
-        if numpy is not None:
-            numpy.set_state(known)
 
 
 @contextlib.contextmanager

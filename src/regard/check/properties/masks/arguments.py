@@ -37,13 +37,9 @@ from regard.check.properties.masks.outcome_findings import (
 )
 from regard.check.properties.masks.patterns import allowed_of, are_of_others, built_in_pattern, own_keys, square
 from regard.check.properties.masks.settings import (
+    EXPLAINED,
     NOT_OF_KEYS,
     OTHER_SEQUENCE,
-    documented_unused,
-    not_chosen,
-    of_the_loss,
-    put_for_another,
-    said_by_boundaries,
     switched_off,
 )
 from regard.check.properties.masks.together import beside_others
@@ -70,8 +66,6 @@ UNREAD = 1e-9
 """More than rounding may change a weight."""
 SIDES = ("anywhere", "end", "front")
 """Where the keys stand that a mask blocks."""
-EXPLAINED = (not_chosen, put_for_another, documented_unused, said_by_boundaries, of_the_loss)
-"""What may say why a mask has no effect."""
 SAID = {
     "allowed": "True in {name} means allowed",
     "blocked": "True in {name} means blocked",

@@ -14,17 +14,14 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.unused_arguments import is_said_unused
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of, tree_of
+from regard.check.target.documented_shapes import is_of_samples
 from regard.check.target.names import call_meaning
 
 __all__ = [
+    "EXPLAINED",
     "NOT_OF_KEYS",
     "OTHER_SEQUENCE",
-    "documented_unused",
     "is_of_another_setting",
-    "not_chosen",
-    "of_the_loss",
-    "put_for_another",
-    "said_by_boundaries",
     "switched_off",
 ]
 
@@ -217,6 +214,19 @@ def of_the_loss(invocation: Invocation, name: str) -> Finding | None:
     return Finding("note", "mask-open", "mask", message)
 
 
+def of_whole_samples(invocation: Invocation, name: str) -> Finding | None:
+    """That a mask without effect is written to have one mark of each sample: it tells no key; None of others.
+
+    Such as of the videos of a batch whose frames see nothing but themselves.
+    """
+    source = source_of(invocation.target)
+    pattern = rf"""rearrange\(\s*{re.escape(name)}\s*,\s*["']\s*(?:b|batch)\s*->"""
+    if not is_of_samples(source, name) and re.search(pattern, source) is None:
+        return None
+    message = f"{name} has one mark of each sample: what it changes in the weights was not exercised"
+    return Finding("open", "mask-open", "mask", message)
+
+
 def said_by_boundaries(invocation: Invocation, name: str) -> Finding | None:
     """That a mask without effect stands beside the boundaries of packed sequences, which hide keys; None of others."""
     if not invocation.boundaries:
@@ -299,3 +309,7 @@ def _has_a_setting(test: ast.expr, arguments: Collection[str]) -> bool:
     several = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
     names = [{each.id for each in _names_read([one])} for one in several]
     return any("self" in each and not each & {*arguments} for each in names)
+
+
+EXPLAINED = (not_chosen, put_for_another, documented_unused, said_by_boundaries, of_the_loss, of_whole_samples)
+"""What may say why a mask has no effect."""

@@ -54,6 +54,8 @@ UNSCALED = re.compile(r"\b(?:no|not|without|un)[- ]?(?:any )?(?:softmax )?scal(?
 """In a comment, or in the documentation."""
 LINES_NEAR = 4
 """Before the line of the scores, and after it, that a comment may be of it."""
+NEIGHBOURHOODS = frozenset({"unfold", "im2col"})
+"""Operations that cut the neighbourhood of each pixel out of a map."""
 RELATIVE_BIAS = re.compile(r"has_relative_(?:attention_|position_)?bias")
 """An option of T5's attention: in all but the first layer the bias is handed over, and scores are not scaled either."""
 
@@ -121,6 +123,9 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         return Finding("design", "no-scale", "scale", message, line)
     if any(len(each.token_axes) == 2 for each in invocation.streams) and _is_gated(instance):
         message = "scores are not scaled, and the output is times a learned number (non-local block, SAGAN)"
+        return Finding("design", "no-scale", "scale", message, line)
+    if any(len(each.token_axes) == 2 for each in invocation.streams) and _has_places_in_neighbourhoods(instance):
+        message = "scores are not scaled, as by Ramachandran et al. (2019, equation 3): each pixel reads its neighbours"
         return Finding("design", "no-scale", "scale", message, line)
     said = "its documentation" if UNSCALED.search(documentation_of(invocation.target)) else _commented(line)
     if said:
@@ -347,6 +352,18 @@ def _is_gated(instance: AttentionInstance) -> bool:
         and any(one.storage in made for one in each.inputs)
         and _is_a_learned_number(each)
         for each in run.trace
+    )
+
+
+def _has_places_in_neighbourhoods(instance: AttentionInstance) -> bool:
+    """Whether learned vectors are added to keys that were cut out of a map around each pixel."""
+    operations = [each for each in instance.run.trace if each.index < instance.scores[0].operation.index]
+    cut = next((each.index for each in operations if each.name in NEIGHBOURHOODS), None)
+    return cut is not None and any(
+        each.name.rstrip("_") == "add"
+        and each.index > cut
+        and any(one.learned and one.data.numel() > 1 for one in each.inputs)
+        for each in operations
     )
 
 
