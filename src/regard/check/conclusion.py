@@ -64,6 +64,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "later-tokens-hidden",
         "logits-of-the-query",
         "masks-of-both-softmaxes",
+        "memory-is-asked",
         "nearest-kept",
         "norm-over-channels",
         "norm-used",

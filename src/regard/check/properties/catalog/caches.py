@@ -127,4 +127,11 @@ CACHES = (
         "What was said long ago is scored as near, or as what comes later.",
         "states = torch.cat([memory, x], dim=1)  # queries: the last x.size(1)",
     ),
+    Property(
+        "memory-is-asked",
+        "projections",
+        "beside a memory of the text before, queries are those of the new tokens",
+        "A token reads what one of the memory asked: what it says itself changes keys and values alone.",
+        "states = torch.cat([memory, x], dim=1)\nq = self.q(states)[:, -x.size(1) :]  # and not [:, : x.size(1)]",
+    ),
 )
