@@ -115,8 +115,13 @@ class ScaledInTwo(Shaw):
 class VectorsOfKeysAlone(UnscaledVectors):
     """The same without vectors of values: picture models leave queries unscaled there, and it is their design."""
 
-    def by_distance(self, weights: Tensor) -> Tensor:
-        return torch.zeros_like(self.of_values[:, 0])
+    def __init__(self) -> None:
+        super().__init__()
+        del self.of_values
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined(self.scores(q, k).softmax(-1) @ v)
 
 
 CASES = [

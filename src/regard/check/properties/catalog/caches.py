@@ -50,6 +50,13 @@ CACHES = (
         "k, v = torch.cat((past_k, k), -2), torch.cat((past_v, v), -2)  # past first, in both",
     ),
     Property(
+        "cache-of-new-tokens",
+        "k",
+        "a new token's key and value are put beside the cached ones before it attends",
+        "A token does not see itself, and nothing that came after the first call is ever read.",
+        "k, v = torch.cat((past_k, k), -2), torch.cat((past_v, v), -2)  # cross-attention alone reads what is cached",
+    ),
+    Property(
         "cache-values",
         "v",
         "a cached key has the value of its token",

@@ -143,8 +143,9 @@ def _are_learned(table: AttentionTable, place: tuple[int, int]) -> bool:
     """Whether vectors are taken as they were learned, or as zeros: what was multiplied before may be scaled there."""
     trace = table.instance.run.trace
     data = trace.taken(place).data
-    parameters = [each.data for operation in trace for each in operation.inputs if each.learned]
-    parameters = [each.flatten() for each in parameters if each.dtype == data.dtype]
+    made = {each.storage for operation in trace if not operation.is_view for each in operation.outputs}
+    taken = [each for operation in trace for each in operation.inputs if each.learned and each.storage not in made]
+    parameters = [each.data.flatten() for each in taken if each.data.dtype == data.dtype]
     if not parameters:
         return False
     return bool((torch.isin(data, torch.cat(parameters)) | (data == 0)).all())
