@@ -37,7 +37,8 @@ def names_of_hooked(target: Any, argument: str) -> tuple[str, ...]:
 def _hooked(target: Any, names: tuple[str, ...]) -> Iterator[nn.Module]:
     for owner in modules_in(target):
         for each in owner.modules():
-            yield from (each._modules[name] for name in names if isinstance(each._modules.get(name), nn.Linear))
+            parts = map(each._modules.get, names)
+            yield from (part for part in parts if isinstance(part, nn.Linear))
 
 
 class CacheOfHooks:
