@@ -6,7 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from property_cases import HEADS, WIDTH, Case, joined, of_module, split
+from property_cases import HEADS, WIDTH, Case, drawn, joined, of_module, split
+from regard.check.target import Invocation, Stream
+from regard.check.target.preparation import prepare
 
 
 class OfSegments(nn.Module):
@@ -80,9 +82,81 @@ class CountedBehind(MemoryBehind):
         return super().apart(tokens, keys).roll(tokens, 1)
 
 
+class WithMemory(nn.Module):
+    """Reads the states of the text before as more keys; one matrix makes queries, keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, x: Tensor, mem: Tensor | None = None) -> Tensor:
+        states = x if mem is None else torch.cat([mem, x], 1)
+        q, k, v = self.qkv(states).chunk(3, -1)
+        return joined(F.scaled_dot_product_attention(split(self.asking(q, x)), split(k), split(v)))
+
+    def asking(self, q: Tensor, x: Tensor) -> Tensor:
+        return q[:, -x.shape[1] :]
+
+
+class FirstAsk(WithMemory):
+    """Reads the states of the text before as more keys; one matrix makes queries, keys and values."""
+
+    def asking(self, q: Tensor, x: Tensor) -> Tensor:
+        return q[:, : x.shape[1]]
+
+
+class WithTable(nn.Module):
+    """Tokens first; a table with a row for each key is handed over, and what was read is added to the tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.kv = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
+
+    def forward(self, x: Tensor, r: Tensor, memory: Tensor | None = None) -> Tensor:
+        states = (x if memory is None else torch.cat([memory, x], 0)) + r[:, None]
+        k, v = (split(each.transpose(0, 1)) for each in self.kv(states).chunk(2, -1))
+        q = split(self.q(self.asking(states, len(x))).transpose(0, 1))
+        return x + joined((q @ k.mT / 2).softmax(-1) @ v).transpose(0, 1)
+
+    def asking(self, states: Tensor, tokens: int) -> Tensor:
+        return states[len(states) - tokens :]
+
+
+class FirstOfTableAsk(WithTable):
+    """The same, but that the first rows ask."""
+
+    def asking(self, states: Tensor, tokens: int) -> Tensor:
+        return states[:tokens]
+
+
+class LatentsAsk(nn.Module):
+    """Learned vectors, or a memory that goes on from them, read the tokens and one another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.latents = nn.Parameter(torch.randn(1, 3, WIDTH))
+        self.q, self.kv = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        asking = self.latents.expand(len(x), -1, -1) if memory is None else memory
+        k, v = map(split, self.kv(torch.cat([x, asking], 1)).chunk(2, -1))
+        return joined(F.scaled_dot_product_attention(split(self.q(asking)), k, v))
+
+
+def of_tokens_and_table(kind: type[nn.Module]) -> Invocation:
+    """A call of a module with tokens first and a table of as many rows."""
+    module = kind()
+    prepare(module, 1)
+    given = {"x": drawn(4, 2, WIDTH, seed=0), "r": drawn(4, WIDTH, seed=3)}
+    return Invocation(module, given, ["x", "r"], [Stream("x", "x", 1, (0,))])
+
+
 CASES = [
     Case("memory-renewed", KeepsTheFirst, OfSegments, of_module, has_line=False),
     Case("memory-renewed", KeepsTheFirst, KeepsABeginning, of_module, has_line=False),
     Case("memory-before-tokens", MemoryBehind, BySegments, of_module, has_line=False),
     Case("memory-before-tokens", MemoryBehind, CountedBehind, of_module, has_line=False),
+    Case("memory-is-asked", FirstAsk, WithMemory, of_module, has_line=False),
+    Case("memory-is-asked", FirstAsk, LatentsAsk, of_module, has_line=False),
+    Case("memory-is-asked", FirstOfTableAsk, WithTable, of_tokens_and_table, has_line=False),
 ]

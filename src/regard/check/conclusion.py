@@ -64,6 +64,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "later-tokens-hidden",
         "logits-of-the-query",
         "masks-of-both-softmaxes",
+        "memory-is-asked",
         "nearest-kept",
         "norm-over-channels",
         "norm-used",
@@ -77,6 +78,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "stays-in-eval",
         "value-residual",
         "vector-of-each-distance",
+        "vectors-scaled-as-keys",
     }
 )
 """Properties that say all there is where nothing else is violated, as those of caches: no recipe has them."""

@@ -8,6 +8,7 @@ from regard.check.blocks.attentions import is_block
 from regard.check.blocks.judgement import judge_block
 from regard.check.search.budget import SearchBudget
 from regard.check.search.diagnose import diagnose
+from regard.check.search.grid_tables import judge_grid_table, looks_like_grid_table
 from regard.check.search.modules import whole
 from regard.check.search.stage import Diagnosis
 from regard.check.search.subject import Subject
@@ -29,6 +30,8 @@ def judge(subject: Subject, *, budget: SearchBudget) -> Diagnosis:
     """
     if looks_like_table(subject):
         return judge_table(subject)
+    if looks_like_grid_table(subject):
+        return judge_grid_table(subject)
     module = None if subject.function is not None else whole(subject)
     if module is not None and is_block(module):
         with without_dropout():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from regard.check.mistakes.mistake import Mistake
-from regard.check.mistakes.sinusoids import table_example
+from regard.check.mistakes.sinusoids import grid_example, table_example
 
 __all__ = ["POSITIONS"]
 
@@ -48,5 +48,16 @@ POSITIONS = (
         "Training from scratch works as well; trained weights give wrong numbers.",
         "pe[:, 0::2] = sin; pe[:, 1::2] = cos",
         worked_example=table_example("pe-swapped"),
+    ),
+    Mistake(
+        "pe-frequencies",
+        "positions",
+        "rates = torch.exp(torch.arange(0, d // 2, 2) * -math.log(10000.0) / d // 2)  # // takes the whole quotient",
+        "the frequencies of its rows and columns fall by {number:.4g} from pair to pair; with 10000 and as many "
+        "channels they fall by {wanted:.4g}",
+        "Most channels hardly change over a map: far places cannot be told apart.",
+        "rates = torch.exp(torch.arange(0, d // 2, 2) * (-math.log(10000.0) / (d // 2)))",
+        references=("zju3dv/LoFTR#41",),
+        worked_example=grid_example,
     ),
 )

@@ -21,6 +21,7 @@ __all__ = [
     "PAPER",
     "TOLERANCE",
     "Formula",
+    "grid_example",
     "own_exponents",
     "table_example",
 ]
@@ -154,3 +155,11 @@ def table_example(*mistakes: str, base: float = BASE) -> Callable[[], WorkedExam
         return WorkedExample("three positions, d_model = 4", "positions", (pair,), {"number": base})
 
     return example
+
+
+def grid_example() -> WorkedExample:
+    """The sines of rows of a table of a grid whose frequencies fall as powers of e, beside those of 10000."""
+    rows, pairs = torch.arange(3, dtype=torch.float64)[:, None], torch.arange(4, dtype=torch.float64)
+    made, right = ((rows * rate**pairs).sin() for rate in (math.exp(-2), BASE**-0.25))
+    pair = MatrixPair("the sines of the rows", made, right, "row")
+    return WorkedExample("three rows, d_model = 16", "positions", (pair,), {"number": math.exp(-2), "wanted": 0.1})

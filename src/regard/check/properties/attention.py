@@ -27,6 +27,7 @@ from regard.check.properties.positions.grids import grid_of, kept_grid
 from regard.check.properties.read_weights import confirmed
 from regard.check.properties.scores.chained_projections import chained_projection_findings
 from regard.check.properties.scores.distance_buckets import bucket_findings
+from regard.check.properties.scores.distance_vectors import distance_vector_findings
 from regard.check.properties.scores.documented_scales import documented_scale_findings, unused_cap_findings
 from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
 from regard.check.properties.scores.head_channels import head_channel_findings
@@ -170,6 +171,8 @@ def attention_findings(
         may_hide = partial(may_hide_later_keys, invocation, evidence)
         learned = list(relative_logit_findings(invocation, evidence, may_hide))
         told, grid = documentation_of(invocation.target), grid_of(invocation)
+        if [each.property for each in learned] == ["relative-logits"]:
+            yield from distance_vector_findings(evidence)
         yield from learned or position_findings(evidence, told, grid, kept_grid(invocation))
     averaged = averaged_heads(evidence.base)
     if averaged is not None:

@@ -19,7 +19,7 @@ from regard.check.target.preparation import copied, in_float64, in_mode
 from regard.check.target.running import tensors_in
 from regard.errors import InputError
 
-__all__ = ["looks_like_table", "tables_of"]
+__all__ = ["built", "kept_tables", "learns", "looks_like_table", "tables_of"]
 
 SIZES_TRIED = ((7, 4), (12, 6), (13, 8), (15, 10), (17, 16))
 """Lengths and widths, with even and odd numbers of pairs. Short, since float32 loses an angle's digits as it grows."""
@@ -71,10 +71,10 @@ def looks_like_table(subject: Subject) -> bool:
     if len(required) != 1:
         return False
     try:
-        module = _built(subject, 3)
+        module = built(subject, 3)
     except InputError:
         return False
-    return module is not None and not _learns(module) and any(True for _ in _kept(module))
+    return module is not None and not learns(module) and any(True for _ in kept_tables(module))
 
 
 def tables_of(diagnosis: Diagnosis) -> Iterator[Tensor | str]:
@@ -201,22 +201,37 @@ def _say(diagnosis: Diagnosis, way: str) -> None:
 # How a module is called. --------------------------------------------------------------------------------------------
 
 
-def _learns(module: nn.Module) -> bool:
+def learns(module: nn.Module) -> bool:
+    """Whether it has anything to learn."""
     return any(parameter.requires_grad for parameter in module.parameters())
 
 
-def _kept(module: nn.Module) -> Iterator[Tensor]:
-    """The tables that it keeps: buffers, or tensors that are plain attributes."""
+def kept_tables(module: nn.Module, axes: int = 2) -> Iterator[Tensor]:
+    """The tables that a module keeps: buffers, or tensors that are plain attributes.
+
+    Args:
+        module: that adds what it keeps.
+        axes: of a table: that of the channels, and those of the places.
+    """
     plain = [(name, each) for inner in module.modules() for name, each in vars(inner).items()]
     for path, tensor in (*module.named_buffers(), *module.named_parameters(), *plain):
         name = path.rpartition(".")[2].lower().strip("_")
-        if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or tensor.squeeze().ndim != 2:
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or tensor.squeeze().ndim != axes:
             continue
         if name in TABLE_NAMES or "pos" in name or "sinus" in name:
             yield tensor
 
 
-def _built(subject: Subject, each: int) -> nn.Module | None:
+def built(subject: Subject, each: int) -> nn.Module | None:
+    """A module of a subject, of two heads of a width where sizes are asked for; None of what is none.
+
+    Args:
+        subject: the module, or how it is constructed.
+        each: the width of a head.
+
+    Raises:
+        InputError: it cannot be constructed.
+    """
     if subject.build is None:
         return subject.module
     try:
@@ -230,13 +245,13 @@ def _built(subject: Subject, each: int) -> nn.Module | None:
 def _of_module(subject: Subject, diagnosis: Diagnosis) -> Iterator[Tensor | str]:
     for length, width in SIZES_TRIED if subject.build is not None else SIZES_TRIED[-2:-1]:
         try:
-            module = _built(subject, width // 2)
+            module = built(subject, width // 2)
         except InputError as error:
             yield str(error)
             return
         assert module is not None
         module = in_mode(in_float64(copied(module)), training=False)
-        kept = next(_kept(module), None)
+        kept = next(kept_tables(module), None)
         if kept is None:
             yield "it has no table"
             return

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.check.target.argument import source_of
+from regard.check.target.cache_hooks import CacheOfHooks, names_of_hooked
 from regard.check.target.cache_objects import cache_objects, installers, made_by_method, makes
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
@@ -144,6 +145,9 @@ def cache_forms(invocation: Invocation, names: CacheNames) -> Iterator[CacheForm
             given = handed_over[0] if len(arguments) == 1 else tuple(handed_over)
             yield CacheForm(name, arguments, lambda given=given: invocation.handed_over(given), on)  # type: ignore[misc]
             continue
+        if len(arguments) == 1 and (hooked := names_of_hooked(invocation.target, arguments[0])):
+            of_hooks = CacheOfHooks(hooked, invocation.streams[0].token_axes[0])
+            yield CacheForm(f"{name} and hooks", arguments, of_hooks.make, on, of_hooks.install)
         makers: list[Callable[[], Any]] = [lambda: None]
         if len(arguments) == 1:
             makers += made_by_method(invocation, arguments[0])

@@ -78,6 +78,9 @@ def cache_causes(
     keys = next((each for each in factors if each is not None and each[0].shape == each[1].shape), None)
     found: list[Finding] = []
     line = instances[0].scores_location
+    if keys is None and (left_out := _without_own(runs, factors, line)) is not None:
+        yield left_out
+        return
     moved = queries is not None and runs.compared(*queries) not in (EQUAL, UNKNOWN)
     if queries is not None and moved:
         found += _positions(runs, queries, line)
@@ -168,6 +171,31 @@ def _keys(runs: PartOfWhole, keys: tuple[Tensor, Tensor], line: CodeLocation | N
     else:
         message = f"the key of token {runs.first} is rotated by another position with a cache"
         yield Finding("violation", "cache-positions", "positions", message, where)
+
+
+def _without_own(
+    runs: PartOfWhole, factors: list[tuple[Tensor, Tensor] | None], line: CodeLocation | None
+) -> Finding | None:
+    """Keys that are those of the tokens before alone: the one new token's own is not among them.
+
+    All at once it is, whatever hides it there: then both factors of the scores have as many tokens.
+    """
+    if runs.end - runs.first != 1 or runs.first < 2 or any(each is None for each in factors):
+        return None
+    sizes = []
+    for whole, part in (each for each in factors if each is not None and each[0].ndim == each[1].ndim):
+        axes = [axis for axis in range(whole.ndim) if whole.shape[axis] != part.shape[axis]]
+        sizes += [(whole.shape[axis], part.shape[axis]) for axis in axes]
+        is_of_keys = len(axes) == 1 and part.shape[axes[0]] == runs.first
+        if is_of_keys and not same_tensor(whole.narrow(axes[0], 0, runs.first), part):
+            return None  # a window: its own is among them
+    if sorted(sizes) != [(runs.end, 1), (runs.end, runs.first)]:
+        return None
+    message = (
+        f"with a cache token {runs.first} meets the {runs.first} keys of the tokens before it: its own is not put "
+        "beside them"
+    )
+    return Finding("violation", "cache-of-new-tokens", "k", message, line)
 
 
 def _turned(

@@ -46,9 +46,9 @@ _AS_ONE_TEXT = re.compile(
     re.I,
 )
 """In a documentation: a layer's memory holds what the layer read, as in Transformer-XL, and not what it returned."""
-OF_MEMORIES = frozenset({"cache-order", "cache-values"})
+OF_MEMORIES = frozenset({"cache-of-new-tokens", "cache-order", "cache-values"})
 """What is wrong with a memory that holds the states of each token before, however many it keeps."""
-SURE_OF_MASKS = frozenset({"cache-order", "cache-mask", "cache-places", "cache-values"})
+SURE_OF_MASKS = frozenset({"cache-mask", "cache-of-new-tokens", "cache-order", "cache-places", "cache-values"})
 """What tables of positions that were cut into parts cannot be the reason of."""
 
 

@@ -50,6 +50,13 @@ CACHES = (
         "k, v = torch.cat((past_k, k), -2), torch.cat((past_v, v), -2)  # past first, in both",
     ),
     Property(
+        "cache-of-new-tokens",
+        "k",
+        "a new token's key and value are put beside the cached ones before it attends",
+        "A token does not see itself, and nothing that came after the first call is ever read.",
+        "k, v = torch.cat((past_k, k), -2), torch.cat((past_v, v), -2)  # cross-attention alone reads what is cached",
+    ),
+    Property(
         "cache-values",
         "v",
         "a cached key has the value of its token",
@@ -126,5 +133,12 @@ CACHES = (
         "a memory of the text before stands before the tokens, as their positions and masks count it",
         "What was said long ago is scored as near, or as what comes later.",
         "states = torch.cat([memory, x], dim=1)  # queries: the last x.size(1)",
+    ),
+    Property(
+        "memory-is-asked",
+        "projections",
+        "beside a memory of the text before, queries are those of the new tokens",
+        "A token reads what one of the memory asked: what it says itself changes keys and values alone.",
+        "states = torch.cat([memory, x], dim=1)\nq = self.q(states)[:, -x.size(1) :]  # and not [:, : x.size(1)]",
     ),
 )

@@ -43,6 +43,13 @@ POSITIONS = (
         "x = F.pad(x, (1, 0)).view(B, H, T + 1, T)[:, :, 1:]  # padded in front: hidden keys take the zeros",
     ),
     Property(
+        "vectors-scaled-as-keys",
+        "scale",
+        "learned vectors of distances that are added to keys are scaled as the keys are",
+        "The distance of a key outweighs what it says, the more, the wider the heads.",
+        "scores = (q @ k.mT + shifted(q @ vectors.mT)) / math.sqrt(d_head)  # or q scaled before both",
+    ),
+    Property(
         "distances-on-both-sides",
         "positions",
         "where tokens on both sides are seen, learned vectors tell distances apart on both",
