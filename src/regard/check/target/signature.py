@@ -32,6 +32,7 @@ from regard.check.target.decoder_steps import step_roles
 from regard.check.target.documented_shapes import documented_letters, documented_shape
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
+from regard.check.target.fixed_arguments import fixed_tensors
 from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs
 from regard.check.target.looked_up import are_compared_alone, fields_of, table_of
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
@@ -406,6 +407,8 @@ def _arguments(target: Callable[..., Any]) -> list[Argument] | None:
     if isinstance(target, nn.Module):
         parameters = _handed_up(type(target), parameters)
     named = [each for each in parameters.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    fixed = fixed_tensors(target)
+    named = [each for each in named if each.name not in fixed]
     if all(each.kind is each.KEYWORD_ONLY and each.default is not each.empty for each in named):
         return None
     return [

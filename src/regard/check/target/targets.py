@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from regard.check.sandbox.torch_settings import UserSettings
@@ -16,6 +15,7 @@ from regard.check.target.classes import method_of
 from regard.check.target.construction import Construction, constructions
 from regard.check.target.errors import Failed, error_line, is_of_one_sample, summed_tokens
 from regard.check.target.file_constants import with_constants
+from regard.check.target.fixed_arguments import with_fixed, with_width_of
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import copied, modules_in, numbers_of, prepare, width_of_scale
 from regard.check.target.sizes import DISTINCT_SIZES, SQUARE_SIZES, Sizes
@@ -78,9 +78,8 @@ def targets_of(
 ) -> Iterator[Target]:
     """What may be called: the thing itself, or objects of a class of several sizes."""
     if inspect.isfunction(implementation) and args and set(args) <= set(inspect.signature(implementation).parameters):
-        given = partial(implementation, **args)
-        given.__name__, given.__doc__ = implementation.__name__, implementation.__doc__  # type: ignore[attr-defined]
-        yield Target(given, DISTINCT_SIZES[0].with_arguments(args), [])
+        given = with_fixed(implementation, args)
+        yield Target(given, with_width_of(DISTINCT_SIZES[0].with_arguments(args), given), [])
         return
     if not inspect.isclass(implementation):
         if args:
