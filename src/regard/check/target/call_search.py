@@ -103,7 +103,9 @@ class CallPlan:
         found |= {"context width": found["context width"][:4]} if "context width" in found else {}
         counts = token_counts(target, sizes)
         has_frames = "frames" in roles
-        if not {"height", "width"} <= roles:  # a token beside those of a map
+        if "grid" in roles or {"height", "width"} <= roles:  # the sides of a map are handed over: by its name
+            counts = dict(sorted(counts.items(), key=lambda each: not each[0].startswith("grid ")))
+        else:  # no token beside those of a map
             counts = {name: n for name, n in counts.items() if not (name.startswith("grid ") and name.endswith("one"))}
         found["tokens"] = _distinct({each: counts[each] for each in counts if each.startswith(FRAMED) == has_frames})
         if sizes.names_length(name for each in self.arguments for name in documented_shape(self.source, each.name)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ __all__ = ["MAX_CONSTRUCTIONS", "Target", "of_one_sample", "square_sizes", "targ
 
 MAX_CONSTRUCTIONS = 3
 """Of each set of sizes, that can be made and are tried to be called."""
+_SIDES = re.compile(r"[(\[](\d+), (\d+)[)\]]")
 ONE_SAMPLE = "it is called with one sample: it runs with no other number that was tried"
 
 
@@ -130,6 +132,7 @@ def _told(sizes: Sizes, call: Any, args: Mapping[str, Any], said: list[str]) -> 
     """The sizes of what a module is meant to be called with."""
     sizes, told = with_constants(sizes, call)
     said += told
+    sizes = replace(sizes, grid=sizes.grid or _grid_of(said))
     width = width_of_scale(call, args, said)
     if width is None:
         return sizes
@@ -137,3 +140,10 @@ def _told(sizes: Sizes, call: Any, args: Mapping[str, Any], said: list[str]) -> 
     if any(constructor_meaning(each) == "heads" for each in names):
         return replace(sizes, d_head=width)
     return replace(sizes, d_head=width, given=(*sizes.given, ("d_model", width)))
+
+
+def _grid_of(said: list[str]) -> tuple[int, int] | None:
+    """Height and width of the map of features that a constructor was told, which a module may not keep."""
+    told = (each.partition("=") for each in said)
+    pairs = (_SIDES.fullmatch(value) for name, _, value in told if constructor_meaning(name) == "grid")
+    return next(((int(each[1]), int(each[2])) for each in pairs if each is not None), None)
