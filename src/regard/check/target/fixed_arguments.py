@@ -37,10 +37,15 @@ def with_fixed(function: Callable[..., Any], args: Mapping[str, Any]) -> Any:
 
 
 def _is_drawn(matrix: Tensor) -> bool:
-    """Whether a matrix may be random numbers around zero, as no mask and no table of sinusoids is."""
-    spread = float(matrix.std())
-    near = abs(float(matrix.mean())) <= FEW * spread / matrix.numel() ** 0.5
-    return near and float(matrix.abs().max()) <= 2 * FEW * spread
+    """Whether a matrix may be random numbers around zero, of which none tells its neighbours.
+
+    No mask is, nor a table of sinusoids or of biases by distance.
+    """
+    spread, few = float(matrix.std()), FEW / matrix.numel() ** 0.5
+    if abs(float(matrix.mean())) > few * spread or float(matrix.abs().max()) > 2 * FEW * spread:
+        return False
+    pairs = ((matrix[1:], matrix[:-1]), (matrix[:, 1:], matrix[:, :-1]))
+    return all(abs(float((one * other).mean())) <= few * spread**2 for one, other in pairs if one.numel())
 
 
 def with_matrix(target: Any, path: str, matrix: Tensor) -> Any:
