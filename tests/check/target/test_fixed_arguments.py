@@ -127,5 +127,7 @@ def test_one_matrix_is_another_one_and_all_take_the_form_of_the_call() -> None:
     other = with_matrix(function, "ws.1", drawn(4, 4, seed=1))
     assert fixed_matrices(other)["ws.0"] is fixed_matrices(function)["ws.0"]
     assert torch.equal(fixed_matrices(other)["ws.1"], drawn(4, 4, seed=1))
-    _, (_, matrix), number = handed_over_with(other, lambda each: [one.numpy() for one in each] if each != 2 else each)(0)
+    _, (_, matrix), number = handed_over_with(other, lambda each: [one.numpy() for one in each] if each != 2 else each)(
+        0
+    )
     assert (is_array(matrix), number) == (True, 2)

@@ -44,8 +44,8 @@ from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.losses import known_label_findings, loss_findings, skipped_label_findings
 from regard.check.properties.modules.masked_labels import masked_label_findings
 from regard.check.properties.modules.masked_places import masked_place_findings
-from regard.check.properties.modules.one_tensor import one_tensor_findings
 from regard.check.properties.modules.named_matrices import named_matrix_findings
+from regard.check.properties.modules.one_tensor import one_tensor_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.policies import known_action_findings
 from regard.check.properties.modules.prefixed_losses import prefixed_loss_findings
