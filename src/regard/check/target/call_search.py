@@ -31,6 +31,7 @@ from regard.check.target.draft import (
     widths,
 )
 from regard.check.target.errors import Failed
+from regard.check.target.graph_values import NUMBERS_OF_PAIRS
 from regard.check.target.influence import Influence, given_stream
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.mask_values import MASK_FORMS
@@ -90,7 +91,7 @@ class CallPlan:
         asked = {"q", "k"} <= roles or {"q", "v"} <= roles or {"x", "context"} <= roles
         if asked and "documents" not in roles:
             found["lengths"].append(ONE_QUERY)
-        if "boundaries" in roles:
+        if roles & {"boundaries", NUMBERS_OF_PAIRS}:  # one sequence, or the nodes of one graph
             found["lengths"] = ["same"]
         if not {"ids", "image"} >= roles & set(STREAMS) or not roles or ("ids" in roles and not embeds(target)):
             found["width"] = _distinct(widths(target, sizes))

@@ -37,7 +37,7 @@ from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_p
 from regard.check.target.looked_up import are_compared_alone, fields_of, table_of
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
-from regard.check.target.optional_queries import asked_by_others
+from regard.check.target.other_readings import other_readings
 from regard.check.target.position_values import DISTANCES, QUERY_BIAS
 from regard.check.target.preparation import embeds
 from regard.check.target.relative_tables import of_relative_positions
@@ -100,8 +100,8 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         others = [each for each in named if _may_be_a_sequence(each) and is_sequence_inside(target, source, each.name)]
         named = [replace(each, role="context", guessed=True) if [each] == others else each for each in named]
     in_a_list = [] if inputs else parts_by_place(named, source)
-    others = (*_of_a_context(named), *_of_an_image(target, named), *asked_by_others(named, source))
-    return [*map(_settled, in_a_list), *_of_a_condition(target, named), *_read(named), *map(_settled, others)]
+    further = (*other_readings(named, source), *_of_an_image(target, named))
+    return [*map(_settled, in_a_list), *_of_a_condition(target, named), *_read(named), *map(_settled, further)]
 
 
 def _of_each_head(argument: Argument, named: list[Argument], source: str) -> Argument:
@@ -229,14 +229,6 @@ def _of_a_condition(target: Any, named: list[Argument]) -> list[list[Argument]]:
     found = [each for each in given if is_condition(source_of(target), each)]
     read = [replace(each, role="condition", guessed=False) if each.name in found else each for each in named]
     return _read(read) if found else []
-
-
-def _of_a_context(named: list[Argument]) -> list[list[Argument]]:
-    """The reading by which m, beside an x alone, is no mask but a memory."""
-    given = [each for each in named if each.required]
-    if not any(each.name.lower() == "m" and each.role == "mask" for each in given) or len(given) != 2:
-        return []
-    return [[replace(each, role="context") if each.name.lower() == "m" else each for each in named]]
 
 
 def _of_an_image(target: Any, named: list[Argument]) -> list[list[Argument]]:
