@@ -43,10 +43,10 @@ def named_matrix_findings(invocation: Invocation, evidence: Evidence) -> Iterato
         moved = [each for each in base if each in other and bool(differs(base[each], other[each]).any())]
         if len(moved) == 1:  # of several heads, one is looked at
             makes.setdefault((found, moved[0]), name)
-    for one, other in (("q", "k"), ("k", "v"), ("q", "v")):
-        pair = makes.get((one, other)), makes.get((other, one))
-        if None not in pair and (one, one) not in makes and (other, other) not in makes:
-            message = f"{pair[0]} makes the {_WORDS[other]} and {pair[1]} the {_WORDS[one]}: they are exchanged"
+    for one, two in (("q", "k"), ("k", "v"), ("q", "v")):
+        pair = makes.get((one, two)), makes.get((two, one))
+        if None not in pair and (one, one) not in makes and (two, two) not in makes:
+            message = f"{pair[0]} makes the {_WORDS[two]} and {pair[1]} the {_WORDS[one]}: they are exchanged"
             yield Finding("violation", "matrix-as-named", "projections", message, _line(evidence))
 
 
