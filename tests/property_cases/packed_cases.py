@@ -103,6 +103,20 @@ def values_first(x: Tensor, w_qkv: Tensor) -> Tensor:
     return (q @ k.mT / 8**0.5).softmax(-1) @ v  # here
 
 
+def made_by_their_names(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> Tensor:
+    return (x @ w_q @ (x @ w_k).mT / 8**0.5).softmax(-1) @ (x @ w_v)
+
+
+def made_by_others(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> Tensor:
+    return (x @ w_k @ (x @ w_q).mT / 8**0.5).softmax(-1) @ (x @ w_v)  # here
+
+
+def with_three_matrices(function: Any) -> Invocation:
+    call = of_x(function)
+    call.arguments |= {f"w_{letter}": drawn(8, 8, seed=seed) / 8**0.5 for seed, letter in enumerate("qkv")}
+    return call
+
+
 def with_a_matrix(function: Any) -> Invocation:
     call = of_x(function)
     call.arguments["w_qkv"] = drawn(8, 24, seed=3)
@@ -201,6 +215,7 @@ CASES = [
     Case("closing-token", end_in_the_next_document, end_in_its_document, with_ids),
     Case("closing-token", end_in_the_next_by_a_function, end_in_its_document, with_ids),
     Case("closing-token", end_in_the_next_document, end_before_the_next_document, with_ids),
+    Case("matrix-as-named", made_by_others, made_by_their_names, with_three_matrices),
     Case("packed-as-documented", values_first, as_told, with_a_matrix),
     Case("sequences-apart", begins_with_the_second_token, begins_with_the_first_token, packed_call),
     Case("sequences-apart", sees_both_sequences, each_by_itself, packed_call),

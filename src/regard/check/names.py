@@ -28,7 +28,7 @@ _INPUTS = {
     "memory_mask padding present presence exists token_exists is_valid valid_tokens is_pad is_padding padded "
     "encoder_attention_mask memory_key_padding_mask kpm enc_mask cross_mask src_padding_mask encoder_mask",
     "causal": "causal is_causal use_causal_mask masked causal_flag autoregressive use_mask apply_causal_mask "
-    "apply_mask",
+    "apply_mask do_mask do_masking",
     "bias": "bias attn_bias position_bias pos_bias rel_bias relative_bias alibi attention_bias score_bias "
     "additive_bias",
     "w_q": "wq w_q weight_q q_weight query_weight w_query wquery",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from property_cases import drawn, joined, of_module, of_q_k_v, split
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
+from regard.check.target import Invocation, Stream
 
 VECTORS = drawn(5, 4, seed=6)
 DISTANCES = torch.arange(3)[:, None] - torch.arange(3)
@@ -214,3 +215,33 @@ class WithValuesOfDistances(nn.Module):
 
 def test_what_weights_read_of_distances_in_a_later_layer_is_none_of_an_earlier_one() -> None:
     assert analyze(of_module(WithValuesOfDistances)).violations == []
+
+
+# Tokens of a map of features, row by row. -----------------------------------------------------------------------------
+
+
+def of_a_map(q: Tensor, columns: int, before: int = 0, *, crossed: bool = False) -> Tensor:
+    """What is added by the distance along both sides, as in MViTv2; or by a row of one and a column of the other."""
+    places = torch.arange(q.shape[2] - before)
+    rows, sides = places // columns, places % columns
+    apart = [one[:, None] - other + 8 for one, other in ((rows, sides if crossed else rows), (sides, sides))]
+    tables = [drawn(17, 4, seed=seed) for seed in (8, 9)]
+    asks = q[:, :, before:]
+    logits = [torch.einsum("bhqd,qkd->bhqk", asks, table[each]) for table, each in zip(tables, apart, strict=True)]
+    return torch.nn.functional.pad(logits[0] + logits[1], (before, 0, before, 0))
+
+
+def of_tokens_of_a_map(rows: int, columns: int, before: int, *, crossed: bool) -> list[str]:
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return ((q @ k.mT + of_a_map(q, columns, before, crossed=crossed)) / 2).softmax(-1) @ v
+
+    given = {name: drawn(2, 2, rows * columns + before, 4, seed=seed) for seed, name in enumerate("qkv")}
+    streams = [Stream(name, name, 0, (2,), 1) for name in given]
+    analysis = analyze(Invocation(function, given, [*given], streams))
+    return [each.property for each in analysis.findings if each.kind in ("violation", "design")]
+
+
+@pytest.mark.parametrize(("rows", "columns", "before"), [(3, 3, 0), (3, 3, 1), (2, 6, 0), (5, 2, 1)])
+def test_vectors_of_the_distance_in_a_map_are_a_design(rows: int, columns: int, before: int) -> None:
+    assert of_tokens_of_a_map(rows, columns, before, crossed=False) == ["relative-logits"]
+    assert of_tokens_of_a_map(rows, columns, before, crossed=True) == ["positions-relative"]

@@ -142,7 +142,29 @@ class OfStrictSizes(Packed):
         assert config.layer_types[0] == "full"
 
 
-@pytest.mark.parametrize("kind", [OfAPart, OfADecoder, OfStrictSizes])
+class PretrainedConfig:
+    """What a config of a part may be: it knows nothing of the part."""
+
+
+@dataclass
+class OfSoundConfig:
+    hidden_size: int = 768
+    num_attention_heads: int = 12
+    sound_config: PretrainedConfig | None = None
+    num_codes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.sound_config is not None:
+            self.num_codes = self.sound_config.num_codes  # type: ignore[attr-defined]
+
+
+class BesideSound(Packed):
+    def __init__(self, config: OfSoundConfig) -> None:
+        super().__init__(config.hidden_size, config.num_attention_heads)
+        assert isinstance(config, OfSoundConfig)
+
+
+@pytest.mark.parametrize("kind", [OfAPart, OfADecoder, OfStrictSizes, BesideSound])
 def test_a_config_has_the_fields_that_its_module_reads_and_sizes_that_fit_together(kind: type) -> None:
     assert first(kind).arguments["x"].shape == (2, 5, 12)
 

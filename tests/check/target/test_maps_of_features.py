@@ -310,3 +310,25 @@ def test_what_a_layer_takes_apart_into_height_and_width_is_both_for_its_stack() 
     height, width = call.arguments["x_size"]
     assert call.arguments["x"].shape == (2, height * width, 12)
     assert not analyze(call).violations
+
+
+class OfASideThatIsNotKept(nn.Module):
+    """A bias for each two tokens: a class token, and the places of a map whose sides the call is told as well."""
+
+    def __init__(self, dim: int, feat_size: tuple[int, int], num_heads: int = 2, beside: int = 1) -> None:
+        super().__init__()
+        count = feat_size[0] * feat_size[1] + beside
+        self.beside, self.inner = beside, Packed(dim, num_heads)
+        self.bias = nn.Parameter(torch.randn(count, dim))
+
+    def forward(self, x: Tensor, feat_size: list[int]) -> Tensor:
+        height, width = feat_size
+        places = x[:, self.beside :].unflatten(1, (height, width)).flatten(1, 2)
+        return self.inner(torch.cat([x[:, : self.beside], places], 1) + self.bias)
+
+
+def test_sides_that_a_constructor_is_told_and_does_not_keep_are_those_of_the_call() -> None:
+    for beside in (0, 1):
+        call = first(OfASideThatIsNotKept, beside=beside)
+        assert call.arguments["feat_size"] == (3, 3)
+        assert call.arguments["x"].shape[1] == 9 + beside

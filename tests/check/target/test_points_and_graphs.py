@@ -218,3 +218,49 @@ def test_messages_of_edges_are_weighted_sums(target: type[nn.Module]) -> None:
     assert check(target, args=sizes).verdict in ("right", "different by design")
     report = check(target, args={**sizes, "by": 0})
     assert [each.id for each in report.causes] == ["softmax-over-keys"]
+
+
+# Numbers of pairs beside attention. -----------------------------------------------------------------------------------
+
+
+class OfAMolecule(nn.Module):
+    """The weights of attention, of how near atoms are, and of the bonds between them, are added, each with a share."""
+
+    def __init__(self, h: int, d_model: int, share: float = 0.3) -> None:
+        super().__init__()
+        self.h, self.share = h, share
+        self.layers = nn.ModuleList(nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, adj_matrix: Tensor, dist_matrix: Tensor, edges_att: Tensor
+    ) -> Tensor:
+        parts = zip(self.layers, (query, key, value), strict=False)
+        q, k, v = (layer(each).unflatten(-1, (self.h, -1)).transpose(1, 2) for layer, each in parts)
+        near = (-dist_matrix).softmax(-1).unsqueeze(1).repeat(1, self.h, 1, 1)
+        bonds = (adj_matrix / (adj_matrix.sum(-1).unsqueeze(2) + 1e-6)).unsqueeze(1).repeat(1, self.h, 1, 1)
+        weights = self.share * ((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) + near) + (1 - 2 * self.share) * bonds
+        return self.layers[3]((weights @ v).transpose(1, 2).flatten(2))
+
+
+class OfNamedPairs(nn.Module):
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.inner = OfAMolecule(heads, dim)
+
+    def forward(self, x: Tensor, adjacency: Tensor, distances: Tensor) -> Tensor:
+        assert adjacency.ndim == distances.ndim == 3
+        return self.inner(x, x, x, adjacency, distances, distances)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"), [(OfAMolecule, ("dist_matrix", "adj_matrix")), (OfNamedPairs, ("distances",))]
+)
+def test_numbers_of_pairs_beside_tokens_are_above_zero_and_of_one_graph(kind: type, names: tuple[str, ...]) -> None:
+    call = first(kind)
+    tokens = next(iter(call.streams))
+    count = call.tokens_of(tokens)
+    assert {call.tokens_of(each) for each in call.streams} == {count}
+    for name in names:
+        assert call.arguments[name].shape == (2, count, count)
+        assert bool((call.arguments[name] > 0).all())
+    assert check(kind).verdict == "different by design"

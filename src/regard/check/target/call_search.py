@@ -31,6 +31,7 @@ from regard.check.target.draft import (
     widths,
 )
 from regard.check.target.errors import Failed
+from regard.check.target.graph_values import NUMBERS_OF_PAIRS
 from regard.check.target.influence import Influence, given_stream
 from regard.check.target.layouts import Layout, layouts
 from regard.check.target.mask_values import MASK_FORMS
@@ -90,7 +91,7 @@ class CallPlan:
         asked = {"q", "k"} <= roles or {"q", "v"} <= roles or {"x", "context"} <= roles
         if asked and "documents" not in roles:
             found["lengths"].append(ONE_QUERY)
-        if "boundaries" in roles:
+        if roles & {"boundaries", NUMBERS_OF_PAIRS}:  # one sequence, or the nodes of one graph
             found["lengths"] = ["same"]
         if not {"ids", "image"} >= roles & set(STREAMS) or not roles or ("ids" in roles and not embeds(target)):
             found["width"] = _distinct(widths(target, sizes))
@@ -103,7 +104,9 @@ class CallPlan:
         found |= {"context width": found["context width"][:4]} if "context width" in found else {}
         counts = token_counts(target, sizes)
         has_frames = "frames" in roles
-        if not {"height", "width"} <= roles:  # a token beside those of a map
+        if "grid" in roles or {"height", "width"} <= roles:  # the sides of a map are handed over: by its name
+            counts = dict(sorted(counts.items(), key=lambda each: not each[0].startswith("grid ")))
+        else:  # no token beside those of a map
             counts = {name: n for name, n in counts.items() if not (name.startswith("grid ") and name.endswith("one"))}
         found["tokens"] = _distinct({each: counts[each] for each in counts if each.startswith(FRAMED) == has_frames})
         if sizes.names_length(name for each in self.arguments for name in documented_shape(self.source, each.name)):

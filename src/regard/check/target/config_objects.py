@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
 
 from regard.check.target.classes import parameters_of
-from regard.check.target.configs import HEAD_DEFAULTS, number
+from regard.check.target.configs import CONFIG_NAMES, HEAD_DEFAULTS, number
 from regard.check.target.constructor_values import ALWAYS, DEFAULT
 from regard.check.target.names import constructor_meaning
 from regard.check.target.sizes import Sizes
@@ -41,12 +41,19 @@ def config_object(construction: Options, sizes: Sizes, fields: Mapping[str, Any]
         type(defaults.get(name)) is int and sizes.heads % defaults[name] for name in of_kv_heads
     ):  # else as many as by default, where the heads can share so many
         given.update(of_kv_heads)
+    of_parts = {n for n, value in given.items() if n in defaults and n not in fields and _is_of_a_part(value)}
     made = _first_made(
         kind,
-        given,
-        {**given, **of_kv_heads},
-        {name: value for name, value in given.items() if name not in of_layers},
-        {name: value for name, value in {**given, **of_kv_heads}.items() if name not in of_layers},
+        *(
+            {name: value for name, value in several.items() if name not in left_out}
+            for left_out in dict.fromkeys((frozenset(), frozenset(of_parts)))
+            for several in (
+                given,
+                {**given, **of_kv_heads},
+                {name: value for name, value in given.items() if name not in of_layers},
+                {name: value for name, value in {**given, **of_kv_heads}.items() if name not in of_layers},
+            )
+        ),
     )
     for name, value in vars(kind).items():
         if name not in given and not name.startswith("_") and isinstance(value, int | float):
@@ -63,10 +70,16 @@ def config_object(construction: Options, sizes: Sizes, fields: Mapping[str, Any]
     return made
 
 
+def _is_of_a_part(value: Any) -> bool:
+    """Whether it is the config of a part of the model, which its own config may make by itself."""
+    return type(value).__name__.endswith(CONFIG_NAMES)
+
+
 def _first_made(kind: type, *several: dict[str, Any]) -> Any:
     """What the first of several sets of arguments gives that the class does not refuse.
 
-    Configs may ask for as many heads of keys as of queries, or for as many layers as a list of their kinds has.
+    Configs may ask for as many heads of keys as of queries, or for as many layers as a list of their kinds has, or read
+    what is not known of the config of a part.
 
     Raises:
         Exception: what the first set raised, where none works.

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["double_precision"]
+from regard.check.target.numpy_by_torch import is_array
+
+__all__ = ["double_precision", "widened"]
 
 WIDER = {
     torch.float32: torch.float64,
@@ -114,4 +116,17 @@ def _wider_tensor(value: Any) -> Any:
         return value.to(WIDER[value.dtype]) if value.dtype in WIDER else value
     if type(value) in (list, tuple):
         return type(value)(_wider_tensor(each) for each in value)
+    return value
+
+
+def widened(value: Any) -> Any:
+    """A value of the user's, its arrays as tensors, and those of floats in float64, in lists, tuples and dicts too."""
+    if is_array(value):
+        value = torch.as_tensor(value)
+    if isinstance(value, Tensor):
+        return value.detach().to(WIDER.get(value.dtype, value.dtype))
+    if type(value) in (list, tuple):
+        return type(value)(widened(each) for each in value)
+    if type(value) is dict:
+        return {name: widened(each) for name, each in value.items()}
     return value

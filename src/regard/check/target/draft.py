@@ -17,6 +17,7 @@ from regard.check.target.argument import source_of
 from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.errors import Failed
 from regard.check.target.first_layers import width_taken
+from regard.check.target.fixed_arguments import fixed_matrices
 from regard.check.target.layouts import GRID, Layout
 from regard.check.target.names import constructor_meaning, is_of_a_picture
 from regard.check.target.preparation import modules_in
@@ -184,6 +185,8 @@ def widths(target: Any, sizes: Sizes) -> dict[str, int]:
                 if parameter.ndim == 2 and not isinstance(each, nn.Embedding) and not nn.parameter.is_lazy(parameter):
                     found[f"rows of {path}.{name}"] = parameter.shape[0]
                     found[f"columns of {path}.{name}"] = parameter.shape[1]
+    for path, matrix in fixed_matrices(target).items():
+        found[f"rows of {path}"], found[f"columns of {path}"] = matrix.shape
     found["d_head"] = sizes.d_head
     if "cat(" in source_of(target):  # a layer may take two tokens side by side
         halves = {f"half of the {name}": n // 2 for name, n in found.items() if name.startswith("input of") and n > 2}

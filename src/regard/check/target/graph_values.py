@@ -15,14 +15,18 @@ from regard.check.target.draft import Draft
 from regard.check.target.layouts import Layout
 from regard.check.target.position_values import Candidate
 
-__all__ = ["OF_GRAPHS", "are_of_each_token", "graph_candidates", "neighbours"]
+__all__ = ["NUMBERS_OF_PAIRS", "OF_GRAPHS", "are_of_each_token", "graph_candidates", "neighbours"]
 
-OF_GRAPHS = ("coordinates", "pairs", "pair vectors", "edge index")
+NUMBERS_OF_PAIRS = "pair numbers"
+"""The role of a number, whole or not, for each two tokens."""
+OF_GRAPHS = ("coordinates", "pairs", "pair vectors", "edge index", NUMBERS_OF_PAIRS)
 """Roles: where a point is, a whole number, or a vector, for each two tokens, and the edges of a graph."""
 NEIGHBOURS = 4
 """Of each token."""
 EDGES = 2
 """That lead to each node, without one from itself."""
+NEAR = 0.1
+"""No two nodes are nearer."""
 COORDINATES = (3, 2)
 """How many numbers say where a point is, the likeliest first."""
 
@@ -41,6 +45,9 @@ def graph_candidates(role: str, told: str = "", name: str = "") -> Iterator[tupl
     elif role == "pairs":
         several = {"of each two": _distances, "of each two of each sample": _distances_of_samples}
         yield from several.items() if len(told) != len("btt") else reversed(several.items())
+    elif role == NUMBERS_OF_PAIRS:
+        yield "numbers of each two of each sample", _numbers
+        yield "numbers of each two", lambda draft: _numbers(draft)[0]
     elif role == "edges":
         yield "links of a ring", _links
     elif role == "pair vectors":
@@ -71,6 +78,11 @@ def _links(draft: Draft) -> Tensor:
 def _vectors(draft: Draft, name: str) -> Tensor:
     """(batch, tokens, keys, width)."""
     return draft.draw(draft.sizes.batch, draft.tokens, draft.keys, draft.width_of(name) or draft.width)
+
+
+def _numbers(draft: Draft) -> Tensor:
+    """(batch, tokens, keys): above zero, as distances are."""
+    return draft.draw(draft.sizes.batch, draft.tokens, draft.keys).abs() + NEAR
 
 
 def _edge_index(draft: Draft) -> Tensor:

@@ -74,7 +74,7 @@ def let_through(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
 
 def _is_closed(invocation: Invocation) -> bool:
     """Whether a call raises, returns NaN or is moved by no token."""
-    streams = [each for each in invocation.streams if len(each.token_axes) == 1]
+    streams = [each for each in invocation.streams if len(each.token_axes) == 1 and invocation.tokens_of(each) > 1]
     try:
         returned = invocation.outputs(invocation.run(invocation.arguments))
         if any(bool(each.isnan().any()) for each in returned):

@@ -59,9 +59,8 @@ def rope_widths(draft: Draft) -> dict[str, int]:
     """How many channels a table may have, the likeliest first; those of half the width hold each angle once."""
     whole = draft.d_head
     inside = {f"{name} of a layer": value for name, value in _widths_of_heads(draft.target)}
-    found = inside | {"whole": whole}
-    for name, value in _rotated(draft.target):
-        found |= {name: value, f"{name} half": value // 2}
+    rotated = dict(_rotated(draft.target))
+    found = rotated | inside | {"whole": whole} | {f"{name} half": value // 2 for name, value in rotated.items()}
     rest = {"half": whole // 2, "quarter": whole // 4, "model": draft.width, "model half": draft.width // 2}
     return {name: value for name, value in (found | rest).items() if value > 0}
 

@@ -20,6 +20,7 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.argument import source_of
 from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import Failed, failed
+from regard.check.target.fixed_arguments import handed_over_with
 from regard.check.target.numpy_by_torch import as_array, as_tensor, numpy_by_torch, with_its_arrays
 from regard.check.target.preparation import copied
 from regard.check.target.seeds import seeded
@@ -153,6 +154,7 @@ class Invocation:
                 given = {name: value if name in shared else self.handed_over(value) for name, value in given.items()}
                 target = copied(self.target) if target is None else target
                 target = with_its_arrays(target) if self.is_watched else target
+                target = handed_over_with(target, self.handed_over)
                 around = (
                     contextlib.nullcontext()
                     if watch is None

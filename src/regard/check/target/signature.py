@@ -32,10 +32,12 @@ from regard.check.target.decoder_steps import step_roles
 from regard.check.target.documented_shapes import documented_letters, documented_shape
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
+from regard.check.target.fixed_arguments import fixed_tensors
 from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs
 from regard.check.target.looked_up import are_compared_alone, fields_of, table_of
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
+from regard.check.target.other_readings import other_readings
 from regard.check.target.position_values import DISTANCES, QUERY_BIAS
 from regard.check.target.preparation import embeds
 from regard.check.target.relative_tables import of_relative_positions
@@ -98,8 +100,8 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         others = [each for each in named if _may_be_a_sequence(each) and is_sequence_inside(target, source, each.name)]
         named = [replace(each, role="context", guessed=True) if [each] == others else each for each in named]
     in_a_list = [] if inputs else parts_by_place(named, source)
-    last = (_settled(each) for each in (*_of_a_context(named), *_of_an_image(target, named)))
-    return [*map(_settled, in_a_list), *_of_a_condition(target, named), *_read(named), *last]
+    further = (*other_readings(named, source), *_of_an_image(target, named))
+    return [*map(_settled, in_a_list), *_of_a_condition(target, named), *_read(named), *map(_settled, further)]
 
 
 def _of_each_head(argument: Argument, named: list[Argument], source: str) -> Argument:
@@ -227,14 +229,6 @@ def _of_a_condition(target: Any, named: list[Argument]) -> list[list[Argument]]:
     found = [each for each in given if is_condition(source_of(target), each)]
     read = [replace(each, role="condition", guessed=False) if each.name in found else each for each in named]
     return _read(read) if found else []
-
-
-def _of_a_context(named: list[Argument]) -> list[list[Argument]]:
-    """The reading by which m, beside an x alone, is no mask but a memory."""
-    given = [each for each in named if each.required]
-    if not any(each.name.lower() == "m" and each.role == "mask" for each in given) or len(given) != 2:
-        return []
-    return [[replace(each, role="context") if each.name.lower() == "m" else each for each in named]]
 
 
 def _of_an_image(target: Any, named: list[Argument]) -> list[list[Argument]]:
@@ -406,6 +400,8 @@ def _arguments(target: Callable[..., Any]) -> list[Argument] | None:
     if isinstance(target, nn.Module):
         parameters = _handed_up(type(target), parameters)
     named = [each for each in parameters.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    fixed = fixed_tensors(target)
+    named = [each for each in named if each.name not in fixed]
     if all(each.kind is each.KEYWORD_ONLY and each.default is not each.empty for each in named):
         return None
     return [

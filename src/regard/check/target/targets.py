@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from regard.check.sandbox.torch_settings import UserSettings
@@ -16,6 +16,7 @@ from regard.check.target.classes import method_of
 from regard.check.target.construction import Construction, constructions
 from regard.check.target.errors import Failed, error_line, is_of_one_sample, summed_tokens
 from regard.check.target.file_constants import with_constants
+from regard.check.target.fixed_arguments import with_fixed, with_width_of
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import copied, modules_in, numbers_of, prepare, width_of_scale
 from regard.check.target.sizes import DISTINCT_SIZES, SQUARE_SIZES, Sizes
@@ -25,6 +26,7 @@ __all__ = ["MAX_CONSTRUCTIONS", "Target", "of_one_sample", "square_sizes", "targ
 
 MAX_CONSTRUCTIONS = 3
 """Of each set of sizes, that can be made and are tried to be called."""
+_SIDES = re.compile(r"[(\[](\d+), (\d+)[)\]]")
 ONE_SAMPLE = "it is called with one sample: it runs with no other number that was tried"
 
 
@@ -78,9 +80,8 @@ def targets_of(
 ) -> Iterator[Target]:
     """What may be called: the thing itself, or objects of a class of several sizes."""
     if inspect.isfunction(implementation) and args and set(args) <= set(inspect.signature(implementation).parameters):
-        given = partial(implementation, **args)
-        given.__name__, given.__doc__ = implementation.__name__, implementation.__doc__  # type: ignore[attr-defined]
-        yield Target(given, DISTINCT_SIZES[0].with_arguments(args), [])
+        given = with_fixed(implementation, args)
+        yield Target(given, with_width_of(DISTINCT_SIZES[0].with_arguments(args), given), [])
         return
     if not inspect.isclass(implementation):
         if args:
@@ -131,6 +132,7 @@ def _told(sizes: Sizes, call: Any, args: Mapping[str, Any], said: list[str]) -> 
     """The sizes of what a module is meant to be called with."""
     sizes, told = with_constants(sizes, call)
     said += told
+    sizes = replace(sizes, grid=sizes.grid or _grid_of(said))
     width = width_of_scale(call, args, said)
     if width is None:
         return sizes
@@ -138,3 +140,10 @@ def _told(sizes: Sizes, call: Any, args: Mapping[str, Any], said: list[str]) -> 
     if any(constructor_meaning(each) == "heads" for each in names):
         return replace(sizes, d_head=width)
     return replace(sizes, d_head=width, given=(*sizes.given, ("d_model", width)))
+
+
+def _grid_of(said: list[str]) -> tuple[int, int] | None:
+    """Height and width of the map of features that a constructor was told, which a module may not keep."""
+    told = (each.partition("=") for each in said)
+    pairs = (_SIDES.fullmatch(value) for name, _, value in told if constructor_meaning(name) == "grid")
+    return next(((int(each[1]), int(each[2])) for each in pairs if each is not None), None)

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from regard.check.target.double_precision import WIDER
+from regard.check.target.double_precision import widened
 from regard.check.target.numpy_by_torch import is_array
 from regard.check.target.parse import InputFactory
 from regard.check.target.sizes import Sizes
@@ -40,14 +39,4 @@ class UserInputs:
     def of(self, sizes: Sizes) -> dict[str, Any]:
         """The arguments, in float64."""
         made = {} if self.factory is None else self.factory(sizes)
-        return {**made, **{name: _widened(value) for name, value in self.fixed.items()}}
-
-
-def _widened(value: Any) -> Any:
-    if is_array(value):
-        value = torch.as_tensor(value)
-    if isinstance(value, Tensor):
-        return value.detach().to(WIDER.get(value.dtype, value.dtype))
-    if type(value) in (list, tuple):
-        return type(value)(_widened(each) for each in value)
-    return value
+        return {**made, **{name: widened(value) for name, value in self.fixed.items()}}

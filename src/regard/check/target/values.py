@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,7 +43,13 @@ from regard.check.target.size_values import size_value
 from regard.check.target.time_series import TIME_MARKS, UNREAD, time_mark_candidates
 from regard.check.target.token_ids import drawn_ids, ids_left_out, is_candidate, padding_id, without
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
-from regard.check.target.written_masks import axes_added, has_heads_last, is_as_documented
+from regard.check.target.written_masks import (
+    axes_added,
+    axes_subscripted,
+    has_heads_last,
+    is_as_documented,
+    is_read_unasked,
+)
 
 __all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "candidates"]
 
@@ -101,30 +107,26 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
     return {"absent": _absent}
 
 
-@cache
-def _is_compared_alone(source: str, name: str) -> bool:
-    """Whether an argument is compared with something, and nothing asks whether it is there."""
-    if re.search(rf"\b{re.escape(name)}\s*[!=]=", source) is None:
-        return False
-    asked = rf"\b{re.escape(name)}\s+is\b|\b(?:if|not|and|or)\s+{re.escape(name)}\b"
-    return re.search(asked, source) is None
-
-
 def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidate]:
     role, name = argument.role or "", argument.name
     if role in STREAMS:
         return _streams(argument, target, source)
     if role in ("mask", "padding"):
         # A mask with more axes than scores runs by accident, and mixes what it reads.
-        added = axes_added(name, target, source)
+        added, taken = axes_added(name, target, source), axes_subscripted(source, name)
         shapes = sorted(
             SCORE_SHAPES if role == "mask" else PADDING_SHAPES,
-            key=lambda each: (not is_as_documented(each, name, source), len(each) + added > len("bhqk")),
+            key=lambda each: (
+                len(each) < taken,
+                not is_as_documented(each, name, source),
+                len(each) + added > len("bhqk"),
+            ),
         )
         shapes = [each for each in shapes if each != HEADS_LAST or has_heads_last(name, source)]
         opened = {f"{form} {shape}": _mask(form, shape) for shape in shapes for form in TRIED_FORMS}
         # numpy compares None as well, with nothing
-        return {**opened, "none": _none} if _is_compared_alone(source, name) else {"none": _none, **opened}
+        is_read = is_read_unasked(source, name)
+        return {**opened, "none": _none} if is_read else {"none": _none, **opened}
     if role == OF_ASKING_TOKENS:
         return dict(of_asking(name))
     if role == "lengths":

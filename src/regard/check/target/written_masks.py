@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from functools import cache
 from typing import Any
 
-from regard.check.target.argument import text_of
+from regard.check.target.argument import nodes_of, text_of
 from regard.check.target.classes import own_classes
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.preparation import modules_in
 
-__all__ = ["axes_added", "has_heads_last", "is_as_documented"]
+__all__ = ["axes_added", "axes_subscripted", "has_heads_last", "is_as_documented", "is_read_unasked"]
 
 
 def has_heads_last(name: str, source: str) -> bool:
@@ -42,6 +43,32 @@ def axes_added(name: str, target: Any, source: str) -> int:
         kinds = {kind for owner in modules_in(target) for each in owner.modules() for kind in own_classes(type(each))}
         texts += [text for text in map(text_of, kinds) if _takes(text, name)]
     return max((_axes_added(text, name) for text in texts), default=0)
+
+
+@cache
+def axes_subscripted(source: str, name: str) -> int:
+    """How many axes an argument has at least where its elements are taken, as four in mask[:, 0, :, :]; 0 elsewhere."""
+    taken = [each.slice for each in nodes_of(source, ast.Subscript) if _is_name(each.value, name)]
+    several = [each.elts for each in taken if isinstance(each, ast.Tuple)]
+    return max((sum(map(_takes_an_axis, each)) for each in several), default=0)
+
+
+def _takes_an_axis(index: ast.expr) -> bool:
+    """Whether it is neither None, which adds an axis, nor an ellipsis."""
+    return not (isinstance(index, ast.Constant) and index.value in (None, ...))
+
+
+def _is_name(value: ast.expr, name: str) -> bool:
+    return isinstance(value, ast.Name) and value.id == name
+
+
+@cache
+def is_read_unasked(source: str, name: str) -> bool:
+    """Whether an argument is compared with something, or its elements are taken, and nothing asks if it is there."""
+    if re.search(rf"\b{re.escape(name)}\s*[!=]=", source) is None and not axes_subscripted(source, name):
+        return False
+    asked = rf"\b{re.escape(name)}\s+is\b|\b(?:if|not|and|or)\s+{re.escape(name)}\b(?!\.)"
+    return re.search(asked, source) is None
 
 
 @cache

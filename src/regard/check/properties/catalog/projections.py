@@ -106,6 +106,13 @@ PROJECTIONS = (
         "q, k, v = (x @ in_proj_weight.T).chunk(3, dim=-1)  # as in torch.nn.MultiheadAttention",
     ),
     Property(
+        "matrix-as-named",
+        "projections",
+        "a matrix that is handed over makes what it is named after: queries, keys or values",
+        "Weights that are loaded are taken for those of something else.",
+        "for w_q, w_k, w_v in zip(w_qs, w_ks, w_vs)  # in the order of their names",
+    ),
+    Property(
         "context-read",
         "k",
         "a second sequence that has to be handed over is read",

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.modules.named_matrices import operands
 from regard.check.roles.influence import differs, record_invocation
 from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
-from regard.check.trace.operation import Trace
 
 __all__ = ["packed_order_findings"]
 
@@ -57,29 +56,13 @@ def _order(text: str, name: str) -> str:
 def _taken(invocation: Invocation, evidence: Evidence, name: str, matrix: Tensor) -> str:
     """What each third of a matrix is taken for, as "qvk"; empty where a third is no part of one alone."""
     axis = 0 if matrix.shape[0] == 3 * matrix.shape[1] else 1
-    base = _operands(evidence, evidence.base.instance.run.trace)
+    base = operands(evidence, evidence.base.instance.run.trace)
     found = ""
     for third in range(3):
         changed = matrix.clone()
         part = changed.tensor_split(3, axis)[third]
         part += torch.randn(part.shape, generator=torch.Generator().manual_seed(third), dtype=part.dtype)
-        other = _operands(evidence, record_invocation(invocation, {**invocation.arguments, name: changed}))
+        other = operands(evidence, record_invocation(invocation, {**invocation.arguments, name: changed}))
         moved = [each for each in base if each in other and bool(differs(base[each], other[each]).any())]
         found += moved[0] if len(moved) == 1 else ""
     return found if sorted(found) == ["k", "q", "v"] else ""
-
-
-def _operands(evidence: Evidence, trace: Trace) -> Mapping[str, Any]:
-    """Queries, keys and values in a run of the same steps, as they are multiplied."""
-    instance = evidence.base.instance
-    scores, sums = instance.scores[0], instance.sums[-1]
-    places = {"left": scores.left_place, "right": scores.right_place, "v": instance.values_place(sums)}
-    if len(trace) != len(instance.run.trace):
-        return {}
-    found = {role: trace.operations[index].inputs[number].data for role, (index, number) in places.items()}
-    own = instance.run.trace.operations[places["left"][0]].inputs[places["left"][1]].data
-    query = evidence.base.q[0].to(own.dtype)
-    rows = [each for each in (own, own.mT) if own.ndim > 1 and each.shape[-1] == len(query)]
-    is_left = any(bool((each == query).all(-1).any()) for each in rows)
-    names = {"left": "q", "right": "k"} if is_left else {"left": "k", "right": "q"}
-    return {names.get(role, role): data for role, data in found.items()}

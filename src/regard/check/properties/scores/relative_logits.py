@@ -31,6 +31,8 @@ _ABSOLUTE = re.compile(r"absolute|(?<![a-z])abs(?=[_ -]?(?:pos|emb|enc))", re.I)
 """What the code says of its positions; both, where it has both."""
 _ONE_SIDED = re.compile(r"causal|uni-?directional|bi-?directional|\bone[- ]sided|\bfuture\b|\bahead\b", re.I)
 """In a code that may mean tokens on one side to share what they add."""
+LEAST_MAP = 9
+"""Tokens of a map of features by which it is told from a sequence: with few of them many distances are of one pair."""
 FARTHEST = 2
 """Distances of a side by which it is told that these have vectors of their own."""
 
@@ -81,6 +83,11 @@ def relative_logit_findings(
     places = [_places(invocation, owner.token) for owner in (table.query, table.key)]
     heads = [table.query.sample, table.head]
     if not _is_same(added[live], torch.stack([*heads, *(places[0] - places[1]).unbind(-1)], -1)[live]):
+        tokens = [owner.token[live] for owner in (table.query, table.key)]
+        if is_of_sequence and _is_by_distance_in_a_map(added[live], torch.stack(heads, -1)[live], *tokens):
+            message = "queries or keys times a learned vector of their distance in a map are added to the scores"
+            yield Finding("design", "relative-logits", "positions", message, line)
+            return
         queries, keys = (
             _is_same(added[live], torch.stack([*heads, owner.token], -1)[live]) for owner in (table.query, table.key)
         )
@@ -118,6 +125,32 @@ def relative_logit_findings(
         return
     message = "queries or keys times a learned vector of their distance are added to the scores (Transformer-XL)"
     yield Finding("design", "relative-logits", "positions", message, line)
+
+
+def _is_by_distance_in_a_map(added: Tensor, heads: Tensor, queries: Tensor, keys: Tensor) -> bool:
+    """Whether tokens are those of a map, row by row, and what is added depends on the distance along both of its sides.
+
+    A token may stand before them, as one that is read out: it has distances of its own.
+
+    Args:
+        added: (scores), by learned vectors.
+        heads: (scores, ...): what else may tell scores apart.
+        queries: (scores): the token of each.
+        keys: the same.
+    """
+    count = int(torch.maximum(queries, keys).max()) + 1
+    for before in (0, 1):
+        places = [each - before for each in (queries, keys)]
+        for columns in range(2, (count - before) // 2 + 1):
+            if (count - before) % columns or count - before < LEAST_MAP:
+                continue
+            rows, sides = ([each // columns for each in places], [each % columns for each in places])
+            apart = torch.stack([rows[0] - rows[1], sides[0] - sides[1]], -1)
+            beside = torch.stack([each < 0 for each in places], -1)
+            groups = torch.cat([heads, beside, apart.where(~beside.any(-1, keepdim=True), 0)], -1)
+            if _is_same(added, groups):
+                return True
+    return False
 
 
 def _alike_on_one_side(added: Tensor, table: AttentionTable, live: Tensor) -> str:

@@ -1,0 +1,64 @@
+"""What the arguments of a call may mean besides, where it does not run as it is likeliest read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from regard.check.target.argument import STREAMS, Argument
+from regard.check.target.axes_inside import OF_NO_SAMPLE
+from regard.check.target.graph_values import NUMBERS_OF_PAIRS
+from regard.check.target.graphs import OF_PAIRS
+from regard.check.target.names import call_meaning, first_word
+from regard.check.target.usage import is_tensor
+
+__all__ = ["other_readings"]
+
+
+def other_readings(named: list[Argument], source: str) -> Iterator[list[Argument]]:
+    """Further readings of the arguments of a call, the likelier ones first.
+
+    Args:
+        named: the arguments.
+        source: the text of what is called.
+    """
+    yield from _of_a_context(named)
+    yield from _asked_by_others(named, source)
+    yield from _of_a_graph(named)
+
+
+def _of_a_context(named: list[Argument]) -> list[list[Argument]]:
+    """The reading by which m, beside an x alone, is no mask but a memory."""
+    given = [each for each in named if each.required]
+    if not any(each.name.lower() == "m" and each.role == "mask" for each in given) or len(given) != 2:
+        return []
+    return [[replace(each, role="context") if each.name.lower() == "m" else each for each in named]]
+
+
+def _asked_by_others(named: list[Argument], source: str) -> list[list[Argument]]:
+    """The reading by which an optional argument named after queries, as q_global, asks the tokens."""
+    sequences = [each for each in named if each.required and each.role in STREAMS]
+    asking = [each for each in named if not each.required and each.default is None and _is_of_queries(each, source)]
+    if len(asking) != 1 or [each.role for each in sequences] != ["x"]:
+        return []
+    roles = {sequences[0].name: "context", asking[0].name: "x"}
+    return [[replace(each, role=roles[each.name], required=True) if each.name in roles else each for each in named]]
+
+
+def _is_of_queries(argument: Argument, source: str) -> bool:
+    """Whether a tensor is named after queries, alone or by its first word."""
+    name = argument.name
+    return argument.role in (None, "q") and "q" in (first_word(name), call_meaning(name)) and is_tensor(source, name)
+
+
+def _of_a_graph(named: list[Argument]) -> list[list[Argument]]:
+    """The reading by which all that is named after pairs of nodes are numbers of these, and none of it hides a key.
+
+    As the distances of atoms and the bonds between them, which are weights of their own beside those of attention.
+    """
+    untold = [each.name for each in named if each.required and each.role in (None, OF_NO_SAMPLE)]
+    of_pairs = {name for name in untold if OF_PAIRS.search(name.lower())}
+    if not of_pairs or not any(each.required and each.role in STREAMS for each in named):
+        return []
+    of_pairs |= {each.name for each in named if each.required and each.role == "mask" and each.name.startswith("adj")}
+    return [[replace(each, role=NUMBERS_OF_PAIRS) if each.name in of_pairs else each for each in named]]

@@ -1,0 +1,51 @@
+"""Calls of modules whose queries are handed over beside the tokens, by an argument that may be left out."""
+
+from __future__ import annotations
+
+import pytest
+from target_calls import Packed, attention, first
+from torch import Tensor, nn
+
+from property_cases import joined, split
+from regard.check import check
+
+
+class OfGlobalQueries(nn.Module):
+    """The tokens of a window are asked by queries of the whole picture; without these it has a layer of its own."""
+
+    def __init__(self, dim: int, heads: int, use_global: bool = True) -> None:
+        super().__init__()
+        self.heads, self.use_global = heads, use_global
+        self.kv, self.out = nn.Linear(dim, (2 if use_global else 3) * dim), nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, q_global: Tensor | None = None) -> Tensor:
+        if self.use_global and q_global is not None:
+            assert q_global.shape[-1] == x.shape[-1]
+            return self.read(q_global, *self.kv(x).chunk(2, -1))
+        q, k, v = self.kv(x).view(*x.shape[:2], 3, x.shape[-1]).unbind(2)
+        return self.read(q, k, v)
+
+    def read(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return self.out(joined(attention(*(split(each, self.heads) for each in (q, k, v)))))
+
+
+class OfNamedQueries(OfGlobalQueries):
+    def forward(self, x: Tensor, query_tokens: Tensor | None = None) -> Tensor:
+        return super().forward(x, query_tokens if query_tokens is None else query_tokens.expand(len(x), -1, -1))
+
+
+@pytest.mark.parametrize("kind", [OfGlobalQueries, OfNamedQueries])
+def test_queries_without_which_it_does_not_run_ask_the_tokens(kind: type) -> None:
+    call = first(kind)
+    assert {each.role for each in call.streams} == {"x", "context"}
+    assert next(each.argument for each in call.streams if each.role == "x").startswith("q")
+    assert check(kind).verdict == "right"
+
+
+class RunsAlone(Packed):
+    def forward(self, x: Tensor, q_other: Tensor | None = None) -> Tensor:
+        return super().forward(x if q_other is None else x + q_other.view_as(x))
+
+
+def test_tokens_that_run_alone_are_asked_by_themselves() -> None:
+    assert {each.argument for each in first(RunsAlone, width=8, heads=2).streams} == {"x"}

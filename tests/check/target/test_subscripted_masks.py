@@ -1,0 +1,80 @@
+"""Masks whose elements a call takes: they have to be given, with as many axes; and tables of a part of each head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from target_calls import Packed, first
+from torch import Tensor, nn
+
+from property_cases import joined, split
+from regard.check import check
+from regard.check.target.written_masks import axes_subscripted, is_read_unasked
+
+
+class Choosing(nn.Module):
+    """The keys that an indexer likes best are read, of those that the mask lets through."""
+
+    def __init__(self, dim: int, heads: int, best: int = 4) -> None:
+        super().__init__()
+        self.heads, self.best, self.qkv, self.like = heads, best, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+        q, k, v = (split(each, self.heads) for each in self.qkv(x).chunk(3, -1))
+        liked = self.like(x) @ x.mT + attention_mask[:, 0, :, :]
+        chosen = liked.topk(min(self.best, liked.shape[-1]), -1).indices
+        hidden = torch.ones_like(liked, dtype=torch.bool).scatter(-1, chosen, False)[:, None]
+        scores = q @ k.mT / q.shape[-1] ** 0.5 + attention_mask.masked_fill(hidden, -torch.inf)
+        return joined(scores.softmax(-1) @ v)
+
+
+def of_the_last_query(x: Tensor, mask: Tensor) -> Tensor:
+    scores = (x @ x.mT / x.shape[-1] ** 0.5).masked_fill(~mask, -torch.inf)
+    return scores.softmax(-1) @ x * mask[:, -1, :].any(-1)[:, None, None]
+
+
+@pytest.mark.parametrize(("target", "name", "axes"), [(Choosing, "attention_mask", 4), (of_the_last_query, "mask", 3)])
+def test_a_mask_has_the_axes_along_which_its_elements_are_taken(target: Any, name: str, axes: int) -> None:
+    call = first(target)
+    assert call.arguments[name].ndim == axes
+    assert call.arguments[name].shape[-2:] == (5, 5)
+
+
+def test_a_mask_that_has_to_be_given_does_not_keep_attention_from_being_judged() -> None:
+    assert check(Choosing).verdict == "different by design"
+
+
+def test_axes_that_are_added_are_not_taken_and_what_may_be_none_is_asked() -> None:
+    assert axes_subscripted("m = mask[:, None, ..., 0]", "mask") == 2
+    assert axes_subscripted("m = mask[0] + other[:, 0, 0]", "mask") == 0
+    assert is_read_unasked("m = mask[:, 0, :, :]", "mask")
+    assert not is_read_unasked("m = None if mask is None else mask[:, 0, :, :]", "mask")
+    assert not is_read_unasked("m = mask.unsqueeze(1)", "mask")
+
+
+class TurnsTheRest(Packed):
+    """A part of each wide head is turned; a layer inside keeps another width by the name of a head's."""
+
+    def __init__(self, width: int, heads: int, qk_rope_head_dim: int) -> None:
+        super().__init__(width, heads)
+        self.qk_rope_head_dim, self.inside = qk_rope_head_dim, nn.Identity()
+        self.inside.head_dim = 6  # type: ignore[assignment]
+
+    def forward(self, x: Tensor, position_embeddings: tuple[Tensor, Tensor], attention_mask: Tensor) -> Tensor:
+        q, k, v = (split(each, self.heads) for each in self.qkv(x).chunk(3, -1))
+        cos, sin = (each[:, None] for each in position_embeddings)
+        q, k = (self.turned(each, cos, sin) for each in (q, k))
+        scores = q @ k.mT / q.shape[-1] ** 0.5 + attention_mask[:, :, : q.shape[2], : k.shape[2]]
+        return joined(scores.softmax(-1) @ v)
+
+    def turned(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        part, rest = x[..., : self.qk_rope_head_dim], x[..., self.qk_rope_head_dim :]
+        one, other = part.chunk(2, -1)
+        return torch.cat([part * cos + torch.cat([-other, one], -1) * sin, rest], -1)
+
+
+def test_what_is_turned_tells_first_how_wide_a_table_is() -> None:
+    call = first(TurnsTheRest, width=64, heads=2, qk_rope_head_dim=8)
+    assert call.arguments["position_embeddings"][0].shape[-1] == 8
