@@ -225,7 +225,7 @@ def _spread(lengths: Tensor) -> float:
 def _is_told(keys: Tensor, values: Tensor) -> bool:
     """Whether equal keys have equal values."""
     pairs = torch.unique(torch.stack([keys, values]), dim=1)
-    return pairs.shape[1] == len(torch.unique(keys))
+    return int(pairs.shape[1]) == len(torch.unique(keys))
 
 
 def _are_units(vectors: Tensor) -> bool:
