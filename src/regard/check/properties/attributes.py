@@ -75,11 +75,17 @@ def _attributes(part: ast.stmt, is_own: bool) -> tuple[frozenset[str], frozenset
             continue
         elif isinstance(node, ast.Attribute):
             is_self = isinstance(node.value, ast.Name) and node.value.id == "self"
-            is_function = getattr(node.value, "id", getattr(node.value, "attr", "")) in LIBRARIES
-            read.update([node.attr] if (is_own or not is_self) and not is_function else [])
+            read.update([node.attr] if (is_own or not is_self) and not _is_of_a_library(node) else [])
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             read.add(node.value)
     return frozenset(written), frozenset(read)
+
+
+def _is_of_a_library(node: ast.expr) -> bool:
+    """Whether it is what a library has by a name, as torch.nn.functional.dropout."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in LIBRARIES
 
 
 def _setting(statement: ast.AST) -> Iterator[ast.AST]:
