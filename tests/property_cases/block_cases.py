@@ -220,6 +220,40 @@ class BlockOverTheTokens(Block):
     norm_of = LayerNormOverTheTokens
 
 
+class Norm(LayerNormByHand):
+    """The only norm of its file: it needs no other name."""
+
+    axis = -1
+
+    def centred(self, x: Tensor) -> Tensor:
+        return x - x.mean(self.axis, keepdim=True)
+
+    def divisor(self, x: Tensor) -> Tensor:
+        return x.std(self.axis, keepdim=True) + 1e-6
+
+
+class BlockOfANorm(Block):
+    norm_of = Norm
+
+
+class Normalization(Norm):
+    axis = 1  # here
+
+
+class BlockOfNormalization(Block):
+    norm_of = Normalization
+
+
+class NormLayer(Norm):
+    """Each channel of a sample is normalized over its tokens, as InstanceNorm1d does."""
+
+    axis = 1
+
+
+class BlockOfInstances(Block):
+    norm_of = NormLayer
+
+
 class LayerNormBesideOne(LayerNormByHand):
     """Its small number and its factors are exchanged."""
 
@@ -383,6 +417,8 @@ CASES = [
     Case("feed-forward-bends", BlockWithoutAnActivation, GatedByAWideState, of_module),
     Case("feed-forward-bends", BlockWithoutAnActivation, ReadOutAtOnce, of_module),
     Case("norm-of-one-token", BlockOverTheTokens, Block, of_module, has_line=False),
+    Case("norm-of-one-token", BlockOfNormalization, BlockOfANorm, of_module, has_line=False),
+    Case("norm-of-one-token", BlockOfNormalization, BlockOfInstances, of_module, has_line=False),
     Case("norm-normalizes", BlockBesideOne, Block, of_module, has_line=False),
     Case("norm-of-one-token", BlockOverRows, BlockOfOneSequence, of_one_sequence, has_line=False),
     Case("layers-apart", StackOfOne, Stack, of_module, has_line=False, attentions=2),

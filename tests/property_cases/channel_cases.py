@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -146,6 +147,36 @@ class OfNormalizedTokens(OverTheTokens):
     query_axis, key_axis = None, -2
 
 
+class OverTheHeads(OverTheTokens):
+    """Channels read channels (XCA); both factors are normalized over axis 1, as F.normalize does by default."""
+
+    query_axis, key_axis = 1, 1
+
+
+class KeysOverTheHeads(OverTheTokens):
+    key_axis = 1
+
+
+class ByEinsum(nn.Module):
+    """Channels read channels (XCA), with the heads behind the tokens."""
+
+    axis = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(2 * CHANNELS, 2 * CHANNELS) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x).unflatten(-1, (2, -1)) for each in (self.q, self.k, self.v))
+        q, k = (each / each.norm(dim=self.axis, keepdim=True) for each in (q, k))
+        weights = torch.einsum("bnhc,bnhd->bhcd", q, k).softmax(-1)  # here
+        return self.out(torch.einsum("bhcd,bnhd->bnhc", weights, v).flatten(2))
+
+
+class ByEinsumOverTheHeads(ByEinsum):
+    axis = 2
+
+
 class ProductsOverTheTokens(nn.Module):
     """Self-attention."""
 
@@ -176,6 +207,9 @@ CASES = [
     Case("softmax-over-keys", ReadInTheOtherDirection, GatedByChannel, of_wide_tokens),
     Case("norms-over-one-axis", KeysOverTheChannels, OverTheTokens, of_wide_tokens),
     Case("norms-over-one-axis", KeysOverTheChannels, OfNormalizedTokens, of_wide_tokens),
+    Case("norms-over-one-axis", OverTheHeads, OverTheTokens, of_wide_tokens),
+    Case("norms-over-one-axis", KeysOverTheHeads, OverTheTokens, of_wide_tokens),
+    Case("norms-over-one-axis", ByEinsumOverTheHeads, ByEinsum, of_wide_tokens),
     Case("products-summed", NotSummed, WindowAttention, of_image),
     Case("products-summed", VectorPairs, ChannelWise, of_tokens, has_line=False),
     Case("products-summed", VectorPairs, OfOneChannel, of_tokens, has_line=False),

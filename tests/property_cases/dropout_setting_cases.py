@@ -113,6 +113,63 @@ class LeftFromBefore(nn.Module):
         return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
 
 
+class KeptAsANumber(nn.Module):
+    """Attention to all tokens.
+
+    Args:
+        drop: the share of the weights that are set to 0 in training
+    """
+
+    def __init__(self, drop: float = 0.1) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.alpha_dropout = drop
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        return joined(F.dropout(weights, self.alpha_dropout, self.training) @ v)
+
+
+class KeptInVain(KeptAsANumber):
+    """Attention to all tokens.
+
+    Args:
+        drop: the share of the weights that are set to 0 in training
+    """
+
+    def __init__(self, drop: float = 0.1) -> None:
+        super().__init__()
+        self.feature_alpha_dropout = drop  # here
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined(F.feature_alpha_dropout((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1), 0.0, False) @ v)
+
+
+class KeptForNobody(KeptAsANumber):
+    """Attention to all tokens, of which nothing says what the share is of; nobody asked for one."""
+
+    def __init__(self, drop: float = 0.1) -> None:
+        super().__init__()
+        self.feature_alpha_drop = drop
+
+    def forward(self, x: Tensor) -> Tensor:
+        return KeptInVain.forward(self, x)  # type: ignore[arg-type]
+
+
+class KeptForAnother(KeptInVain):
+    """Attention to all tokens.
+
+    Args:
+        drop: not used; weights of older versions have it
+    """
+
+    def __init__(self, drop: float = 0.1) -> None:
+        super().__init__()
+        self.older_drop = drop
+
+
 def told_nothing(kind: Any) -> Any:
     return of_module(lambda: kind(0.0) if kind is not DropsOutputsAlone else kind(0.0, 0.0))
 
@@ -122,5 +179,9 @@ CASES = [
     *(
         Case("dropout-applied", NeverApplied, right, of_module)
         for right in (Documented, ShareThatIsFused, LeftFromBefore)
+    ),
+    *(
+        Case("dropout-applied", KeptInVain, right, of_module)
+        for right in (KeptAsANumber, KeptForNobody, KeptForAnother)
     ),
 ]

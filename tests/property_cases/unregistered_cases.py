@@ -103,8 +103,79 @@ class FrozenMatrices(Matrices):
             each.requires_grad_(False)
 
 
+class Biased(nn.Module):
+    """Scores with a number for each head and each key's channel besides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.asked: Any = nn.Parameter(torch.empty(WIDTH))
+        nn.init.normal_(self.asked)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.out((((q + self.asked) @ k.mT) / WIDTH**0.5).softmax(-1) @ v)
+
+
+class BiasedByATensor(Biased):
+    def __init__(self) -> None:
+        super().__init__()
+        del self.asked
+        self.asked = torch.empty(WIDTH)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.trunc_normal_(self.asked, std=0.5)
+
+
+class BiasedWithGradients(Biased):
+    def __init__(self) -> None:
+        super().__init__()
+        del self.asked
+        self.asked = torch.zeros(WIDTH, requires_grad=True)
+
+
+class BiasedAsItSays(Biased):
+    def __init__(self) -> None:
+        super().__init__()
+        del self.asked
+        # what is asked for by all tokens, learned
+        self.asked = 0.1 * torch.randn(WIDTH)
+
+
+class BiasedAtRandom(Biased):
+    """What all tokens ask for is drawn, and stays fixed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.asked
+        self.asked = torch.empty(WIDTH)
+        nn.init.normal_(self.asked)
+
+
+class BiasedByNumbers(Biased):
+    """Nothing says that they learn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.asked
+        self.asked = torch.randn(WIDTH)
+
+
+class BiasedByABuffer(Biased):
+    def __init__(self) -> None:
+        super().__init__()
+        del self.asked
+        self.register_buffer("asked", torch.empty(WIDTH))
+        nn.init.normal_(self.asked)
+
+
 CASES = [
     Case("parameters-registered", InAList, HandedOver, of_module, has_line=False),
     Case("parameters-registered", InADict, InAModuleDict, of_module, has_line=False),
     Case("parameters-registered", Matrices, FrozenMatrices, of_module, has_line=False),
+    Case("parameters-registered", BiasedByATensor, Biased, of_module, has_line=False),
+    Case("parameters-registered", BiasedByATensor, BiasedAtRandom, of_module, has_line=False),
+    Case("parameters-registered", BiasedWithGradients, BiasedByNumbers, of_module, has_line=False),
+    Case("parameters-registered", BiasedAsItSays, BiasedByABuffer, of_module, has_line=False),
 ]

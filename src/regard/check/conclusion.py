@@ -56,6 +56,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "begun-anew",
         "axes-transposed",
         "distances-on-both-sides",
+        "heads-projected",
         "inputs-kept",
         "keys-of-the-content",
         "keys-over-the-tokens",

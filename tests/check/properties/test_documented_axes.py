@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from torch import Tensor
 
@@ -27,6 +29,10 @@ def documented(text: str) -> bool:
         "x [batch_size x seq_len x d_model]",
         "x (N, L, E)",
         "(b, n_tokens, d)",
+        "x: (B, N, C)",
+        "x: (batch, h*w, channels), y: (1, h*w, channels)",
+        "x (bs, num_patches, width)",
+        "x: [B, Lq, D]",
     ],
 )
 def test_an_order_that_is_named_is_a_promise(text: str) -> None:
@@ -41,6 +47,9 @@ def test_an_order_that_is_named_is_a_promise(text: str) -> None:
         "x (seq, batch, dim)",
         "x (batch, seq, dim), or (seq, batch, dim)",
         "x (N, B, E)",
+        "x (HW, B, C)",
+        "x (h * w, batch, channels)",
+        "x (N, M, C)",
         "mask: (batch, seq, seq)",
         "key_padding_mask: (batch, seq)",
         "returns weights of shape (batch, heads, seq)",
@@ -49,3 +58,62 @@ def test_an_order_that_is_named_is_a_promise(text: str) -> None:
 )
 def test_what_leaves_the_order_open_promises_nothing(text: str) -> None:
     assert not documented(text)
+
+
+def unpacked(x: Tensor) -> Tensor:
+    B, N, _C = x.shape
+    return tokens_first_as_documented(x).reshape(B, N, -1)
+
+
+def commented(x: Tensor) -> Tensor:
+    # x: (batch, patches, width)
+    return tokens_first_as_documented(x)
+
+
+def told_in_its_signature(
+    x: Tensor,  # (B, T, C)
+) -> Tensor:
+    return tokens_first_as_documented(x)
+
+
+@pytest.mark.parametrize("function", [unpacked, commented, told_in_its_signature])
+def test_code_that_calls_the_first_axis_the_batch_means_it(function: Any) -> None:
+    (found,) = documented_axes_findings(of_tokens_first(function))
+    assert "calls the first axis of x the batch" in found.message
+
+
+def unpacked_with_tokens_first(x: Tensor) -> Tensor:
+    T, B, _C = x.shape
+    return tokens_first_as_documented(x).reshape(T, B, -1)
+
+
+def of_what_it_returns(x: Tensor) -> Tensor:
+    read = tokens_first_as_documented(x).transpose(0, 1)  # (B, T, C)
+    x = read + x.transpose(0, 1)  # (B, T, C)
+    return x.transpose(0, 1)
+
+
+def of_weights(x: Tensor) -> Tensor:
+    # weights of x: (B, T, S)
+    return tokens_first_as_documented(x)
+
+
+def unpacked_when_it_was_turned(x: Tensor) -> Tensor:
+    y, x = x, x.transpose(0, 1)
+    x = x.transpose(0, 1).transpose(0, 1)
+    B, T, _C = x.shape
+    return tokens_first_as_documented(y).reshape(T, B, -1)
+
+
+def across_samples(x: Tensor) -> Tensor:
+    """Attention between the samples of a table."""
+    B, N, _C = x.shape
+    return tokens_first_as_documented(x).reshape(B, N, -1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [unpacked_with_tokens_first, of_what_it_returns, of_weights, unpacked_when_it_was_turned, across_samples],
+)
+def test_code_that_names_the_axes_of_something_else_says_nothing(function: Any) -> None:
+    assert documented_axes_findings(of_tokens_first(function)) == []

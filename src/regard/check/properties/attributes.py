@@ -19,6 +19,9 @@ SCALE_NAME = re.compile(r"_?(?:softmax_|attn_|attention_|qk_)?(?:scale|scaling|t
 REGISTERED = ("register_parameter", "register_buffer", "add_module")
 """What makes an attribute of the name that it is given first."""
 
+LIBRARIES = frozenset({"F", "functional", "nn", "np", "torch"})
+"""What has functions and classes for attributes, as F.dropout: these are of no object."""
+
 
 def is_unread(kind: type, name: str) -> bool:
     """Whether the class writes an attribute by its name, and no line of its file, or of its bases', reads it."""
@@ -72,10 +75,17 @@ def _attributes(part: ast.stmt, is_own: bool) -> tuple[frozenset[str], frozenset
             continue
         elif isinstance(node, ast.Attribute):
             is_self = isinstance(node.value, ast.Name) and node.value.id == "self"
-            read.update([node.attr] if is_own or not is_self else [])
+            read.update([node.attr] if (is_own or not is_self) and not _is_of_a_library(node) else [])
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             read.add(node.value)
     return frozenset(written), frozenset(read)
+
+
+def _is_of_a_library(node: ast.expr) -> bool:
+    """Whether it is what a library has by a name, as torch.nn.functional.dropout."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in LIBRARIES
 
 
 def _setting(statement: ast.AST) -> Iterator[ast.AST]:

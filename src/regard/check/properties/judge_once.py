@@ -30,6 +30,7 @@ from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.normed_inputs import normed_input_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
+from regard.check.properties.modules.plain_tensors import plain_tensor_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
 from regard.check.properties.modules.repeated_samples import repeated_sample_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
@@ -113,6 +114,7 @@ def judge_once(
         analysis.findings += parameter_findings(invocation, instances)
     if not analysis.violations:
         analysis.findings += unregistered_parameter_findings(invocation)
+        analysis.findings += plain_tensor_findings(invocation)
         analysis.findings += norm_setting_findings(invocation)
         analysis.findings += normed_input_findings(invocation)
         analysis.findings += repeated_layer_findings(invocation.target)

@@ -78,6 +78,13 @@ OUTPUTS = (
         "return self.out_proj(heads)",
     ),
     Property(
+        "heads-projected",
+        "projected",
+        "multi-head attention that is said to be as in its paper applies a matrix to the joined heads",
+        "What one head read stays in its own channels of the stream; weights of the paper's layer do not fit.",
+        "x = x + self.out(heads)  # not x + heads",
+    ),
+    Property(
         "norm-of-each-head",
         "heads",
         "what each head has read is normalized by itself, where the documentation says so",

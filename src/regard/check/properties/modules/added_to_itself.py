@@ -12,7 +12,7 @@ from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
-__all__ = ["added_to_itself_findings"]
+__all__ = ["added_to", "added_to_itself_findings"]
 
 
 def added_to_itself_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
@@ -32,7 +32,7 @@ def added_to_itself_findings(invocation: Invocation, several: Sequence[Evidence]
         return
     asking = [_asking(each) for each in several]
     trace = several[0].base.instance.run.trace
-    added = [_added_to(trace, each.base.instance, names) for each in several]
+    added = [added_to(trace, each.base.instance, names) for each in several]
     if None in asking or {*added} != {*names}:
         return
     others = [number for number, (one, other) in enumerate(zip(asking, added, strict=True)) if one != other]
@@ -58,7 +58,7 @@ def _asking(evidence: Evidence) -> str | None:
     return name
 
 
-def _added_to(trace: Trace, instance: AttentionInstance, names: Sequence[str]) -> str | None:
+def added_to(trace: Trace, instance: AttentionInstance, names: Sequence[str]) -> str | None:
     """The sequence to which is added, as it was handed over, what an attention returns; None where it is none."""
     given = {trace.arguments[each].storage: each for each in names if each in trace.arguments}
     alone = {each.operation.outputs[0].storage for each in instance.sums}

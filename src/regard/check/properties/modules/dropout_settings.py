@@ -183,25 +183,50 @@ def _drops(invocation: Invocation, paths: set[str], *, more: bool = False, unlik
 
 
 def _in_vain(invocation: Invocation, made: _Constructor) -> Finding | None:
-    """A share of which a dropout is made that no line applies, where it is documented, or was asked for."""
+    """A share that no line applies, nor a dropout that is made of it, where it is documented, or was asked for."""
     kind = type(made.module)
     text = inspect.cleandoc(f"{kind.__doc__ or ''}\n\n{kind.__init__.__doc__ or ''}")
     for node in ast.walk(made.tree):
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1):
+        if not (isinstance(node, ast.Assign) and len(node.targets) == 1):
             continue
-        (kept,), given = node.targets, [*node.value.args, *(each.value for each in node.value.keywords)]
-        names = [each.id for each in given if isinstance(each, ast.Name) and each.id in made.shares]
-        if not (isinstance(kept, ast.Attribute) and names):
+        (kept,), name = node.targets, _share_in(node.value, made)
+        if not (isinstance(kept, ast.Attribute) and name):
             continue
-        (name, *_), part = names, getattr(made.module, kept.attr, None)
-        if not isinstance(part, _DROPOUT) or made.reads(name) > 1:
+        part = getattr(made.module, kept.attr, None)
+        is_number = isinstance(node.value, ast.Name)
+        if not isinstance(part, float if is_number else _DROPOUT) or made.reads(name) > 1:
             continue
         if not is_unread(kind, kept.attr) or is_read_by_a_subclass(kind, kept.attr):
             continue
-        default = made.shares[name].default
+        default, share = made.shares[name].default, part.p if isinstance(part, _DROPOUT) else part
         usual = default if isinstance(default, float | int) else DISTINCT_SIZES[0].dropout
-        is_asked = part.p not in (0.0, usual) or documents_a_use(text, name)
-        if is_asked and not _drops(invocation, {made.path}, more=True, unlike=part):
-            message = f"{name} = {part.p:g} has no effect: self.{kept.attr} is made of it, and nothing applies that"
+        if share in (0.0, usual) and not documents_a_use(text, name):
+            continue
+        if isinstance(part, _DROPOUT):
+            is_applied = _drops(invocation, {made.path}, more=True, unlike=part)
+            what = f"self.{kept.attr} is made of it, and nothing applies that"
+        else:
+            is_applied = _hangs_on(invocation, made.path, kept.attr)
+            what = f"it is kept as self.{kept.attr}, and no line reads that"
+        if not is_applied:
+            message = f"{name} = {share:g} has no effect: {what}"
             return Finding("violation", "dropout-applied", "call", message, made.location(node), made.path)
     return None
+
+
+def _share_in(value: ast.expr, made: _Constructor) -> str:
+    """The share that is kept as it is, or that a call is given first of all shares; empty where there is none."""
+    given = [value]
+    if isinstance(value, ast.Call):
+        given = [*value.args, *(each.value for each in value.keywords)]
+    return next((each.id for each in given if isinstance(each, ast.Name) and each.id in made.shares), "")
+
+
+def _hangs_on(invocation: Invocation, path: str, name: str) -> bool:
+    """Whether anything is dropped in training by the share that a module keeps as a number, where no other one is."""
+    target = copied(invocation.target)
+    for each in target.modules():
+        shares = ["p"] if isinstance(each, _DROPOUT) else [one for one in vars(each) if SHARE_NAME.fullmatch(one)]
+        vars(each).update({one: 0.0 for one in shares if isinstance(vars(each)[one], float)})
+    vars(target.get_submodule(path))[name] = SHARE
+    return is_drawn(invocation, target, [True])

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
+from regard.check.target.classes import own_classes
 from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
@@ -21,6 +23,18 @@ __all__ = ["norm_findings"]
 
 OF_ONE_TOKEN = re.compile(r"layer_?norm|rms_?norm|scale_?norm", re.I)
 """In the name of a class: each token is normalized by itself. Norms of batches, groups and instances are not."""
+OF_NO_KIND = re.compile(
+    r"_*(?:(?:my|custom|own|simple|basic|manual)_?)?norm(?:ali[sz](?:e|er|ing|ation))?(?:_?(?:layer|module))?[_\d]*",
+    re.I,
+)
+"""The name of a class that says no more than that: in an attention's block it is the norm of layers."""
+OVER_TOKENS = re.compile(
+    r"instance|batch[\s_-]*(?:norm|stat)|group|running|tempor|rev-?in\b|\bseries\b|\bgraph"
+    r"|\b(?:over|across|along) (?:the |all |each |whole |entire |its )*"
+    r"(?:time|tokens?|sequences?|positions?|nodes?|samples?|batch)\b|\b(?:per|each|every)[\s-]channel\b",
+    re.I,
+)
+"""In the code of such a class: what it normalizes is meant to lie along the tokens."""
 LENGTH = 100.0
 """What its input is multiplied by first: beside its variance a small number in a denominator is nothing then."""
 LONGER = 10.0
@@ -55,7 +69,7 @@ def norm_findings(invocation: Invocation) -> Iterator[Finding]:
         return
     for name, value in given.items():
         kind = type(live.get_submodule(name)).__name__
-        if OF_ONE_TOKEN.search(kind) and _mixes_tokens(live.get_submodule(name), value):
+        if _is_of_one_token(live.get_submodule(name), value) and _mixes_tokens(live.get_submodule(name), value):
             message = f"{name} ({kind}) normalizes over tokens: what it returns for one changes with another"
             yield Finding("violation", "norm-of-one-token", "block", message)
             return
@@ -78,6 +92,22 @@ def _wide_eps(target: nn.Module) -> Iterator[Finding]:
                 "another argument was handed over as its eps"
             )
             yield Finding("violation", "norm-normalizes", "block", message)
+
+
+def _is_of_one_token(norm: nn.Module, value: Tensor) -> bool:
+    """Whether a norm is one of layers by its name; or by its factors, where its name and its code say nothing else.
+
+    Those of a norm of layers are one for each channel, which lie along the last axis of what it takes.
+    """
+    kind = type(norm)
+    if OF_ONE_TOKEN.search(kind.__name__):
+        return True
+    has_factors = any(each.shape == value.shape[-1:] for each in norm.parameters())
+    is_sequence = value.ndim == 3 and value.shape[-1] not in value.shape[:-1]
+    says_nothing = OF_NO_KIND.fullmatch(kind.__name__) and not any(
+        OVER_TOKENS.search(source_of(each)) for each in own_classes(kind)
+    )
+    return has_factors and is_sequence and bool(says_nothing)
 
 
 def _mixes_tokens(norm: nn.Module, value: Tensor) -> bool:

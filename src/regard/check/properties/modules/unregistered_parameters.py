@@ -18,7 +18,7 @@ from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied, drawn_like
 
-__all__ = ["unregistered_parameter_findings"]
+__all__ = ["MOVED", "is_meant", "kept_as", "unregistered_parameter_findings"]
 
 MOVED = 1e-9
 """The smallest change of an output that is one."""
@@ -29,6 +29,8 @@ ON_PURPOSE = re.compile(
     re.I,
 )
 """In the text of a class: what it holds is kept from its parameters."""
+DRAWING = re.compile(r"_*(?:reset|re_?init|init|draw|num|n|count|tie)", re.I)
+"""How methods begin that name parameters and hand out none, as reset_parameters."""
 COLLECTING = frozenset({"list", "tuple", "dict", "zip", "enumerate", "reversed", "sorted", "set"})
 """Functions that return what they are given."""
 
@@ -49,7 +51,7 @@ def unregistered_parameter_findings(invocation: Invocation) -> Iterator[Finding]
     for path, owner in live.named_modules():
         for name, value in _plain(owner):
             left = [each for each in _parameters(value) if id(each) not in registered and each.requires_grad]
-            if not left or not _is_constructed(type(owner), name) or _is_meant(type(owner)):
+            if not left or not _is_constructed(type(owner), name) or is_meant(type(owner)):
                 continue
             if _has_effect(invocation, live, left):
                 place, kind = f"{path}.{name}" if path else name, type(value).__name__
@@ -91,14 +93,14 @@ def _is_constructed(kind: type, name: str) -> bool:
             continue
         tree = tree_of(source_of(constructor))
         given = {*list(inspect.signature(constructor).parameters)[1:]}
-        for value in _kept(tree, name):
+        for value in kept_as(tree, name):
             if given & {*_held(value)}:
                 return False
             found = True
     return found
 
 
-def _kept(tree: ast.AST, name: str) -> Iterator[ast.expr]:
+def kept_as(tree: ast.AST, name: str) -> Iterator[ast.expr]:
     """What is assigned to an attribute of self, or put into it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None:
@@ -141,10 +143,10 @@ def _held(node: ast.AST) -> Iterator[str]:
             yield from _held(child)
 
 
-def _is_meant(kind: type) -> bool:
+def is_meant(kind: type) -> bool:
     """Whether a class says that something is not registered, or hands out parameters by a method of its own."""
     own = own_classes(kind)
-    return any("parameters" in name for each in own for name in vars(each)) or any(
+    return any("parameters" in name and not DRAWING.match(name) for each in own for name in vars(each)) or any(
         ON_PURPOSE.search(source_of(each)) for each in own
     )
 

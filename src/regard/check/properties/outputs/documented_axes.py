@@ -16,13 +16,17 @@ from regard.check.target.documented_shapes import before_reordering, documented_
 
 __all__ = ["documented_axes_findings", "named_axes_differ", "names_the_batch", "written_shapes"]
 
-_SHAPE = re.compile(r"[(\[]\s*(\w+(?:\s*(?:,|x|\u00d7)\s*\w+){1,2})\s*[)\]]")
+_AXIS = r"\w+(?:\s?\*\s?\w+)?"
+_SHAPE = re.compile(rf"[(\[]\s*({_AXIS}(?:\s*(?:,|x|\u00d7)\s*{_AXIS}){{1,2}})\s*[)\]]")
 _COMMENT = re.compile(r"#.*")
 _BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
 _BATCH = re.compile(r"b|bs|bsz|batch(_?size)?", re.I)
-_BATCH_BESIDE_TOKENS = re.compile(r"n", re.I)
-"""As in (N, L, C): elsewhere the letter may count the tokens."""
-_TOKENS = re.compile(r"[tls]|\w*(seq|len|time|tokens)\w*", re.I)
+_SAMPLES_OR_TOKENS = re.compile(r"n", re.I)
+"""The samples in (N, L, C), and the tokens in (B, N, C): alone the letter tells neither."""
+_TOKENS = re.compile(
+    r"[tls](?:_?[qk1-9])?|n_?[qk]|\w*(seq|len|time|tokens|patches|frames|pixels)\w*|h\s?\*?\s?w|height\s?\*\s?width",
+    re.I,
+)
 _OTHERS = re.compile(r"mask|pad|weights|scores|cache|state|bias", re.I)
 """Lines that tell the shape of something else."""
 _ACROSS_THE_BATCH = re.compile(
@@ -31,7 +35,7 @@ _ACROSS_THE_BATCH = re.compile(
 
 
 def documented_axes_findings(invocation: Invocation) -> list[Finding]:
-    """A violation where attention runs over the axis that the documentation calls the batch."""
+    """A violation where attention runs over the axis that the documentation, or the code, calls the batch."""
     stream = invocation.streams[0]
     shape = invocation.arguments[stream.argument].shape
     axes = len(shape)
@@ -43,15 +47,53 @@ def documented_axes_findings(invocation: Invocation) -> list[Finding]:
     for names in _documented(invocation.target):
         if len(names) == axes and not (axes == 3 and _TOKENS.fullmatch(names[2])):
             for batch, tokens in ((0, 1), (1, 0)):
-                is_batch = _BATCH.fullmatch(names[batch]) or _BATCH_BESIDE_TOKENS.fullmatch(names[batch])
-                if is_batch and _TOKENS.fullmatch(names[tokens]):
+                if _are_samples_of_tokens(names[batch], names[tokens]):
                     orders[batch] = names
-    if set(orders) != {stream.token_axes[0]}:  # nothing is said, or the order that was found, or both
+    if set(orders) == {stream.token_axes[0]}:  # not the order that was found, nor both
+        (names,) = orders.values()
+        told = f"its documentation says ({', '.join(names)})"
+    elif not orders and stream.batch_axis == 1 and _calls_it_batch_first(invocation):
+        told = f"its code calls the first axis of {stream.argument} the batch"
+    else:
         return []
-    (names,) = orders.values()
-    message = f"its documentation says ({', '.join(names)}), but attention runs over axis {stream.token_axes[0]} of "
-    message += f"{stream.argument}, the batch, and axis {stream.batch_axis} stays apart"
+    message = f"{told}, but attention runs over axis {stream.token_axes[0]} of {stream.argument}, the batch, and axis "
+    message += f"{stream.batch_axis} stays apart"
     return [Finding("violation", "axes-as-documented", "scores", message)]
+
+
+def _are_samples_of_tokens(batch: str, tokens: str) -> bool:
+    """Whether two axes are named as that of the samples and that of the tokens."""
+    is_known = _TOKENS.fullmatch(tokens) is not None
+    if _BATCH.fullmatch(batch):
+        return is_known or _SAMPLES_OR_TOKENS.fullmatch(tokens) is not None
+    return is_known and _SAMPLES_OR_TOKENS.fullmatch(batch) is not None
+
+
+def _calls_it_batch_first(invocation: Invocation) -> bool:
+    """Whether a line unpacks the shape of a sequence as (batch, tokens, ...), or a comment writes it behind its name.
+
+    Not where another one has the tokens first, nor where the module says that samples attend to one another.
+    """
+    source = source_of(invocation.target)
+    if _ACROSS_THE_BATCH.search(source):
+        return False
+    found = set[bool]()
+    for stream in invocation.streams:
+        axes, name = invocation.arguments[stream.argument].ndim, re.escape(stream.argument)
+        # A line of a comment, or one of the signature: what stands behind other code is of what that makes.
+        comment = rf"#+[^#\n(\[]*(?<![\w.]){name}(?![\w.(\[])"
+        parameter = rf"(?:def\b.*)?(?<![\w.]){name}\b\s*(?::[^=#\n]*)?[,)].*#"
+        before = before_reordering(source, stream.argument)
+        comments = re.findall(rf"^\s*(?:{comment}|{parameter}).*$", before, re.M)
+        told = [each for line in comments if not _OTHERS.search(line) for each in _in_comments(line)[:1]]
+        for names in map(_BETWEEN.split, [*_unpacked(source, stream.argument), *told]):
+            if len(names) == axes > 2 and not _TOKENS.fullmatch(names[2]):
+                found |= {is_first for is_first in (True, False) if _are_in_order(names, is_first=is_first)}
+    return found == {True}
+
+
+def _are_in_order(names: list[str], *, is_first: bool) -> bool:
+    return _are_samples_of_tokens(*(names[:2] if is_first else names[1::-1]))
 
 
 def named_axes_differ(invocation: Invocation) -> bool:
@@ -88,12 +130,19 @@ def _named(invocation: Invocation, stream: Stream) -> list[list[str]]:
     """The names of the axes of a sequence, where a line unpacks or reads its shape, or a comment writes one."""
     source, name = source_of(invocation.target), re.escape(stream.argument)
     comments = _in_comments(source)
+    unpacked = _unpacked(source, stream.argument)
     source = before_reordering(source, stream.argument)
-    unpacked = re.findall(rf"^\s*(\w+(?:\s*,\s*\w+)+)\s*=\s*{name}\.(?:shape|size\(\))\s*$", source, re.M)
     single = re.findall(rf"(\w+)\s*=\s*{name}\.(?:shape\[|size\(\s*)(\d)", source)
     axes = invocation.arguments[stream.argument].ndim
     named = [names for each in (*comments, *unpacked) if len(names := _BETWEEN.split(each)) == axes]
     return [*named, *(["_"] * int(axis) + [one] for one, axis in single)]
+
+
+def _unpacked(source: str, argument: str) -> list[str]:
+    """What the shape of an argument is unpacked into, by each line that does, before its axes are reordered."""
+    shape = rf"{re.escape(argument)}\.(?:shape|size\(\))"
+    source = before_reordering(source, argument)
+    return re.findall(rf"^\s*(\w+(?:\s*,\s*\w+)+)\s*=\s*{shape}\s*(?:#.*)?$", source, re.M)
 
 
 def written_shapes(target: Any) -> list[list[str]]:

@@ -19,10 +19,12 @@ from regard.check.roles.table import NORMALIZATIONS, AttentionTable
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
-__all__ = ["crossed_norm_finding", "norm_axis_findings", "one_sided_norm_findings"]
+__all__ = ["crossed_norm_finding", "norm_axis_findings", "one_sided_norm_findings", "shared_norm_finding"]
 
 LIKE, UNLIKE = 1e-6, 1e-2
 """By which lengths differ, of the longest: where they are the same, and where they are surely not."""
+ALIKE = 1e-4
+"""The same, where a small number is added to a length before it divides."""
 MAX_ROTATED = 2
 """Numbers of a vector that rotary positions make of one."""
 
@@ -142,6 +144,88 @@ def crossed_norm_finding(instance: AttentionInstance) -> Finding | None:
                 )
                 return Finding("violation", "norms-over-one-axis", "projections", message, instance.scores_location)
     return None
+
+
+def shared_norm_finding(instance: AttentionInstance) -> Finding | None:
+    """A factor whose vectors are of one length along an axis that both factors share, as that of the heads.
+
+    Each score has one place of this axis alone: what is normalized along it is no vector of the product, whose vectors
+    keep lengths of their own.
+
+    Args:
+        instance: an attention, whose queries and keys may be of tokens or of channels.
+    """
+    run = instance.run
+    for product in instance.scores:
+        sides = [(product.left_place, product.left_terms), (product.right_place, product.right_terms)]
+        for name, (place, terms), (_, others) in zip(("left", "right"), sides, sides[::-1], strict=True):
+            tags, data = run.tags.inputs[place[0]][place[1]], run.trace.taken(place).data
+            lengths = data.flatten()[terms].double().norm(dim=-1)
+            if terms.shape[-1] < 2 or _spread(lengths) < UNLIKE or not bool((tags > 0).all()):
+                continue
+            size = _shared_size(run, place, tags.flatten()[terms], others[:, 0])
+            if size:
+                message = (
+                    f"the {name} factor of the scores is normalized along an axis of {size} that both factors share, "
+                    "as that of the heads, and not along the one that is summed: along that its vectors are "
+                    f"{float(lengths.min()):.3g} to {float(lengths.max()):.3g} long"
+                )
+                return Finding("violation", "norms-over-one-axis", "projections", message, instance.scores_location)
+    return None
+
+
+def _shared_size(run: TaggedRun, place: tuple[int, int], summed: Tensor, others: Tensor) -> int:
+    """The size of an axis along which a factor is normalized, and of which both have one place in each score; else 0.
+
+    Args:
+        run: with the tags of all numbers.
+        place: of the factor.
+        summed: (scores, terms): the tags of its numbers in each score.
+        others: (scores): which vector of the other factor it meets there.
+    """
+    for shaped, numbers in _in_other_shapes(run, place):
+        for axis, size in enumerate(shaped.shape):
+            if not _are_of_one_length(shaped.movedim(axis, -1)):
+                continue
+            along = torch.arange(size).reshape([-1 if each == axis else 1 for each in range(shaped.ndim)])
+            at = torch.full((run.num_tags + 1,), -1)
+            at[numbers.flatten()] = along.expand_as(numbers).flatten()
+            places = at[summed]
+            if bool((places == places[:, :1]).all()) and _is_told(others, places[:, 0]):
+                return size
+    return 0
+
+
+def _in_other_shapes(run: TaggedRun, place: tuple[int, int]) -> list[tuple[Tensor, Tensor]]:
+    """A factor in each shape that it had before, from the first on, with the tags of its numbers."""
+    tags, data = run.tags.inputs[place[0]][place[1]], run.trace.taken(place).data
+    known = torch.full((run.num_tags + 1,), torch.nan, dtype=torch.float64)
+    known[tags.flatten()] = data.flatten().double()
+    found = [
+        (record.data, numbers)
+        for operation in run.trace.operations[: place[0]]
+        for record, numbers in zip(operation.outputs, run.tags.outputs[operation.index], strict=False)
+        if numbers.shape == record.data.shape and numbers.numel() == tags.numel() and record.data.is_floating_point()
+        if torch.equal(known[numbers], record.data.double())
+    ]
+    return [*found, (data, tags)]
+
+
+def _are_of_one_length(vectors: Tensor) -> bool:
+    """Whether all vectors, along the last axis, are of one length, but for a small number in its denominator."""
+    if not vectors.is_floating_point() or vectors.shape[-1] < 2 or vectors.numel() == vectors.shape[-1]:
+        return False
+    return _spread(vectors.double().norm(dim=-1)) < ALIKE
+
+
+def _spread(lengths: Tensor) -> float:
+    return float((lengths.max() - lengths.min()) / lengths.max().clamp(min=1e-12))
+
+
+def _is_told(keys: Tensor, values: Tensor) -> bool:
+    """Whether equal keys have equal values."""
+    pairs = torch.unique(torch.stack([keys, values]), dim=1)
+    return int(pairs.shape[1]) == len(torch.unique(keys))
 
 
 def _are_units(vectors: Tensor) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Finding
-from regard.check.properties.scores.norm_axes import crossed_norm_finding
+from regard.check.properties.scores.norm_axes import crossed_norm_finding, shared_norm_finding
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
@@ -44,7 +44,7 @@ def channel_weight_findings(instances: Sequence[AttentionInstance], invocation: 
     is_meant = any(len(each.token_axes) != 1 for each in invocation.streams) or _says_channels(invocation.target)
     are_known = bool(instances)
     for instance in instances:
-        crossed = crossed_norm_finding(instance)
+        crossed = crossed_norm_finding(instance) or shared_norm_finding(instance)
         if crossed is not None:
             yield crossed
             return

@@ -1,0 +1,87 @@
+"""Joined heads that are added to the input: behind a matrix of their own, or as they are."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from property_cases import WIDTH, Case, joined, of_module, split
+
+
+class MultiHead(nn.Module):
+    """Multi-head attention (Vaswani et al., 2017), with the sum and the norm behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.out(self.read(x)))
+
+    def read(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each(x)) for each in (self.q, self.k, self.v))
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)  # here
+
+
+class HeadsAddedAtOnce(MultiHead):
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O, added to x and normalized."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.out
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.read(x))
+
+
+class HeadsAlone(HeadsAddedAtOnce):
+    """Multi-head attention of "Attention Is All You Need": the heads, side by side."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read(x)
+
+
+class HeadsOfNoPaper(HeadsAddedAtOnce):
+    """Multi-head attention."""
+
+
+class HeadsWithoutIt(HeadsAddedAtOnce):
+    """Multi-head attention as in section 3.2.2, without the output projection."""
+
+
+class Inside(HeadsAlone):
+    """Multi-head self-attention as in section 3.2.2 of the paper."""
+
+
+class BlockOfHeads(nn.Module):
+    """A block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.norm = Inside(), nn.LayerNorm(WIDTH)
+        self.feed_forward = nn.Sequential(nn.Linear(WIDTH, 3 * WIDTH), nn.ReLU(), nn.Linear(3 * WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.attention(x) + x)
+        return self.norm(x + self.feed_forward(x))
+
+
+class BlockWithIt(BlockOfHeads):
+    """A block; its matrix W_O stands beside the attention, as in BERT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.out(self.attention(x)) + x)
+        return self.norm(x + self.feed_forward(x))
+
+
+CASES = [
+    *(
+        Case("heads-projected", HeadsAddedAtOnce, right, of_module)
+        for right in (MultiHead, HeadsAlone, HeadsOfNoPaper, HeadsWithoutIt)
+    ),
+    Case("heads-projected", BlockOfHeads, BlockWithIt, of_module),
+]
