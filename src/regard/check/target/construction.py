@@ -89,15 +89,19 @@ class Construction:
     within: tuple[type, ...] = ()
     """The classes whose objects it is an argument of."""
 
-    def build(self, sizes: Sizes) -> tuple[Any, list[str]]:
+    def build(self, sizes: Sizes, several: Sequence[tuple[str, list[Any]]] | None = None) -> tuple[Any, list[str]]:
         """The object of some sizes, and what was guessed for it.
+
+        Args:
+            sizes: of the object.
+            several: its `options`, where they are known: they are the same whatever is chosen of them.
 
         Raises:
             Failed: the constructor raises.
         """
         given: dict[str, Any] = {}
         said: list[str] = []
-        options = dict(self.options(sizes))
+        options = dict(self.options(sizes) if several is None else several)
         for name, candidates in options.items():
             value = candidates[self.choices.get(name, 0) % len(candidates)]
             if value is DEFAULT:
@@ -350,12 +354,14 @@ def _ways(first: Construction, sizes: Sizes, failures: list[Failed]) -> Iterator
     """Every way found to construct a class; `failures` is told why none was."""
     for each in _stages(first, failures):
         several = list(each.options(sizes))
-        several.sort(key=lambda one: not all(isinstance(value, str) for value in one[1]))  # what the code names
-        options = {name: len(candidates) for name, candidates in several}
+        ordered = sorted(several, key=lambda one: not all(isinstance(value, str) for value in one[1]))  # named by code
+        options = {name: len(candidates) for name, candidates in ordered}
 
-        def build(choices: dict[str, int], first: Construction = each) -> tuple[Construction, Any, list[str]]:
+        def build(
+            choices: dict[str, int], first: Construction = each, several: list[tuple[str, list[Any]]] = several
+        ) -> tuple[Construction, Any, list[str]]:
             construction = replace(first, choices=choices)
-            made, said = construction.build(sizes)
+            made, said = construction.build(sizes, several)
             return construction, made, said
 
         search = best_first(options, build, MAX_TRIES)
