@@ -15,7 +15,9 @@ from regard.check.target.argument import nodes_of, source_of
 
 __all__ = ["is_said_unused"]
 
-_NOTED = re.compile(r"#\s*(?:(?:is|currently)\s+)?(?:not\s+used|unused|ignored)\b(?!\s+(?:if|when|where|unless|with))", re.I)
+_NOTED = re.compile(
+    r"#\s*(?:(?:is|currently)\s+)?(?:not\s+used|unused|ignored)\b(?!\s+(?:if|when|where|unless|with))", re.I
+)
 """As in "mask: Tensor | None = None,  # not used, kept for other layers"."""
 _BEHIND = re.compile(
     r"(?P<named>(?:[`'\"*]*\w+[`'\"*]*\s*,\s*)*[`'\"*]*\w+[`'\"*]*\s+and\s+)?\b(?:all|any|every|the)\s+(?:of\s+the\s+)?(?:other\s+)?(?:parameters?|arguments?)\s+"

@@ -52,10 +52,14 @@ def asked_for(target: Any, arguments: list[Argument], source: str, failed: Excep
             else each
             for each in arguments
         ]
-    in_the_way = none_in_the_way(failed.__cause__, target, [each.name for each in arguments if each.is_untold])
-    for role in ("condition", None) if in_the_way else ():
+    optional = [each.name for each in arguments if not each.required and each.default is None and not each.may_be_none]
+    in_the_way = none_in_the_way(failed.__cause__, target, optional)
+    untold = any(each.is_untold for each in arguments if each.name in in_the_way)
+    for role in ("condition", *([None] if untold else [])) if in_the_way else ():
         yield [
-            replace(each, required=True, role=role, guessed=True) if each.name in in_the_way else each
+            replace(each, required=True, role=role if each.is_untold else each.role, guessed=each.is_untold)
+            if each.name in in_the_way
+            else each
             for each in arguments
         ]
 
