@@ -57,7 +57,9 @@ def _is_noted_unused(target: Any, name: str) -> bool:
     calls = nodes_of(source, ast.FunctionDef)[:1]
     lines = textwrap.dedent(source).splitlines()
     for call in calls:
-        for each in (*call.args.posonlyargs, *call.args.args, *call.args.kwonlyargs):
+        several = [*call.args.posonlyargs, *call.args.args, *call.args.kwonlyargs]
+        last = {each.lineno: each for each in several}  # of its line: the comment is on no other
+        for each in last.values():
             if each.arg == name and _NOTED.search(lines[each.lineno - 1].partition(each.arg)[2]) is not None:
                 return True
     return False

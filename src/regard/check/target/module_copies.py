@@ -31,8 +31,9 @@ def copy_modules(modules: Iterable[nn.Module], known: dict[int, Any]) -> None:
     """
     made: list[tuple[nn.Module, Any]] = []
     for each in modules:
-        if id(each) not in known and _is_plain(type(each)):
-            known[id(each)] = other = object.__new__(type(each))
+        kind: Any = type(each)
+        if id(each) not in known and _is_plain(kind):
+            known[id(each)] = other = object.__new__(kind)
             made.append((each, other))
     for module, other in made:
         state = vars(other)
@@ -47,7 +48,7 @@ def copy_modules(modules: Iterable[nn.Module], known: dict[int, Any]) -> None:
 
 
 @cache
-def _is_plain(kind: type[nn.Module]) -> bool:
+def _is_plain(kind: Any) -> bool:
     """Whether modules of a class are copied by their dict alone."""
     own = ("__deepcopy__", "__reduce__", "__reduce_ex__", "__slots__")
     written = any(name in vars(each) for each in kind.__mro__ if each is not object for name in own)
