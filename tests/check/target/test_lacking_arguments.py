@@ -52,34 +52,75 @@ def test_what_a_function_inside_lacks_is_handed_on_to_it() -> None:
     assert check(HandsOnUnscaled).verdict == "wrong"
 
 
-class Shifts(nn.Module):
-    """Adds a projection of a vector of each sample, as of its step, before anything is read."""
+class Residual(nn.Module):
+    """A convolution of a map, with a projection of a vector of each sample added, as of its step."""
 
-    def __init__(self, dim: int, time_dim: int) -> None:
+    def __init__(self, dim: int, temb_channels: int) -> None:
         super().__init__()
-        self.norm, self.step = nn.LayerNorm(dim), nn.Linear(time_dim, dim)
+        self.norm, self.conv = nn.GroupNorm(2, dim), nn.Conv2d(dim, dim, 3, padding=1)
+        self.step = nn.Linear(temb_channels, dim)
 
     def forward(self, x: Tensor, temb: Tensor | None) -> Tensor:
-        return self.norm(x) + self.step(nn.functional.silu(temb))[:, None]
+        return x + self.conv(self.norm(x)) + self.step(nn.functional.silu(temb))[:, :, None, None]
 
 
-class Conditioned(Projected):
+class OfAMap(Projected):
     scaled = True
 
-    def __init__(self, dim: int, num_heads: int, time_dim: int) -> None:
-        super().__init__(dim, num_heads)
-        self.shifts = Shifts(dim, time_dim)
+    def __init__(self, in_channels: int, num_heads: int, temb_channels: int) -> None:
+        super().__init__(in_channels, num_heads)
+        self.residual = Residual(in_channels, temb_channels)
 
-    def forward(self, x: Tensor, temb: Tensor | None = None) -> Tensor:
-        q, k, v = self.split(self.shifts(x, temb))
-        return self.joined(read(q, k, v, None, q.shape[-1] ** -0.5 if self.scaled else 1.0))
+    def forward(self, hidden_states: Tensor, temb: Tensor | None = None) -> Tensor:
+        x = self.residual(hidden_states, temb)
+        batch, width, height, columns = x.shape
+        q, k, v = self.split(x.flatten(2).mT)
+        found = self.joined(read(q, k, v, None, q.shape[-1] ** -0.5 if self.scaled else 1.0))
+        return x + found.mT.reshape(batch, width, height, columns)
 
 
-class ConditionedUnscaled(Conditioned):
+class OfAMapUnscaled(OfAMap):
     scaled = False
 
 
 def test_a_vector_of_each_sample_that_was_none_where_a_call_failed_is_given() -> None:
-    assert check(Conditioned).verdict != "undetermined"
-    assert check(Conditioned).ok
-    assert check(ConditionedUnscaled).verdict == "wrong"
+    report = check(OfAMap)
+    assert report.ok, str(report)
+    assert check(OfAMapUnscaled).verdict == "wrong"
+
+
+class AttentionProcessor:
+    """What an attention hands its projections to."""
+
+    def __call__(self, attention: Projected, x: Tensor) -> Tensor:
+        q, k, v = attention.split(x)
+        return attention.joined(read(q, k, v, None, q.shape[-1] ** -0.5))
+
+
+class Processed(Projected):
+    def __init__(self, dim: int, num_heads: int, processor: AttentionProcessor | None = None) -> None:
+        super().__init__(dim, num_heads)
+        self.set(processor)
+
+    def set(self, processor: AttentionProcessor | None) -> None:
+        self.processor = processor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.processor(self, x)
+
+
+class ProcessedIfAsked(Projected):
+    def __init__(self, dim: int, num_heads: int, processor: AttentionProcessor | None = None) -> None:
+        super().__init__(dim, num_heads)
+        self.processor = processor
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.processor is not None:
+            return self.processor(self, x)
+        q, k, v = self.split(x)
+        return self.joined(read(q, k, v, None, 1.0))
+
+
+def test_what_is_called_whether_it_is_there_or_not_is_made() -> None:
+    assert check(Processed).ok
+    assert check(ProcessedIfAsked).verdict == "wrong"  # by default there is none

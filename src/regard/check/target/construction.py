@@ -54,6 +54,7 @@ from regard.check.target.usage import (
     called_with,
     has_fields,
     has_places,
+    is_called_unasked,
     is_large_part,
     squared,
 )
@@ -90,11 +91,7 @@ class Construction:
     """The classes whose objects it is an argument of."""
 
     def build(self, sizes: Sizes, several: Sequence[tuple[str, list[Any]]] | None = None) -> tuple[Any, list[str]]:
-        """The object of some sizes, and what was guessed for it.
-
-        Args:
-            sizes: of the object.
-            several: its `options`, where they are known: they are the same whatever is chosen of them.
+        """The object of some sizes, and what was guessed for it; `several` are its `options`, where these are known.
 
         Raises:
             Failed: the constructor raises.
@@ -211,6 +208,8 @@ class Construction:
             count = called_with(source_of(self.kind), name)
             return [*objects, *([] if count is None else _called_modules(self.kind, count, sizes, self.settings))]
         if means is None:
+            if not required and parameter.default is None and is_called_unasked(source_of(self.kind), name):
+                return [*self._of_the_file(name, sizes), DEFAULT]
             if not required and self._is_as_wide(parameter):
                 return [sizes.d_model, DEFAULT]
             if not required:
