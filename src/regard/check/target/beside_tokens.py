@@ -53,6 +53,8 @@ def asked_for(target: Any, arguments: list[Argument], source: str, failed: Excep
             for each in arguments
         ]
     optional = [each.name for each in arguments if not each.required and each.default is None and not each.may_be_none]
+    if any("frames" in each.name.lower() and each.default == 1 for each in arguments):
+        return  # what attends over frames would read a single key
     in_the_way = none_in_the_way(failed.__cause__, target, optional)
     untold = any(each.is_untold for each in arguments if each.name in in_the_way)
     for role in ("condition", *([None] if untold else [])) if in_the_way else ():
