@@ -66,7 +66,7 @@ class OfOneSequenceAlways(OfOneSequenceUnlessTold):
 def test_a_context_without_effect_is_none_where_a_width_of_it_has_to_be_told():
     report = concluded(OfOneSequenceUnlessTold)
     assert report.ok, str(report)
-    assert any("unless dim_context is told" in each for each in report.notes)
+    assert any("unless dim_context is set" in each for each in report.notes)
     assert "context-ignored" in {each.id for each in concluded(OfOneSequenceAlways).causes}
 
 

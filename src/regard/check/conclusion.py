@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -90,6 +91,8 @@ SPECIFIC = frozenset({"mask", "bias", "positions"})
 SAMPLES = frozenset({"samples-apart"})
 """Properties that take the axis of the tokens for that of the samples where the other order runs as well."""
 TOKENS_FIRST = "tokens first"
+ATTENDS_ACROSS = re.compile(r"cross|encoder_decoder|context", re.I)
+"""In names of options of a constructor by which it attends to another sequence."""
 OF_AXES = frozenset(
     {
         "attends-to-tokens",
@@ -183,10 +186,10 @@ def _concluded(made: Made, settings: UserSettings, inputs: Mapping[str, Any] | s
     if gap:
         searched = with_dropout(searched, gap, analyses[0].invocation)
     if may_read_context(searched, analyses):
-        name = _width_that_opens_context(implementation, args, analyses, settings)
+        name = _setting_that_opens_context(implementation, args, analyses, settings)
         if name is not None:
             analyses[0].reads_context = True
-            told = f"a context has no effect unless {name} is told: with it keys and values are made of the context"
+            told = f"a context has no effect unless {name} is set: with it keys and values are made of the context"
             analyses[0].findings.append(Finding("note", "context-read", "projections", told))
     searched = without_excused(searched, analyses, is_given=bool(given))
     found = _explained(_joined(searched, analyses, refused), analyses)
@@ -206,10 +209,10 @@ def _with_unread_mask(found: Findings, implementation: Any) -> Findings:
     return replace(found, mistakes=(FoundMistake(known.id, known.step, message, impact, line, known.references),))
 
 
-def _width_that_opens_context(
+def _setting_that_opens_context(
     implementation: Any, args: Mapping[str, Any], analyses: Sequence[Analysis], settings: UserSettings
 ) -> str | None:
-    """The setting of the constructor that says how wide a context is, None unless it is told, by which keys are of it.
+    """The setting of the constructor by which keys are of a context: how wide that is, or that it is attended to.
 
     Without it such a module is self-attention, and a context has no effect.
     """
@@ -218,9 +221,11 @@ def _width_that_opens_context(
     stream = analyses[0].invocation.streams[0]
     width = analyses[0].invocation.arguments[stream.argument].shape[-1]
     for name, each in inspect.signature(implementation).parameters.items():
-        if constructor_meaning(name) == "d_context" and each.default is None and name not in args:
-            others, _ = analyses_of(implementation, {**args, name: width}, {}, settings)
-            return name if said_by(others) == "right" and any(other.reads_context for other in others) else None
+        is_width = constructor_meaning(name) == "d_context" and each.default is None
+        if name not in args and (is_width or (each.default is False and ATTENDS_ACROSS.search(name))):
+            others, _ = analyses_of(implementation, {**args, name: width if is_width else True}, {}, settings)
+            if said_by(others) == "right" and any(other.reads_context for other in others):
+                return name
     return None
 
 

@@ -21,6 +21,7 @@ __all__ = ["SOFTMAXES", "TaggedTrace", "behind_others", "moves_numbers", "tagged
 
 SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_log_softmax"})
 
+PADDED = "constant_pad_nd"
 COPIES = frozenset(
     [
         "cat",
@@ -31,7 +32,7 @@ COPIES = frozenset(
         "repeat",
         "repeat_interleave",
         "clone",
-        "constant_pad_nd",
+        PADDED,
         "flip",
         "roll",
         "select_scatter",
@@ -365,6 +366,7 @@ def _again(operation: Operation, given: list[Tensor]) -> Tensor | None:
 
         args, kwargs = tree_map(replaced, (operation.args, operation.kwargs))
         kwargs = {name: value for name, value in kwargs.items() if name not in ("dtype", "memory_format", "device")}
+        args = args[:2] if operation.name == PADDED else args  # with zeros: the number that it pads with is no tag
         try:
             result = operation.function(*args, **kwargs)
         except (RuntimeError, TypeError, IndexError, NotImplementedError):

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from regard.check.target.class_texts import text_of_class
+
 __all__ = [
     "ADDED",
     "BESIDE",
@@ -93,7 +95,7 @@ def source_of(target: Any) -> str:
 def text_of(each: Any) -> str:
     """The text of a function or a class; empty where there is none."""
     try:
-        return inspect.getsource(each)
+        return text_of_class(each) if inspect.isclass(each) else inspect.getsource(each)
     except (OSError, TypeError):
         return ""
 

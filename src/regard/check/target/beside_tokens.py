@@ -12,6 +12,8 @@ import torch
 from regard.check.target.argument import BESIDE, Argument
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.looked_up import gets_an_axis, table_of
+from regard.check.target.names import call_meaning
+from regard.check.target.none_in_the_way import lacking_inside, none_in_the_way
 from regard.check.target.token_ids import drawn_ids
 
 __all__ = ["AXES_WITH_HEADS", "asked_for", "candidates_beside"]
@@ -25,12 +27,18 @@ _SHAPES = ("bt", "bt1")
 def asked_for(target: Any, arguments: list[Argument], source: str, failed: Exception) -> Iterator[list[Argument]]:
     """The arguments, where a call stumbles over one that is None: with sequences and masks, and with what is untold.
 
+    Or with what a function inside of it has to be given, and is handed as the call is.
+
     Args:
         target: what is called.
         arguments: of a call that failed.
         source: the text of what is called.
         failed: what it raised.
     """
+    names = [each.name for each in arguments]
+    inside = lacking_inside(failed.__cause__, target, names)
+    if inside:  # what is handed on to it by **kwargs
+        yield [*arguments, *(Argument(name, call_meaning(name), required=True) for name in inside)]
     if "NoneType" not in str(failed):
         return
     found = [replace(each, required=True) if each.may_be_none or _are_marks(each) else each for each in arguments]
@@ -41,6 +49,18 @@ def asked_for(target: Any, arguments: list[Argument], source: str, failed: Excep
         yield [
             replace(each, required=True, role=BESIDE, guessed=documented_letters(source, each.name) not in _SHAPES)
             if each in numbers
+            else each
+            for each in arguments
+        ]
+    optional = [each.name for each in arguments if not each.required and each.default is None and not each.may_be_none]
+    if any("frames" in each.name.lower() and each.default == 1 for each in arguments):
+        return  # what attends over frames would read a single key
+    in_the_way = none_in_the_way(failed.__cause__, target, optional)
+    untold = any(each.is_untold for each in arguments if each.name in in_the_way)
+    for role in ("condition", *([None] if untold else [])) if in_the_way else ():
+        yield [
+            replace(each, required=True, role=role if each.is_untold else each.role, guessed=each.is_untold)
+            if each.name in in_the_way
             else each
             for each in arguments
         ]

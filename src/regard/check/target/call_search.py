@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +16,7 @@ from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.argument import MATRICES, STREAMS, Argument
 from regard.check.target.best_first import best_first
+from regard.check.target.call_budget import Budget
 from regard.check.target.configs import is_config
 from regard.check.target.decoder_steps import LAST_TOKEN, state_widths
 from regard.check.target.documented_shapes import documented_letters, documented_shape
@@ -31,6 +32,7 @@ from regard.check.target.draft import (
     widths,
 )
 from regard.check.target.errors import Failed
+from regard.check.target.facts import facts_of
 from regard.check.target.graph_values import NUMBERS_OF_PAIRS
 from regard.check.target.influence import Influence, given_stream
 from regard.check.target.layouts import Layout, layouts
@@ -47,7 +49,7 @@ from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import ABSENT, LAYER_STATE, ONE_HEAD, STATE, TEXT, VECTOR, candidates
 from regard.check.target.weight_stores import WEIGHT_STORES, weight_stores
 
-__all__ = ["FAR", "ONE_QUERY", "Budget", "CallPlan", "search_calls"]
+__all__ = ["FAR", "ONE_QUERY", "CallPlan", "search_calls"]
 
 ONE_QUERY = "one query"
 """The choice of lengths by which one query is beside several keys, as in a step of a decoder."""
@@ -143,7 +145,7 @@ class CallPlan:
         asked_of_keys = bool({each.role for each in self.arguments} & {"k", "v", "context"})
         for each in self.arguments:
             if each.name not in self.user_inputs.names:
-                several = list(candidates(each, target, self.source))
+                several = list(self._makers(each, target))
                 left_out = set() if self._may_have_a_state else {STATE}
                 left_out |= set() if self._may_have_a_state and self.layout.letters == "btd" else {LAYER_STATE}
                 left_out |= set() if "y" in self.layout.letters else {TEXT}
@@ -165,6 +167,14 @@ class CallPlan:
                     # A sequence of as many tokens as there are keys runs by accident where a state is meant.
                     found["lengths"] = found.pop("lengths")
         return found | {name: [choice] for name, choice in self.fixed.items()}
+
+    def _makers(self, argument: Argument, target: Any) -> Mapping[str, Callable[[Draft], Any]]:
+        """What may be given for an argument, read once of a target."""
+        facts, key = facts_of(target), (CallPlan, id(argument), self.source)
+        if key not in facts:
+            facts[key] = (argument, candidates(argument, target, self.source))  # kept, so that its number stays its own
+        makers: Mapping[str, Callable[[Draft], Any]] = facts[key][1]
+        return makers
 
     @property
     def _may_have_a_state(self) -> bool:
@@ -224,7 +234,7 @@ class CallPlan:
             if each.name in handed_over:
                 given[each.name] = handed_over[each.name]
                 continue
-            makers = candidates(each, target, self.source)
+            makers = self._makers(each, target)
             name = self.choices.get(f"argument {each.name}", next(iter(makers)))
             value = makers.get(name, next(iter(makers.values())))(draft)
             if value is not ABSENT:
@@ -301,17 +311,6 @@ class CallPlan:
         return draft
 
 
-@dataclass(eq=False)
-class Budget:
-    """How many calls may still be tried."""
-
-    left: int
-
-    def granted(self, wanted: int) -> int:
-        """As many as are wanted, or left."""
-        return min(wanted, self.left)
-
-
 def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budget: Budget) -> Iterator[CallPlan]:
     """Every plan found that runs, the likeliest first; one whose output is not finite comes last.
 
@@ -321,7 +320,7 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
     options = plan.options(target, sizes)
 
     def attempt(indices: dict[str, int]) -> CallPlan:
-        budget.left -= 1
+        budget.spend()
         choices = {name: names[indices.get(name, 0)] for name, names in options.items()}
         tried = replace(plan, choices=choices)
         invocation = tried.invocation(target, sizes)

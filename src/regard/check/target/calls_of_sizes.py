@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from regard.check.target.argument import STREAMS
-from regard.check.target.call_search import Budget, CallPlan, search_calls
+from regard.check.target.call_budget import Budget
+from regard.check.target.call_search import CallPlan, search_calls
 from regard.check.target.configs import OF_POSITIONS
 from regard.check.target.errors import Failed
 from regard.check.target.influence import settled_streams

@@ -54,6 +54,7 @@ from regard.check.target.usage import (
     called_with,
     has_fields,
     has_places,
+    is_called_unasked,
     is_large_part,
     squared,
 )
@@ -89,15 +90,15 @@ class Construction:
     within: tuple[type, ...] = ()
     """The classes whose objects it is an argument of."""
 
-    def build(self, sizes: Sizes) -> tuple[Any, list[str]]:
-        """The object of some sizes, and what was guessed for it.
+    def build(self, sizes: Sizes, several: Sequence[tuple[str, list[Any]]] | None = None) -> tuple[Any, list[str]]:
+        """The object of some sizes, and what was guessed for it; `several` are its `options`, where these are known.
 
         Raises:
             Failed: the constructor raises.
         """
         given: dict[str, Any] = {}
         said: list[str] = []
-        options = dict(self.options(sizes))
+        options = dict(self.options(sizes) if several is None else several)
         for name, candidates in options.items():
             value = candidates[self.choices.get(name, 0) % len(candidates)]
             if value is DEFAULT:
@@ -207,6 +208,8 @@ class Construction:
             count = called_with(source_of(self.kind), name)
             return [*objects, *([] if count is None else _called_modules(self.kind, count, sizes, self.settings))]
         if means is None:
+            if not required and parameter.default is None and is_called_unasked(source_of(self.kind), name):
+                return [*self._of_the_file(name, sizes), DEFAULT]
             if not required and self._is_as_wide(parameter):
                 return [sizes.d_model, DEFAULT]
             if not required:
@@ -350,12 +353,14 @@ def _ways(first: Construction, sizes: Sizes, failures: list[Failed]) -> Iterator
     """Every way found to construct a class; `failures` is told why none was."""
     for each in _stages(first, failures):
         several = list(each.options(sizes))
-        several.sort(key=lambda one: not all(isinstance(value, str) for value in one[1]))  # what the code names
-        options = {name: len(candidates) for name, candidates in several}
+        ordered = sorted(several, key=lambda one: not all(isinstance(value, str) for value in one[1]))  # named by code
+        options = {name: len(candidates) for name, candidates in ordered}
 
-        def build(choices: dict[str, int], first: Construction = each) -> tuple[Construction, Any, list[str]]:
+        def build(
+            choices: dict[str, int], first: Construction = each, several: list[tuple[str, list[Any]]] = several
+        ) -> tuple[Construction, Any, list[str]]:
             construction = replace(first, choices=choices)
-            made, said = construction.build(sizes)
+            made, said = construction.build(sizes, several)
             return construction, made, said
 
         search = best_first(options, build, MAX_TRIES)

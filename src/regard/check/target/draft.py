@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.check.target.argument import source_of
 from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.errors import Failed
+from regard.check.target.facts import read_once
 from regard.check.target.first_layers import width_taken
 from regard.check.target.fixed_arguments import fixed_matrices
 from regard.check.target.layouts import GRID, Layout
@@ -164,6 +165,7 @@ class Draft:
         }
 
 
+@read_once
 def widths(target: Any, sizes: Sizes) -> dict[str, int]:
     """The widths that its tokens may have, the likeliest first."""
     variables = dict(sizes.given).get("variables")
@@ -194,6 +196,7 @@ def widths(target: Any, sizes: Sizes) -> dict[str, int]:
     return found
 
 
+@read_once
 def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
     """The heights and widths that a map of features may have, the likeliest first, some of whole windows or parts."""
     told: list[tuple[int, int]] = [] if sizes.grid is None else [sizes.grid, sizes.grid[::-1]]
@@ -222,6 +225,7 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
     return [*(each for each in pictures if each[0] * each[1] <= MAX_PIXELS), *found]
 
 
+@read_once
 def sides_of_pictures(target: Any, sizes: Sizes) -> tuple[list[int], list[int]]:
     """The heights, and widths, that a square picture may have, the likeliest first.
 
@@ -243,6 +247,7 @@ def sides_of_pictures(target: Any, sizes: Sizes) -> tuple[list[int], list[int]]:
     return first, others
 
 
+@read_once
 def pictures_of_frames(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
     """The sides of the pictures of a video, where these are cut into patches; first those that the user says."""
     named = {constructor_meaning(name) for module in modules_in(target) for name, _ in _constructed_with(module)}
@@ -285,6 +290,7 @@ def _defaults(kind: Callable[..., object]) -> tuple[tuple[str, Any], ...]:
         return ()
 
 
+@read_once
 def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
     """The numbers of tokens that it may take, the likeliest first."""
     of_frames = sizes.frames * SMALL_GRID[0] * SMALL_GRID[1]

@@ -12,6 +12,7 @@ from torch import nn
 
 from regard.check.target.axes_inside import is_taken_by_a_norm
 from regard.check.target.documented_shapes import documented_letters, is_of_samples
+from regard.check.target.facts import read_once
 from regard.check.target.names import call_meaning, is_of_pairs
 from regard.check.target.preparation import embeds, modules_in
 from regard.check.target.usage import applied_modules, is_given_anew, is_two_sides
@@ -88,6 +89,7 @@ def _is_two_sides_inside(target: Any, name: str) -> bool:
     return False
 
 
+@read_once
 def width_taken(target: Any, source: str, name: str) -> int | None:
     """How wide the vectors of tokens are that a layer takes as they are handed over; None where nothing says it."""
     layer = None if is_of_pairs(name) or is_given_anew(source, name) else first_layer(target, source, name)

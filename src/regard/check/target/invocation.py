@@ -13,7 +13,8 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.argument import STREAMS, source_of
 from regard.check.target.beside_tokens import asked_for
 from regard.check.target.cache_forms import cache_names
-from regard.check.target.call_search import ONE_QUERY, Budget, CallPlan, search_calls
+from regard.check.target.call_budget import Budget, cost_of
+from regard.check.target.call_search import ONE_QUERY, CallPlan, search_calls
 from regard.check.target.calls_of_sizes import FEW_TRIES, FoundCall, assumptions_of, of_all_sizes, of_sizes
 from regard.check.target.construction import unknown_arguments
 from regard.check.target.errors import AlwaysFails, Failed, NotCallable, fixed_side, fixed_tokens, joined_tokens
@@ -152,16 +153,17 @@ def _search(
     budget = Budget(MAX_CALLS // 2)
     for target in targets_of(implementation, args, settings, errors):
         targets.append(target)
+        budget.cost = cost_of(target.call)
         is_of_one = len(targets) == 1 and asks_for_one_token(source_of(target.call))
         found = _calls_in_steps(targets, given, settings, errors) if is_of_one else []
         found = found or _calls_of(target, given, settings, errors, FEW_TRIES, None, budget)
         if found:
             return found
-        if not budget.left:
+        if budget.left <= 0:
             break
     with suppress(Failed):
         target = targets[0].with_caches()
-        found = _calls_of(target, given, settings, errors, FEW_TRIES, None, Budget(MAX_CALLS // 4))
+        found = _calls_of(target, given, settings, errors, FEW_TRIES, None, Budget(MAX_CALLS // 4, budget.cost))
         if found:
             return found
     budget.left += MAX_CALLS // 2

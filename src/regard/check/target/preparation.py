@@ -6,7 +6,6 @@ import copy
 import math
 import threading
 import types
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.target.closures import ClosureCopies
+from regard.check.target.module_copies import DICTS, SHARED, copy_modules
 from regard.check.target.numpy_by_torch import kept_objects
 from regard.errors import InputError
 
@@ -215,13 +215,12 @@ def copied(target: Any) -> Any:
     """A deep copy; what a call left behind in it has no history, and configs are shared: they take long to copy."""
     known: dict[int, Any] = {}
     closures = ClosureCopies(known)
-    for module in modules_in(target):
-        for each in module.modules():
-            for value in vars(each).values():
-                if type(value) is OrderedDict and not value:
-                    known[id(value)] = OrderedDict()  # a module has a dozen for hooks: half the time of a copy
-                else:
-                    _remember(value, known, closures)
+    several = [each for module in modules_in(target) for each in module.modules()]
+    for module in several:
+        for value in vars(module).values():
+            if type(value) not in SHARED and not (type(value) in DICTS and not value):
+                _remember(value, known, closures)
+    copy_modules(several, known)
     other = copy.deepcopy(target, known)
     closures.fill()
     return other

@@ -31,6 +31,7 @@ __all__ = [
     "has_places",
     "is_bound",
     "is_called",
+    "is_called_unasked",
     "is_demanded",
     "is_given_anew",
     "is_large_part",
@@ -100,6 +101,14 @@ def called_with(source: str, name: str) -> int | None:
         if of_self and each.func.value.id == "self" and each.func.attr in kept:
             return len(each.args)
     return None
+
+
+@cache
+def is_called_unasked(source: str, name: str) -> bool:
+    """Whether a module calls what it keeps by the name of an argument, and nothing asks whether that is there."""
+    named = re.escape(name)
+    asked = rf"(?<!\w){named} is (?:not )?None|\b(?:if|not|and|or) (?:self\.)?{named}\b|(?<!\w){named} (?:or|and) "
+    return re.search(rf"\bself\.{named}\(", source) is not None and re.search(asked, source) is None
 
 
 @cache

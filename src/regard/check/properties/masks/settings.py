@@ -241,8 +241,17 @@ def _forward_of(target: Any) -> ast.AST | None:
 
 
 def _reads_of(name: str, tree: ast.AST) -> set[int]:
-    """The places where a name is read, each by the number of its node."""
-    return {id(each) for each in _names_read([tree]) if each.id == name}
+    """The places where an argument is read, each by the number of its node: until its name is given something else."""
+    call = next((each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)), None)
+    body: list[ast.AST] = [tree] if call is None else [*call.body]
+    given_anew = (number for number, each in enumerate(body) if isinstance(each, ast.Assign) and _is_set(name, each))
+    read = body[: next(given_anew, len(body)) + 1]
+    return {id(each) for each in _names_read(read) if each.id == name}
+
+
+def _is_set(name: str, assigned: ast.Assign) -> bool:
+    """Whether a line gives something to a name."""
+    return any(isinstance(each, ast.Name) and each.id == name for each in assigned.targets)
 
 
 def _names_read(parts: Iterable[ast.AST]) -> Iterator[ast.Name]:
