@@ -52,11 +52,11 @@ from regard.check.properties.modules.prefixed_losses import prefixed_loss_findin
 from regard.check.properties.modules.recurrent_steps import recurrent_step_findings
 from regard.check.properties.modules.scored_logits import scored_logit_findings
 from regard.check.properties.modules.two_streams import two_stream_findings
+from regard.check.properties.modules.unprojected_heads import unprojected_head_findings
 from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_gates import documented_gate_findings
 from regard.check.properties.outputs.documented_norms import head_factor_findings, head_norm_findings
-from regard.check.properties.outputs.documented_outputs import documented_output_findings
 from regard.check.properties.outputs.restored_orders import restored_order_findings, rolled_back_findings
 from regard.check.properties.outputs.returned_weights import returned_weight_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
@@ -137,7 +137,7 @@ def judge_together(
         analysis.findings += co_attention_findings(invocation, base, several)
         analysis.findings += two_stream_findings(invocation, several)
         analysis.findings += added_to_itself_findings(invocation, several)
-        analysis.findings += documented_output_findings(invocation, several)
+        analysis.findings += unprojected_head_findings(invocation, several)
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += frame_findings(invocation, several)

@@ -14,7 +14,7 @@ from regard.check.properties.modules.residuals import is_joined
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 
-__all__ = ["documented_output_findings"]
+__all__ = ["unprojected_head_findings"]
 
 _PAPER = re.compile(
     r"attention is all you need|\b3\.2\.2\b|\b1706\.03762|\bvaswani\b"
@@ -30,7 +30,7 @@ _OTHERWISE = re.compile(
 """In a documentation: it is another attention than that of the paper."""
 
 
-def documented_output_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
+def unprojected_head_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
     """Joined heads that are added to the input as they are, where multi-head attention as in its paper is promised.
 
     Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2. What returns the heads alone may leave the matrix
