@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from bank.modules_grids import GridPositions, PositionsByAWholeQuotient
+from bank.modules_grid_positions import GridPositions, PositionsByAWholeQuotient
 from regard.check.search.grid_tables import judge_grid_table, looks_like_grid_table
 from regard.check.search.subject import subject_of
 
