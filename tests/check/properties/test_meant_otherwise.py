@@ -72,9 +72,28 @@ class OneForAll(nn.Module):
         return self.o(joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v))
 
 
-def test_a_comment_may_say_that_heads_have_the_same_matrices() -> None:
-    found = analyze(of_module(OneForAll))
-    assert [each.kind for each in found.findings if each.property == "heads-of-their-own"] == ["design"]
+class OneTransformation(OneForAll):
+    """Uses _the same_ query/key/value transformation on each head, of a slice of the channels."""
+
+    def __init__(self) -> None:
+        super().__init__()  # nothing else is said
+
+
+class EachHeadTheSame(OneTransformation):
+    """Every head applies *identical* projections to its slice."""
+
+
+class SlicesForHeads(OneTransformation):
+    """Splits the embedding into as many slices as there are heads. All of them have the same width."""
+
+
+def test_words_may_say_that_heads_have_the_same_matrices() -> None:
+    def kinds(kind: type[nn.Module]) -> list[str]:
+        found = analyze(of_module(kind)).findings
+        return [each.kind for each in found if each.property == "heads-of-their-own"]
+
+    assert kinds(OneForAll) == kinds(OneTransformation) == kinds(EachHeadTheSame) == ["design"]
+    assert kinds(SlicesForHeads) == ["violation"]
 
 
 class FewQueries(nn.Module):
