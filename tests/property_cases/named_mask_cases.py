@@ -369,7 +369,6 @@ CASES = [
         attentions=2,
     ),
     Case("mask-shape-as-documented", of_samples_and_queries, of_samples_and_keys, of_three_heads),
-    Case("mask-shape-as-documented", of_more_axes, of_keys_or_more, of_three_heads),
     Case("mask-of-its-call", JoinsMaskInPlace, JoinsMaskInACopy, of_a_padded_module, has_line=False),
     Case("window-as-documented", one_less_on_each_side, as_many_on_each_side, square_call),
     Case("window-as-documented", on_one_side_alone, as_many_on_each_side, square_call),

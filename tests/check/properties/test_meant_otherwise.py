@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import HEADS, WIDTH, joined, of_module, split
+from property_cases.named_mask_cases import of_keys_or_more, of_more_axes, of_three_heads
 from property_cases.unregistered_cases import InAList, InAModuleList, NamedBesides
 from regard.check import check
 from regard.check.properties.analyze import analyze
@@ -163,3 +164,11 @@ def test_the_rows_of_a_table_are_samples_and_its_columns_tokens() -> None:
 def test_heads_in_a_list_are_wrong_where_nothing_registers_them(kind: Any, is_wrong: bool) -> None:
     found = [each.property for each in analyze(of_module(kind)).violations]
     assert found == ["parameters-registered"] * is_wrong
+
+
+def test_a_mask_may_have_one_of_two_documented_shapes() -> None:
+    found = [
+        {each.property for each in analyze(of_three_heads(function), masks=True).violations}
+        for function in (of_keys_or_more, of_more_axes)
+    ]
+    assert found == [set(), {"mask-shape-as-documented"}]
