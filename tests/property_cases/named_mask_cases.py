@@ -238,6 +238,22 @@ def of_samples_and_keys(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = N
     return scores.softmax(-1) @ v
 
 
+def of_keys_or_more(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """mask (batch, keys) or (batch, 1, 1, keys): False hides a key."""
+    scores = q @ k.mT / 2
+    if mask is not None:
+        scores = scores.masked_fill(~(mask[:, None, None] if mask.ndim == 2 else mask), -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def of_more_axes(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """mask (batch, keys) or (batch, 1, 1, keys): False hides a key."""
+    scores = q @ k.mT / 2  # here
+    if mask is not None:
+        scores = scores.masked_fill(~(mask[:, None] if mask.ndim == 3 else mask), -torch.inf)
+    return scores.softmax(-1) @ v
+
+
 def of_three_heads(function: Any) -> Invocation:
     """More heads than samples, so that a mask of samples meets no heads by accident."""
     call = heads_call(function, *(drawn(2, 3, 4, 4, seed=seed) for seed in range(3)))

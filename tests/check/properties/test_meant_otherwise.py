@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import HEADS, WIDTH, joined, of_module, split
+from property_cases.named_mask_cases import of_keys_or_more, of_more_axes, of_three_heads
 from property_cases.unregistered_cases import InAList, InAModuleList, NamedBesides
 from regard.check import check
 from regard.check.properties.analyze import analyze
@@ -72,9 +73,28 @@ class OneForAll(nn.Module):
         return self.o(joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v))
 
 
-def test_a_comment_may_say_that_heads_have_the_same_matrices() -> None:
-    found = analyze(of_module(OneForAll))
-    assert [each.kind for each in found.findings if each.property == "heads-of-their-own"] == ["design"]
+class OneTransformation(OneForAll):
+    """Uses _the same_ query/key/value transformation on each head, of a slice of the channels."""
+
+    def __init__(self) -> None:
+        super().__init__()  # nothing else is said
+
+
+class EachHeadTheSame(OneTransformation):
+    """Every head applies *identical* projections to its slice."""
+
+
+class SlicesForHeads(OneTransformation):
+    """Splits the embedding into as many slices as there are heads. All of them have the same width."""
+
+
+def test_words_may_say_that_heads_have_the_same_matrices() -> None:
+    def kinds(kind: type[nn.Module]) -> list[str]:
+        found = analyze(of_module(kind)).findings
+        return [each.kind for each in found if each.property == "heads-of-their-own"]
+
+    assert kinds(OneForAll) == kinds(OneTransformation) == kinds(EachHeadTheSame) == ["design"]
+    assert kinds(SlicesForHeads) == ["violation"]
 
 
 class FewQueries(nn.Module):
@@ -144,3 +164,11 @@ def test_the_rows_of_a_table_are_samples_and_its_columns_tokens() -> None:
 def test_heads_in_a_list_are_wrong_where_nothing_registers_them(kind: Any, is_wrong: bool) -> None:
     found = [each.property for each in analyze(of_module(kind)).violations]
     assert found == ["parameters-registered"] * is_wrong
+
+
+def test_a_mask_may_have_one_of_two_documented_shapes() -> None:
+    found = [
+        {each.property for each in analyze(of_three_heads(function), masks=True).violations}
+        for function in (of_keys_or_more, of_more_axes)
+    ]
+    assert found == [set(), {"mask-shape-as-documented"}]

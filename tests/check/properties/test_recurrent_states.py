@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, of_x_and_context
+from property_cases import WIDTH, of_module, of_x_and_context
 from regard.check.properties.analyze import analyze
 from regard.check.target.preparation import prepare
 
@@ -158,6 +158,77 @@ class OfTwoBridges(OfABridge):
         return self.of_key(states)
 
 
+class FromBothEnds(nn.Module):
+    """Pooling of the states of a layer that reads from both ends, by a learned query (Yang et al. 2016)."""
+
+    layer: type[nn.RNNBase] = nn.LSTM
+    layers = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = self.layer(WIDTH, WIDTH, self.layers, batch_first=True, bidirectional=True)
+        self.score, self.out = nn.Linear(2 * WIDTH, 1), nn.Linear(2 * WIDTH, WIDTH)
+
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What is asked, and what is read."""
+        states, _ = self.encoder(x)
+        return states, states
+
+    def forward(self, x: Tensor) -> Tensor:
+        keys, values = self.read(x)
+        return self.out((self.score(keys).softmax(1) * values).sum(1))
+
+
+class OfTwoLayers(FromBothEnds):
+    layer, layers = nn.GRU, 2
+
+
+class OfOneLayerEach(FromBothEnds):
+    """A layer of its own is handed the tokens from the end, and what it returns is turned around."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.other = (nn.GRU(WIDTH, WIDTH, batch_first=True) for _ in range(2))
+
+    def turned(self, states: Tensor) -> Tensor:
+        return states.flip(1)
+
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        states = torch.cat([self.encoder(x)[0], self.turned(self.other(x.flip(1))[0])], -1)
+        return states, states
+
+
+class NotTurned(OfOneLayerEach):
+    def turned(self, states: Tensor) -> Tensor:
+        return states
+
+
+class ReadsTheNext(FromBothEnds):
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        states, _ = self.encoder(x)
+        return states, states.roll(-1, 1)
+
+
+class MixedBehind(FromBothEnds):
+    """The keys are means of several states."""
+
+    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        states, _ = self.encoder(x)
+        return states.cumsum(1), states
+
+
+class DotsOfBothEnds(StatesAsk):
+    """A decoder's states ask those of an encoder that reads from both ends, without a matrix between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.GRU(WIDTH, WIDTH // 2, batch_first=True, bidirectional=True)
+
+
+class DotsOverTheQueries(DotsOfBothEnds):
+    axis = -2
+
+
 def violated(kind: type[nn.Module], attentions: int = 1) -> set[str]:
     module = kind()
     prepare(module, 1)
@@ -169,6 +240,26 @@ def violated(kind: type[nn.Module], attentions: int = 1) -> set[str]:
 @pytest.mark.parametrize("kind", [StatesAsk, OfLSTM, OfCells])
 def test_states_of_recurrent_layers_are_rows_of_their_own(kind: type[nn.Module]) -> None:
     assert violated(kind) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        (FromBothEnds, set()),
+        (OfTwoLayers, set()),
+        (OfOneLayerEach, set()),
+        (NotTurned, {"query-of-one-token"}),
+        (ReadsTheNext, {"value-of-the-key"}),
+        (MixedBehind, {"key-of-one-token"}),
+    ],
+)
+def test_states_of_both_ends_that_are_joined_are_one_row(kind: type[nn.Module], found: set[str]) -> None:
+    assert {each.property for each in analyze(of_module(kind)).violations} == found
+
+
+def test_states_ask_joined_states_of_both_ends() -> None:
+    assert violated(DotsOfBothEnds) == set()
+    assert "softmax-over-keys" in violated(DotsOverTheQueries)
 
 
 def test_a_state_that_is_made_of_the_tokens_that_it_asks_is_a_row_of_its_own() -> None:

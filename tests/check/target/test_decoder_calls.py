@@ -210,3 +210,50 @@ class OfAPrefix(nn.Module):
 def test_each_sample_has_a_prefix() -> None:
     assert first(OfAPrefix).arguments["prefix_len"].tolist() == [2, 2]
     assert check(OfAPrefix).verdict in RIGHT
+
+
+class OfProjectedFrames(nn.Module):
+    """Weights of an encoder's frames, which were projected before, by one query of each sample (Tacotron)."""
+
+    axis = 1
+
+    def __init__(self, dims: int) -> None:
+        super().__init__()
+        self.of_query, self.score = nn.Linear(dims, dims, bias=False), nn.Linear(dims, 1, bias=False)
+
+    def weights(self, keys: Tensor, query: Tensor) -> Tensor:
+        return self.score(torch.tanh(keys + self.of_query(query)[:, None])).softmax(self.axis).mT
+
+    def forward(self, encoder_frames_proj: Tensor, query: Tensor, t: int) -> Tensor:
+        return self.weights(encoder_frames_proj, query)
+
+
+class OfUntypedFrames(OfProjectedFrames):
+    def forward(self, enc_keys, query, i):  # type: ignore[no-untyped-def, override]
+        return self.weights(enc_keys, query)
+
+
+class OfAnUnreadStep(OfProjectedFrames):
+    """The query stands first."""
+
+    def forward(self, query, src_feats, step_no):  # type: ignore[no-untyped-def, override]
+        return self.weights(src_feats, query)
+
+
+class OverTheSamples(OfUntypedFrames):
+    axis = 0
+
+
+def by_place(query, enc_words, third):  # type: ignore[no-untyped-def]
+    """Three sequences in their order, all of which are read."""
+    return (query @ enc_words.mT / query.shape[-1] ** 0.5).softmax(-1) @ third
+
+
+def test_what_is_named_after_queries_is_not_what_it_asks() -> None:
+    for kind in (OfProjectedFrames, OfUntypedFrames, OfAnUnreadStep):
+        call = first(kind, dims=8)
+        assert {each.argument: each.role for each in call.streams}["query"] == "x"
+        assert {each.role for each in call.streams} == {"x", "context"}
+        assert check(kind).verdict in RIGHT
+    assert check(OverTheSamples).verdict not in RIGHT
+    assert [each.role for each in first(by_place).streams] == ["q", "k", "v"]

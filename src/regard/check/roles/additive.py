@@ -106,11 +106,12 @@ def concatenations(influence: Influence, products: Iterable[Contraction]) -> Ite
     recurrent layer that reads from both ends stand side by side as well, and are of one token.
     """
     trace = influence.base
-    states = {trace.operations[index].outputs[0].storage for index in recurrent_outputs(trace)}
+    rows = recurrent_outputs(trace)
+    states = {trace.operations[index].outputs[0].storage for index in rows}
     beside = {
         each.outputs[0].storage: each
         for each in trace
-        if each.name == "cat" and not states.issuperset(one.storage for one in each.inputs)
+        if each.name == "cat" and each.index not in rows and not states.issuperset(one.storage for one in each.inputs)
     }
     for product in products:
         for place, terms, side in (

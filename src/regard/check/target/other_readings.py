@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from regard.check.target.argument import STREAMS, Argument
+from regard.check.target.argument import PLAIN, STREAMS, Argument, nodes_of
 from regard.check.target.axes_inside import OF_NO_SAMPLE
 from regard.check.target.graph_values import NUMBERS_OF_PAIRS
 from regard.check.target.graphs import OF_PAIRS
-from regard.check.target.names import call_meaning, first_word
+from regard.check.target.names import call_meaning, first_word, is_encoded
 from regard.check.target.usage import is_tensor
 
-__all__ = ["other_readings"]
+__all__ = ["beside_named_queries", "other_readings"]
+
+
+def beside_named_queries(named: list[Argument], source: str) -> list[Argument]:
+    """The arguments; beside what is named after queries, the one that is named after an encoder is what is asked.
+
+    As in forward(self, encoder_seq_proj, query, t): by their places alone the three would be queries, keys and values.
+    They are where the queries come first and all three are read.
+
+    Args:
+        named: the arguments.
+        source: the text of what is called.
+    """
+    given = [each for each in named if each.required]
+    streams = [each for each in given if each.role in STREAMS]
+    untold = [each for each in given if each.role is None and each.annotation not in PLAIN]
+    encoded = [each for each in untold if is_encoded(each.name)]
+    if [each.role for each in streams] != ["q"] or len(encoded) != 1:
+        return named
+    is_by_place = given[0] is streams[0] and all(_is_read(each.name, source) for each in untold)
+    return named if is_by_place else [replace(each, role="context") if each is encoded[0] else each for each in named]
+
+
+def _is_read(name: str, source: str) -> bool:
+    """Whether a line of the code reads an argument at all."""
+    return any(each.id == name and isinstance(each.ctx, ast.Load) for each in nodes_of(source, ast.Name))
 
 
 def other_readings(named: list[Argument], source: str) -> Iterator[list[Argument]]:

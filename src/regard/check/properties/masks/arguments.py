@@ -403,7 +403,10 @@ def _beyond_hiding(
     yield from own_mask_lost(evidence, outcome, name)
     yield from _with_flag(invocation, evidence, outcome, name)
     yield from documented_mask_findings(invocation, evidence, outcome, outcomes, name)
-    yield from documented_shape_findings(invocation, evidence, outcome, outcomes, name)
+    # Those that were tried end with the first that is exact: whether other shapes are taken too is asked of all.
+    yield from documented_shape_findings(
+        invocation, evidence, outcome, _outcomes_of(invocation, evidence, name, SIDES[0]), name
+    )
     if not takes_causal_masks_alone(invocation):  # of one length there is one causal mask: no call has another
         yield from mask_memory_findings(invocation, name, open_mask(outcome.value.shape, outcome.form), outcome.value)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from regard.check.properties.documentation import boolean_meaning, comments_of, documentation_of, mask_meaning
 from regard.check.properties.finding import Evidence, Finding
@@ -97,7 +97,7 @@ def _unlike_booleans(
 
 
 def documented_shape_findings(
-    invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, outcomes: Sequence[MaskOutcome], name: str
+    invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, taken: Iterable[MaskOutcome], name: str
 ) -> Iterator[Finding]:
     """A mask of padding, of samples and keys by its documentation, that is taken in other shapes alone.
 
@@ -105,14 +105,14 @@ def documented_shape_findings(
         invocation: the call, of more heads than samples or fewer.
         evidence: its attention.
         outcome: of a mask that hides what it blocks.
-        outcomes: of all masks that were tried and that the call takes.
+        taken: of the masks of every shape that the call takes, drawn only where the documentation asks for it.
         name: the argument.
     """
     source = source_of(invocation.target)
     samples, heads = evidence.base.dense(evidence.base.product).shape[:2]
     if documented_letters(source, name) != "bt" or samples == heads or outcome.shape not in ("bqk", "bhqk"):
         return
-    if any(each.shape == "bk" for each in outcomes):
+    if any(each.shape == "bk" for each in taken):
         return
     shape = f"({', '.join(documented_shape(source, name))})"
     message = f"{name} is {shape} by its documentation: of {samples} samples and {heads} heads such a mask does not "

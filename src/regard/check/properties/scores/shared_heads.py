@@ -18,10 +18,12 @@ from regard.check.target.preparation import copied
 
 __all__ = ["shared_head_findings"]
 
+_SMALL = r"(?:weights?|matri(?:x|ces)|projections?|linear|layers?|parameters|transform(?:ation)?s?|maps?|mappings?)"
+_SAME = r"(?<![a-z])(?:same|identical|common)(?![a-z])"
+"""Also with a mark of emphasis before or behind it, as _same_ or *same*."""
 SHARES = re.compile(
-    r"shar(?:e|es|ed|ing)\b|block[- ]?diagonal"
-    r"|\bsame\b[^.;]{0,30}\b(?:weights?|matri(?:x|ces)|projections?|linear|layers?|parameters)\b[^.;]{0,30}\bheads?\b"
-    r"|\bheads?\b[^.;]{0,30}\bsame\b[^.;]{0,30}\b(?:weights?|matri(?:x|ces)|projections?|linear|layers?|parameters)\b",
+    rf"shar(?:e|es|ed|ing)\b|block[- ]?diagonal|{_SAME}[^.;]{{0,30}}\b{_SMALL}\b[^.;]{{0,30}}\bheads?\b"
+    rf"|\bheads?\b[^.;]{{0,30}}{_SAME}[^.;]{{0,30}}\b{_SMALL}\b",
     re.I,
 )
 """In a documentation, or in a comment: it is meant."""
