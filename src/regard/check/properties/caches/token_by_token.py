@@ -124,7 +124,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
 
 
 def _unread(invocation: Invocation, names: CacheNames, prefix: int) -> Finding | None:
-    """A cache that a call writes the next token's keys into, told where this stands, and reads no earlier token from."""
+    """A cache that the next token's keys are written into, told where it stands, and no earlier token is read from."""
     if not names.attributes or not any(call_meaning(name) == "start" for name in invocation.arguments):
         return None
     cuts = [(0, prefix), (prefix, prefix + 1)]
