@@ -113,7 +113,53 @@ class LengthOfAFrozenPart(LengthWithoutGradients):
     """Lengths are frozen."""
 
 
+class OneMatrix(nn.Module):
+    """A state asks others, by one matrix: nothing else is learned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH, bias=False)
+
+    def query(self, x: Tensor) -> Tensor:
+        return self.linear(x)  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.query(x) @ x.mT / WIDTH**0.5).softmax(-1) @ x
+
+
+class OneMatrixAsData(OneMatrix):
+    def query(self, x: Tensor) -> Tensor:
+        return super().query(x).data
+
+
+class OneMatrixWithoutGradients(OneMatrix):
+    def query(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return super().query(x)
+
+
+class OneMatrixMadeAnew(OneMatrix):
+    """A tensor that is made of another one's numbers."""
+
+    def query(self, x: Tensor) -> Tensor:
+        return torch.tensor(super().query(x).tolist(), dtype=x.dtype)
+
+
+class OneFrozenMatrix(OneMatrixAsData):
+    """The matrix is that of a teacher."""
+
+
+class ForInference(OneMatrix):
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)
+
+
 CASES = [
+    Case("gradient", OneMatrixAsData, OneMatrix, of_module, has_line=False),
+    Case("gradient", OneMatrixAsData, OneFrozenMatrix, of_module, has_line=False),
+    Case("gradient", OneMatrixWithoutGradients, ForInference, of_module, has_line=False),
+    Case("gradient", OneMatrixMadeAnew, OneMatrix, of_module, has_line=False),
     Case("gradient-of-the-whole", LengthWithoutGradients, OfUnitLength, of_module, has_line=False),
     Case("gradient-of-the-whole", LengthWithoutGradients, LengthOfAFrozenPart, of_module, has_line=False),
     Case("gradient-of-the-whole", SummariesOfDetachedKeys, Summaries, of_module, has_line=False),

@@ -19,6 +19,8 @@ SCALE_NAME = re.compile(r"_?(?:softmax_|attn_|attention_|qk_)?(?:scale|scaling|t
 REGISTERED = ("register_parameter", "register_buffer", "add_module")
 """What makes an attribute of the name that it is given first."""
 
+_ALL_NAMES = frozenset({"locals", "vars", "eval", "exec"})
+"""What may read any name."""
 LIBRARIES = frozenset({"F", "functional", "nn", "np", "torch"})
 """What has functions and classes for attributes, as F.dropout: these are of no object."""
 
@@ -55,9 +57,11 @@ def tree_of(file: ModuleType) -> ast.Module | None:
 def _attributes(part: ast.stmt, is_own: bool) -> tuple[frozenset[str], frozenset[str]]:
     """The names of attributes that are written, and of those that are read, in a class or another part of a file.
 
-    Not by a condition alone, nor where their numbers are set while they are constructed.
+    Not by a condition alone, nor where their numbers are set while they are constructed, nor where they are only moved
+    to another device or type, and kept in their own place, or under a name that nothing reads.
     """
-    written, read, ignored = set[str](), set[str](), set[int]()
+    written, read = set[str](), set[str]()
+    ignored = {id(each) for one in _only_moved(part) for each in ast.walk(one)}
     for node in ast.walk(part):
         if isinstance(node, ast.If | ast.IfExp):
             ignored.update(map(id, ast.walk(node.test)))
@@ -86,6 +90,44 @@ def _is_of_a_library(node: ast.expr) -> bool:
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name) and node.id in LIBRARIES
+
+
+def _only_moved(part: ast.stmt) -> Iterator[ast.expr]:
+    """Attributes where they are read to be put in their own place, or under a name that nothing reads."""
+    inner = set[int]()  # what a function within another keeps, the other one may read
+    for function in ast.walk(part):
+        if not isinstance(function, ast.FunctionDef) or id(function) in inner:
+            continue
+        inner |= {id(each) for each in ast.walk(function)}
+        names = {
+            each.id for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+        }
+        for each in ast.walk(function):
+            if not isinstance(each, ast.Assign) or len(each.targets) != 1:
+                continue
+            target, value = each.targets[0], _moved(each.value)
+            is_own = (
+                isinstance(target, ast.Attribute) and value is not None and ast.unparse(value) == ast.unparse(target)
+            )
+            is_lost = isinstance(target, ast.Name) and target.id not in names | {"_"} and not names & _ALL_NAMES
+            if value is not None and (is_own or is_lost):
+                yield value
+
+
+def _moved(value: ast.expr) -> ast.expr | None:
+    """The attribute that an expression is but for its device, its type and its shape, if there is one; else None."""
+    if isinstance(value, ast.IfExp):
+        return _moved(value.body) or _moved(value.orelse)
+    if _is_of_self(value):
+        return value
+    if isinstance(value, ast.Call):  # a method of what it is; one of the object itself may do anything
+        return None if _is_of_self(value.func) else _moved(value.func)
+    return _moved(value.value) if isinstance(value, ast.Attribute | ast.Subscript) else None
+
+
+def _is_of_self(node: ast.expr) -> bool:
+    """Whether it is an attribute of the object itself."""
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
 def _setting(statement: ast.AST) -> Iterator[ast.AST]:

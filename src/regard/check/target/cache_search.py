@@ -19,7 +19,7 @@ from regard.check.target.preparation import modules_in
 from regard.check.target.running import Invocation
 from regard.check.target.token_ids import other_ids
 
-__all__ = ["JoinedByTheCaller", "cached_calls", "other_tokens"]
+__all__ = ["JoinedByTheCaller", "cached_calls", "other_tokens", "tensors_in"]
 
 STATE = re.compile("past|cache|present|mems|kv|intermediates")
 """Names of what is returned."""
@@ -80,7 +80,7 @@ def _places(call: CachedCall, prefix: int) -> Iterator[Place]:
     if not call.form.arguments:
         yield lambda result, state: state
         return
-    if state is not None and list(_tensors(state)):
+    if state is not None and list(tensors_in(state)):
         yield lambda result, state: state
     paths = list(_paths(result))
     pairs = len(call.form.arguments) > 1
@@ -146,7 +146,7 @@ def _grows(short: Any, long: Any, prefix: int, tokens: int) -> bool:
 
     Of an object, one tensor at least. A window ends the growth: then there are keys and values, of the same shape.
     """
-    one, other = list(_tensors(short)), list(_tensors(long))
+    one, other = list(tensors_in(short)), list(tensors_in(long))
     if not one or len(one) != len(other) or any(a.ndim != b.ndim for a, b in zip(one, other, strict=True)):
         return False
     changes = [
@@ -194,7 +194,7 @@ def other_tokens(invocation: Invocation) -> dict[str, Tensor]:
     return found
 
 
-def _tensors(value: Any, depth: int = MAX_DEPTH) -> Iterator[Tensor]:
+def tensors_in(value: Any, depth: int = MAX_DEPTH) -> Iterator[Tensor]:
     """The float tensors in a value, also in the attributes of objects."""
     if isinstance(value, Tensor):
         if value.is_floating_point() or value.is_complex():
@@ -212,4 +212,4 @@ def _tensors(value: Any, depth: int = MAX_DEPTH) -> Iterator[Tensor]:
     for module in modules_in(value):
         parts = [*parts, *module.buffers()]
     for each in parts:
-        yield from _tensors(each, depth - 1)
+        yield from tensors_in(each, depth - 1)

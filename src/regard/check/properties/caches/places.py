@@ -13,7 +13,7 @@ from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["cache_place_findings", "kept_writes", "misplaced", "reads_of"]
+__all__ = ["cache_place_findings", "kept_writes", "misplaced", "reads_of", "reads_own_place"]
 
 
 def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *, is_wrong: bool) -> Iterator[Finding]:
@@ -116,6 +116,27 @@ def reads_of(trace: Trace, storage: int, first: int, last: int) -> list[TensorRe
         for record in operation.inputs
         if record.storage == storage
     ]
+
+
+def reads_own_place(part: Trace, kept: tuple[int, Sequence[Operation]], token: int) -> bool:
+    """Whether a token is written to its own place of some memory, and nothing of any other place is read.
+
+    Args:
+        part: the call of this token, with the cache of those before it.
+        kept: the memory, and what writes into it.
+        token: its number; there are as many before it.
+    """
+    storage, writes = kept
+    reads = reads_of(part, storage, writes[0].index, len(part))
+    if not reads:
+        return False
+    records = [each for operation in part for each in operation.inputs if each.storage == storage]
+    whole = max(records, key=lambda each: each.data.numel())
+    written, read = torch.cat([_changed(each) for each in writes]), torch.cat([_addresses(each) for each in reads])
+    return any(
+        all(set(((each - whole.offset) // step % size).tolist()) == {token} for each in (written, read))
+        for size, step in _axes(whole)
+    )
 
 
 def _places(

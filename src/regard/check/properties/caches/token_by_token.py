@@ -15,8 +15,9 @@ from regard.check.properties.caches.beams import beam_findings
 from regard.check.properties.caches.causes import HiddenKeys, cache_causes, remembering_line
 from regard.check.properties.caches.chunks import hidden_past
 from regard.check.properties.caches.comparison import recorded
+from regard.check.properties.caches.forgotten import forgotten_past
 from regard.check.properties.caches.handed_over import empty_cache_findings
-from regard.check.properties.caches.places import kept_writes, misplaced, reads_of
+from regard.check.properties.caches.places import kept_writes, misplaced, reads_of, reads_own_place
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
@@ -123,7 +124,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
 
 
 def _unread(invocation: Invocation, names: CacheNames, prefix: int) -> Finding | None:
-    """A cache that a call writes the next token's keys into, told where this stands, and reads nothing from."""
+    """A cache that the next token's keys are written into, told where it stands, and no earlier token is read from."""
     if not names.attributes or not any(call_meaning(name) == "start" for name in invocation.arguments):
         return None
     cuts = [(0, prefix), (prefix, prefix + 1)]
@@ -136,9 +137,11 @@ def _unread(invocation: Invocation, names: CacheNames, prefix: int) -> Finding |
     writes = kept_writes(part, len(part))
     if difference is None or not writes:
         return None
-    if any(reads_of(part, storage, several[0].index, len(part)) for storage, several in writes.items()):
+    reads = any(reads_of(part, storage, several[0].index, len(part)) for storage, several in writes.items())
+    if reads and not all(reads_own_place(part, each, prefix) for each in writes.items()):
         return None
-    message = f"{names.attributes[0]} is written and never read: token {prefix} does not see the tokens before it"
+    said = f"read at place {prefix} alone, which it is written to" if reads else "written and never read"
+    message = f"{names.attributes[0]} is {said}: token {prefix} does not see the tokens before it"
     return Finding("violation", "cache-places", "k", message, next(iter(writes.values()))[0].location)
 
 
@@ -337,19 +340,24 @@ def _differs(
     if _reads_another(call.invocation):
         yield _not_exercised(names, "it is called with several sequences")
         return
+    numbers = (
+        f"token by token {call.form.name}, the output of token {difference.token} differs by up to "
+        f"{difference.gap:.2g} from all at once (expected {difference.expected:.4g}, found {difference.found:.4g})"
+    )
+    is_memory = any(_MEMORIES.search(each) for each in call.form.arguments)
+    forgotten = forgotten_past(call, prefix, instances) if causal and not is_memory else None
+    if forgotten is not None:
+        yield replace(forgotten, message=f"{forgotten.message}: {numbers}")
+        return
     if not causal:
         # Of one attention, the last token's query meets the same keys and values all the same.
-        is_one = len(instances) == 1 and not any(_MEMORIES.search(each) for each in call.form.arguments)
+        is_one = len(instances) == 1 and not is_memory
         causes = list(cache_causes(call, difference.token, prefix, instances)) if is_one else []
         mistaken = [each for each in causes if each.property in OF_MEMORIES]
         yield from mistaken
         if not mistaken:
             yield _not_exercised(names, "without a causal mask of its own, token by token need not equal all at once")
         return
-    numbers = (
-        f"token by token {call.form.name}, the output of token {difference.token} differs by up to "
-        f"{difference.gap:.2g} from all at once (expected {difference.expected:.4g}, found {difference.found:.4g})"
-    )
     first, second = [(0, prefix)], [(0, prefix), (prefix, prefix + 1)]
     lost = misplaced(recorded(call, first), recorded(call, second), prefix)
     found = list(cache_causes(call, difference.token, prefix, instances)) if lost is None else [lost]
@@ -359,7 +367,7 @@ def _differs(
     hiding = [each for each in masks_left_out(call.invocation) if not _OF_POSITIONS.search(each)]
     if hiding and not with_mask:  # its caller may have to hand over the mask of a part
         found = [each for each in found if each.property != "cache-mask"]
-    if any(_MEMORIES.search(each) for each in call.form.arguments):
+    if is_memory:
         is_promised = _AS_ONE_TEXT.search(documentation_of(call.invocation.target)) is not None
         own: list[Finding] = [each for each in found if isinstance(each, HiddenKeys) and each.is_own]
         found, unsure = own or [each for each in found if is_promised and each.property in OF_MEMORIES], True

@@ -115,7 +115,7 @@ MASKS = (
     Property(
         "mask-read",
         "masked",
-        "a mask that a module makes for itself is read",
+        "a mask that a module makes for itself, or is made with, is read",
         "What the mask would hide is attended to.",
         "scores = scores.masked_fill(hidden, -torch.inf)  # it returns a new tensor: keep it",
     ),

@@ -1,4 +1,4 @@
-"""Masks that a module makes for itself and never reads."""
+"""Masks that a module makes for itself, or is made with, and never reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["lost_fill_findings", "thrown_away_mask", "unread_mask_findings"]
 
 
 def unread_mask_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
-    """A mask that nothing is done with, while no attention hides a key: made by the call, or a buffer.
+    """A mask that nothing is done with, while no attention hides a key: made by the call, or kept by a module.
 
     Args:
         invocation: a call; one that may be given a mask keeps its own for those who hand it over.
@@ -37,8 +37,10 @@ def unread_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
         return
     for owner in modules_in(invocation.target):
         for path, module in owner.named_modules():
-            for name, buffer in module.named_buffers(recurse=False):
-                is_left = "mask" in name.lower() and _hides(buffer) and is_unread(type(module), name)
+            kept = [*vars(module).items(), *module.named_buffers(recurse=False)]
+            for name, value in kept:
+                is_mask = "mask" in name.lower() and isinstance(value, Tensor) and _hides(value)
+                is_left = is_mask and is_unread(type(module), name)
                 if is_left and not is_read_by_a_subclass(type(module), name):
                     where = f"{path}.{name}" if path else name
                     message = f"{where} hides keys, but no line reads it: every query sees every key it is scored with"

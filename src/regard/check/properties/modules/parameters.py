@@ -18,7 +18,11 @@ from regard.check.properties.modules.argument_matrices import argument_matrix_fi
 from regard.check.properties.modules.backward import overwritten, training_findings
 from regard.check.properties.modules.begun_as_zeros import begun_as_zeros_findings
 from regard.check.properties.modules.handed_out import handed_out_by
-from regard.check.properties.modules.slopes import own_backward_findings, slope_findings
+from regard.check.properties.modules.slopes import (
+    computes_with_gradients,
+    own_backward_findings,
+    slope_findings,
+)
 from regard.check.properties.modules.unused_parameters import (
     is_applied_by_the_caller,
     unread_table_findings,
@@ -104,6 +108,9 @@ def _judged(
             returned = dict(enumerate(invocation.outputs(invocation.run(target=live))))
             outputs = {at: each for at, each in returned.items() if each.requires_grad and at not in handed_out}
         if not outputs:  # it was computed with none of them
+            if not are_written(kept) and computes_with_gradients(invocation, handed_out):
+                others = {at: each.detach() for at, each in returned.items() if at not in handed_out}
+                yield from _cut_off(invocation, instances, live, others)
             gradients |= {name: None for name, each in live.named_parameters() if each.requires_grad}
             return
         if any(bool(each.isnan().any()) for each in outputs.values()):
@@ -175,6 +182,18 @@ def _judged(
         is_free = is_other and gradients[name] is None and not _only_chooses(parameter, instances)
         if is_free and _has_effect(invocation, live, parameter, before):
             message = f"{name} changes the output and gets no gradient: what is computed is not computed with itself"
+            yield Finding("violation", "gradient", "output", message)
+
+
+def _cut_off(
+    invocation: Invocation, instances: Sequence[AttentionInstance], live: nn.Module, before: Mapping[int, Tensor]
+) -> Iterator[Finding]:
+    """Parameters with an effect, where none of them has a gradient and the sequences that are read have one."""
+    for name, parameter in live.named_parameters():
+        if not parameter.requires_grad or is_applied_by_the_caller(invocation, name):
+            continue
+        if not _only_chooses(parameter, instances) and _has_effect(invocation, live, parameter, before):
+            message = f"{name} changes the output and gets no gradient: it does not learn"
             yield Finding("violation", "gradient", "output", message)
 
 

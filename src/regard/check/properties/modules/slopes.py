@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -14,9 +14,10 @@ from regard.check.location import CodeLocation
 from regard.check.properties.code import code_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.errors import Failed
 from regard.check.target.preparation import drawn_like
 
-__all__ = ["own_backward_findings", "slope_findings"]
+__all__ = ["computes_with_gradients", "own_backward_findings", "slope_findings"]
 
 STEP = 1e-5
 """Of a slope that is measured."""
@@ -31,6 +32,10 @@ _ON_PURPOSE = re.compile(
     re.I,
 )
 """In code that says which way gradients are to go, or has a backward pass of its own."""
+_NOT_TO_LEARN = re.compile(
+    r"momentum|moving average|\bema\b|frozen|freez|teacher|pretrained|requires_grad|inference|quanti[sz]", re.I
+)
+"""In code of a module whose parameters are not to learn by the output, or not here."""
 _OWN_BACKWARD = re.compile(r"^class \w+\((?:[\w.]+\.)?Function\):", re.M)
 _BACKWARD = re.compile(r"^\s+def (?:backward|vjp)\(")
 _ANOTHER_SLOPE = re.compile(
@@ -52,6 +57,28 @@ def slope_findings(invocation: Invocation) -> Iterator[Finding]:
         return
     why = "a part of what it does is computed without gradients"
     yield from _of_another_slope(invocation, why, _WITHOUT_GRADIENTS)
+
+
+def computes_with_gradients(invocation: Invocation, handed_out: Collection[int]) -> bool:
+    """Whether gradients lead from what is returned to a sequence, in code that does not say that it is not to learn.
+
+    Then what is cut off from them was not meant to be, as where a whole is computed for inference alone.
+
+    Args:
+        invocation: a call.
+        handed_out: the numbers of the outputs that are keys and values, for another call.
+    """
+    if invocation.arrays or not invocation.gradients or _NOT_TO_LEARN.search(code_of(invocation.target)):
+        return False
+    given = dict(invocation.arguments)
+    names = [each.argument for each in invocation.streams if given[each.argument].is_floating_point()]
+    leaves = {name: given[name].detach().clone().requires_grad_() for name in names}
+    try:
+        with torch.enable_grad():
+            outputs = invocation.outputs(invocation.run(given | leaves))
+    except Failed:
+        return False
+    return any(each.requires_grad for at, each in enumerate(outputs) if at not in handed_out)
 
 
 def own_backward_findings(invocation: Invocation) -> Iterator[Finding]:
