@@ -91,7 +91,7 @@ def _reads_others_alone(table: AttentionTable) -> bool:
     first = own & (table.key.token == table.key.token.min())
     cosines = torch.cosine_similarity(table.q[first].double(), table.k[first].double(), dim=-1)
     are_shared = bool(first.any()) and bool((cosines > SAME_DIRECTION).all())
-    asking = table.query.token.unique()
+    asking = torch.unique(table.query.token)
     return len(asking) > 1 and not are_shared and not bool((table.weight[own & ~first].abs() > ZERO_WEIGHT).any())
 
 
