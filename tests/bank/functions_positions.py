@@ -39,6 +39,17 @@ def sinusoids(length, d_model):
     return pe
 
 
+# The rates already are 10000^(-2i/d).
+@wrong("pe-multiplied", source="harvardnlp/annotated-transformer#131")
+def divided_by_rates(length, d_model):
+    position = torch.arange(length).unsqueeze(1)
+    rates = torch.exp(torch.arange(0, d_model, 2) * -(math.log(10000.0) / d_model))
+    pe = torch.zeros(length, d_model)
+    pe[:, 0::2] = torch.sin(position / rates)
+    pe[:, 1::2] = torch.cos(position / rates)
+    return pe
+
+
 @wrong("pe-swapped")
 def sinusoidal_positions(length, d_model):
     channel = torch.arange(d_model, dtype=torch.float64)

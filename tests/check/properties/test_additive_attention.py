@@ -303,3 +303,40 @@ def test_what_a_learned_query_reads_by_a_softmax_by_hand_is_judged(axis: int, vi
     analysis = analyze(of_x(lambda x: pooled_by_hand(x, axis)))
     assert analysis.num_attentions == 1
     assert [each.property for each in analysis.violations] == violations
+
+
+def written_out(query: Tensor, like: Tensor) -> Tensor:
+    return query.unsqueeze(1).repeat(1, like.shape[1], 1)
+
+
+WAYS: list[Callable[[nn.Module, Tensor, Tensor], Tensor]] = [
+    lambda matrix, query, like: matrix(query).unsqueeze(1).expand_as(like),
+    lambda matrix, query, like: written_out(matrix(query), like),
+    lambda matrix, query, like: matrix(written_out(query, like)),
+]
+
+
+class WrittenOut(nn.Module):
+    """A query that stands once for each key before it is added; what is read is the projected keys."""
+
+    def __init__(self, dim: int, way: int = 0, axis: int = 1) -> None:
+        super().__init__()
+        self.way, self.axis = way, axis
+        self.of_query, self.of_keys, self.v = nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, 1)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        """query: (B, D), key: (B, S, D)"""
+        keys = self.of_keys(key)
+        query = WAYS[self.way](self.of_query, query, keys)
+        weights = self.v(torch.tanh(query + keys)).squeeze(2).softmax(self.axis)
+        return (weights.unsqueeze(1) @ keys).squeeze(1)
+
+
+@pytest.mark.parametrize("way", range(len(WAYS)))
+@pytest.mark.parametrize(("axis", "violations"), [(1, []), (0, ["samples-apart", "softmax-over-keys"])])
+def test_a_query_may_be_written_out_for_each_key(way: int, axis: int, violations: list[str]) -> None:
+    call = next(iter(invocations(WrittenOut, args={"dim": 8, "way": way, "axis": axis})))
+    analysis = analyze(call)
+    assert "additive-scores" in designs(analysis) or violations
+    assert {each.property for each in analysis.violations} <= {*violations}
+    assert bool(analysis.violations) == bool(violations)

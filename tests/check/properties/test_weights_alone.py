@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from property_cases import drawn, of_module, of_x, split
 from regard.check.properties.analyze import analyze
-from regard.check.target import Invocation, Stream
+from regard.check.target import Invocation, Stream, invocations
 
 WIDTH = 8
 W_Q, W_K = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (50, 51))
@@ -135,3 +135,45 @@ def test_shares_whose_gradients_cannot_be_computed_are_wrong() -> None:
 @pytest.mark.parametrize("kind", [partial(Shares, 1), partial(Shares, sums=True)])
 def test_shares_over_heads_or_of_an_order_are_not_known(kind: partial[Shares]) -> None:
     assert "weights-alone" not in {each.property for each in analyze(of_module(kind)).designs}
+
+
+class PointerLogits(nn.Module):
+    """The scores that a state gives each place of a sequence: whoever calls takes their softmax."""
+
+    def __init__(self, dim: int, *, moved: bool = False, clipped: bool = False) -> None:
+        super().__init__()
+        self.moved, self.clipped = moved, clipped
+        self.of_state, self.of_ref, self.v = nn.Linear(dim, dim), nn.Conv1d(dim, dim, 1), nn.Parameter(torch.ones(dim))
+
+    def forward(self, query: Tensor, ref: Tensor) -> tuple[Tensor, Tensor]:
+        refs = self.of_ref(ref.permute(1, 2, 0))  # ref: (S, B, D), query: (B, D)
+        states = self.of_state(query.flip(0) if self.moved else query).unsqueeze(2).repeat(1, 1, refs.size(2))
+        scores = (self.v[:, None] * (states + refs).tanh()).sum(1) if self.clipped else self.v @ (states + refs).tanh()
+        return refs, 10 * scores.tanh() if self.clipped else scores
+
+
+class Comparison(nn.Module):
+    """A number for each place."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.inner = PointerLogits(dim)
+
+    def forward(self, query: Tensor, ref: Tensor) -> Tensor:
+        return self.inner(query, ref)[1]
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+def test_scores_alone_are_judged_where_the_code_says_that_it_points(clipped: bool) -> None:
+    call = next(iter(invocations(PointerLogits, args={"dim": WIDTH, "clipped": clipped})))
+    assert [(each.argument, each.token_axes) for each in call.streams] == [("query", ()), ("ref", (0,))]
+    analysis = analyze(call)
+    assert (analysis.violations, analysis.complete) == ([], True)
+    assert [each.property for each in analysis.designs] == ["weights-alone", "additive-scores"]
+    assert "weights-sum-to-one" not in analysis.holding  # nobody took the softmax
+    moved = analyze(next(iter(invocations(PointerLogits, args={"dim": WIDTH, "moved": True}))))
+    assert "samples-apart" in {each.property for each in moved.violations}
+
+
+def test_a_number_of_each_token_is_no_attention_by_itself() -> None:
+    assert analyze(next(iter(invocations(Comparison, args={"dim": WIDTH})))).num_attentions == 0

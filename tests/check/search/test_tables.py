@@ -69,6 +69,9 @@ def test_one_number_at_a_time(exponent, causes):
         ({"exponent": lambda c, d: c / d, "swapped": True}, {"pe-swapped", "pe-angle"}),
         ({"exponent": lambda c, d: 2 * c / d, "swapped": True}, {"pe-swapped", "pe-exponent"}),
         ({"exponent": lambda c, d: 2 * pair(c, d)}, {"pe-exponent"}),
+        ({"exponent": lambda c, d: -pair(c, d)}, {"pe-multiplied"}),
+        ({"exponent": lambda c, d: -pair(c, d), "swapped": True}, {"pe-multiplied", "pe-swapped"}),
+        ({"exponent": lambda c, d: -c / d}, {"pe-multiplied", "pe-angle"}),
         ({"base": 500.0, "swapped": True}, {"pe-swapped", "pe-base"}),
         *(({"base": base}, {"pe-base"}) for base in (100.0, 1000.0, 9000.0, 10001.0, 100000.0, 500000.0, 12345.0)),
     ],
@@ -115,6 +118,17 @@ def test_what_no_formula_shows_or_cannot_be_called_is_not_named(table, why):
 )
 def test_shapes(table, verdict):
     assert judged(table)[0] == verdict
+
+
+@pytest.mark.parametrize("is_divided", [True, False])
+def test_positions_of_halves_that_are_divided_by_rates_turn_too_fast(is_divided):
+    def table(length, d_model):
+        rates = 10000.0 ** (-2 * torch.arange(d_model // 2) / d_model)
+        places = torch.arange(length)[:, None]
+        angles = places / rates if is_divided else places * rates
+        return torch.cat((angles.sin(), angles.cos()), 1)
+
+    assert judged(table)[:2] == (("wrong", {"pe-multiplied"}) if is_divided else ("convention", set()))
 
 
 class Positions(nn.Module):

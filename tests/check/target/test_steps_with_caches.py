@@ -107,3 +107,73 @@ def test_what_runs_with_one_sample_alone_is_called_with_one() -> None:
 
 def test_values_that_are_written_over_one_another_are_found() -> None:
     assert check(OneAtATime, args={"of_first": True}).verdict == "wrong"
+
+
+class AtAPlace(OneAtATime):
+    """Its argument says where the token stands, and how many of the places are read hangs on that."""
+
+    def forward(self, x: Tensor, pos: int) -> Tensor:
+        batch, tokens, _ = x.shape
+        assert tokens == 1
+        q, k, v = self.qkv(x).chunk(3, -1)
+        k = self.key_of(q, k)
+        self.cache_k[:batch, pos : pos + 1], self.cache_v[:batch, pos : pos + 1] = k, v
+        end = self.end(pos)
+        keys, values = self.cache_k[:batch, :end], self.cache_v[:batch, :end]
+        q, keys, values = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (q, keys, values))
+        return self.out(attention(q, keys, values).transpose(1, 2).flatten(2))
+
+    def end(self, pos: int) -> int:
+        return pos + 1
+
+    def key_of(self, q: Tensor, k: Tensor) -> Tensor:
+        return k
+
+
+class BeforeItself(AtAPlace):
+    def end(self, pos: int) -> int:
+        return max(pos, 1)
+
+
+class QueriesAreKeys(BeforeItself):
+    def key_of(self, q: Tensor, k: Tensor) -> Tensor:
+        return nn.functional.normalize(q, dim=-1) * k.shape[-1]
+
+
+class BesideItself(OneAtATime):
+    """What was kept is read before the new token is, which stands beside it."""
+
+    def forward(self, x: Tensor, i: int) -> Tensor:
+        batch, tokens, _ = x.shape
+        assert tokens == 1
+        q, k, v = self.qkv(x).chunk(3, -1)
+        keys = torch.cat((self.cache_k[:batch, :i], k), 1)
+        values = torch.cat((self.cache_v[:batch, :i], v), 1)
+        self.cache_k[:batch, i : i + 1], self.cache_v[:batch, i : i + 1] = k, v
+        q, keys, values = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (q, keys, values))
+        return self.out(attention(q, keys, values).transpose(1, 2).flatten(2))
+
+
+class InARing(OneAtATime):
+    """It reads the last three tokens."""
+
+    def forward(self, x: Tensor, pos: int) -> Tensor:
+        batch, tokens, _ = x.shape
+        assert tokens == 1
+        q, k, v = self.qkv(x).chunk(3, -1)
+        self.cache_k[:batch, pos % 3], self.cache_v[:batch, pos % 3] = k[:, 0], v[:, 0]
+        n = min(pos + 1, 3)
+        keys, values = self.cache_k[:batch, :n], self.cache_v[:batch, :n]
+        q, keys, values = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (q, keys, values))
+        return self.out(attention(q, keys, values).transpose(1, 2).flatten(2))
+
+
+def test_the_place_of_a_token_is_as_many_as_came_before() -> None:
+    assert first(AtAPlace).steps_from == first(InARing).steps_from == "pos"
+    assert check(AtAPlace).verdict == check(BesideItself).verdict == "right"
+    assert not check(InARing).causes
+
+
+def test_a_token_reads_itself_in_the_cache_that_it_is_written_to() -> None:
+    assert {each.id for each in check(BeforeItself).causes} == {"cache-places"}
+    assert not check(QueriesAreKeys).causes  # as in Reformer, where a token sees itself only where it sees no other

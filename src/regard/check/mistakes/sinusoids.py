@@ -18,6 +18,7 @@ __all__ = [
     "BASE",
     "FORMULAS",
     "FORMULAS_OF_ANY_BASE",
+    "GROWING",
     "PAPER",
     "TOLERANCE",
     "Formula",
@@ -86,6 +87,18 @@ def own_exponents(channel: Tensor, width: int) -> Tensor:
     return channel / width
 
 
+def _negative(channel: Tensor, width: int) -> Tensor:
+    return -_paper(channel, width)
+
+
+def _negative_own(channel: Tensor, width: int) -> Tensor:
+    return -own_exponents(channel, width)
+
+
+def _negative_halves(channel: Tensor, width: int) -> Tensor:
+    return -_halves(channel, width)
+
+
 def _double(channel: Tensor, width: int) -> Tensor:
     return 2 * channel / width
 
@@ -135,6 +148,13 @@ FORMULAS = (
     Formula(_double_shared, _odd, ("pe-exponent", "pe-swapped")),
 )
 """With the paper's base; those with fewer mistakes first."""
+GROWING = (
+    Formula(_negative, _even, ("pe-multiplied",)),
+    Formula(_negative_halves, _first_half, ("pe-multiplied",), _HALVES),
+    Formula(_negative_own, _even, ("pe-angle", "pe-multiplied")),
+    Formula(_negative, _odd, ("pe-swapped", "pe-multiplied")),
+)
+"""The same where positions are multiplied by what divides them: frequencies grow from pair to pair."""
 FORMULAS_OF_ANY_BASE = tuple(
     f for f in FORMULAS if f.exponents in (_paper, own_exponents, _halves) and len(f.mistakes) < 2
 )
@@ -148,7 +168,7 @@ def table_example(*mistakes: str, base: float = BASE) -> Callable[[], WorkedExam
         mistakes: their ids; none for another base alone.
         base: of the wavelengths.
     """
-    formula = next(each for each in FORMULAS if each.mistakes == mistakes)
+    formula = next(each for each in (*FORMULAS, *GROWING) if each.mistakes == mistakes)
 
     def example() -> WorkedExample:
         pair = MatrixPair("the table", formula.made(3, 4, base), PAPER.made(3, 4, BASE), "position")

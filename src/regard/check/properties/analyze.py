@@ -71,6 +71,7 @@ from regard.check.properties.weights.normalizers import normalizer_findings
 from regard.check.properties.weights.place_biases import place_bias_findings
 from regard.check.properties.weights.pooling import pooling_findings
 from regard.check.properties.weights.random_features import random_feature_findings
+from regard.check.properties.weights.scores_alone import returned_scores
 from regard.check.properties.weights.token_shares import token_share_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
 from regard.check.properties.whole_outputs import judge_by_output
@@ -328,6 +329,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
     if [each.property for each in analysis.findings if each.kind == "design"] == ["weights-alone"]:
         _judge_with_values(analysis, run)
     if not analysis.findings:
+        _judge_scores_alone(analysis, added)
+    if not analysis.findings:
         analysis.findings += summed_weight_findings(run)
     if not analysis.findings:
         analysis.findings += token_share_findings(invocation, run)
@@ -369,6 +372,24 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.num_attentions = 1
     else:
         analysis.missing.append("no attention was found in it: no product of weights that were made of scores")
+
+
+def _judge_scores_alone(analysis: Analysis, added: TaggedRun) -> None:
+    """Scores that are returned alone, by what their softmax would read of values."""
+    found = returned_scores(analysis.invocation, added)
+    if found is None:
+        return
+    number, line = found
+    scores = added.trace.outputs[number].data
+    completed = with_appended_values(analysis.invocation, number, scores, are_scores=True)
+    if completed is None:
+        return
+    judged = analyze(completed, masks=analysis.asked_masks, is_first=analysis.is_first)
+    if judged.complete:
+        message = "scores alone: w . f(q + k) is returned, and whoever calls takes the softmax"
+        alone = Finding("design", "weights-alone", "weighted sum", message, line)
+        own = (each for each in judged.findings if not is_of_values(each) and each.step != "weights")
+        analysis.findings = [alone, *own]
 
 
 def _judge_with_values(analysis: Analysis, run: TaggedRun) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -24,6 +24,9 @@ __all__ = [
     "scores_of_parts",
 ]
 
+SUMS = frozenset({"add", "sub"})
+SAME = 1e-12
+"""Of the largest number of a tensor: a matrix may round its copies differently."""
 GATHERS = frozenset({"index", "gather", "index_select", "im2col"})
 
 
@@ -53,7 +56,7 @@ def pairwise_sums(influence: Influence) -> Iterator[Operation]:
         for each in influence.base
         if each.name in GATHERS and each.inputs[0].data.numel() < each.outputs[0].data.numel()
     }
-    yield from _pairwise(influence, {"add", "sub"}, gathered | set(_spread(influence)))
+    yield from _pairwise(influence, SUMS, gathered | set(_spread(influence)))
 
 
 def _spread(influence: Influence) -> Iterator[int]:
@@ -83,13 +86,31 @@ def _is_of_projections(trace: Trace, operation: Operation) -> bool:
     return len(taken) == 1 and all(each.storage in made for each in operation.inputs)
 
 
-def _pairwise(influence: Influence, names: set[str], gathered: set[int]) -> Iterator[Operation]:
+def _is_written_out(data: Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor is as large as a result, and the same all along an axis: a query that stands once for each key.
+
+    As of expand or repeat, or what a matrix made of such: it is what broadcasting does without them.
+    """
+    if tuple(data.shape) != tuple(shape) or not data.is_floating_point():
+        return False
+    most = SAME * float(data.abs().max()) if data.numel() else 0.0
+    return any(
+        size > 1 and float((data - data.narrow(axis, 0, 1)).abs().max()) <= most for axis, size in enumerate(data.shape)
+    )
+
+
+def _pairwise(influence: Influence, names: Collection[str], gathered: set[int]) -> Iterator[Operation]:
     trace = influence.base
     for operation in trace:
         if operation.name not in names or len(operation.inputs) != 2:
             continue
         size = math.prod(operation.outputs[0].shape)
-        is_repeated = [math.prod(each.shape) < size or each.storage in gathered for each in operation.inputs]
+        is_repeated = [
+            math.prod(each.shape) < size
+            or each.storage in gathered
+            or (names is SUMS and _is_written_out(each.data, operation.outputs[0].shape))
+            for each in operation.inputs
+        ]
         if not any(is_repeated):
             continue
         one, other = (_streams_of(influence, operation.index, number) for number in (0, 1))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.mistakes.mistake import Convention
-from regard.check.mistakes.sinusoids import BASE, FORMULAS, FORMULAS_OF_ANY_BASE, PAPER, Formula, own_exponents
+from regard.check.mistakes.sinusoids import BASE, FORMULAS, FORMULAS_OF_ANY_BASE, GROWING, PAPER, Formula, own_exponents
 from regard.check.report.findings import Measurement
 from regard.check.search.recipe_search import Match
 from regard.check.search.stage import Diagnosis, Stage
@@ -48,6 +48,11 @@ def judge_table(subject: Subject) -> Diagnosis:
 def _explained(tables: Sequence[Tensor], diagnosis: Diagnosis) -> Match | None:
     for formula in FORMULAS:
         if formula.fits(tables, BASE):
+            diagnosis.measurements.append(_measurement(formula, tables, BASE))
+            return _match(formula, formula.mistakes)
+    for formula in GROWING:
+        if formula.fits(tables, BASE):
+            diagnosis.numbers["number"] = BASE
             diagnosis.measurements.append(_measurement(formula, tables, BASE))
             return _match(formula, formula.mistakes)
     widths = {table.shape[1] for table in tables}

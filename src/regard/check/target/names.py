@@ -62,7 +62,7 @@ _CALL = {
     "scale": "scale scaling softmax_scale sm_scale scale_factor attn_scale scaling_factor",
     "temperature": "temperature temp tau",
     "dropout": "dropout dropout_p p_drop attn_dropout",
-    "context": "annotations cond xa",
+    "context": "annotations cond ref refs xa",
     "qkv": "qkv packed_qkv qkv_packed mixed_qkv fused_qkv qkvs",
     "w_q": "query_dense query_kernel q_kernel",
     "w_k": "key_dense key_kernel k_kernel",

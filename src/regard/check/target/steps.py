@@ -16,11 +16,17 @@ from regard.check.target.names import call_meaning
 __all__ = ["asks_for_one_token", "in_steps", "may_take_steps", "told_how_many"]
 
 
+_TOLD = (("place", "start"), ("place", "positions"), ("place", None), ("positions", "positions"))
+"""The role of such an argument and what its name means, as start_pos, pos, or nothing, as i.
+
+Of one token its position, its place in a cache and the number of those before it are the same number.
+"""
+
+
 def told_how_many(arguments: Sequence[Argument]) -> list[Argument]:
     """The arguments, where each call is told how many tokens came before: at first none."""
     return [
-        replace(each, role="start") if each.role == "place" and call_meaning(each.name) == "start" else each
-        for each in arguments
+        replace(each, role="start") if (each.role, call_meaning(each.name)) in _TOLD else each for each in arguments
     ]
 
 

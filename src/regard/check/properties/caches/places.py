@@ -8,20 +8,26 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
 __all__ = ["cache_place_findings", "kept_writes", "misplaced", "reads_of", "reads_own_place"]
 
+SAME_DIRECTION = 1 - 1e-6
+"""The cosine of a query and a key that are one vector, which may have been normalized."""
+
 
 def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *, is_wrong: bool) -> Iterator[Finding]:
     """Keys or values that a call writes into a cache and does not read, and places that it reads and has not written.
 
     Code that drops old tokens from its cache on purpose, as a window does, is right: what is not read counts only where
-    something is wrong, or where it is the one token that asks. Places that nothing was written to count where the call
-    is told that its tokens are the first.
+    something is wrong, or where it is the one token that asks: given alone, or in each call of one token after the
+    other, none of which reads itself. Places that nothing was written to count where the call is told that its tokens
+    are the first.
 
     Args:
         invocation: the call.
@@ -43,9 +49,8 @@ def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *,
             # Who hands a mask over may hide what comes behind.
             end = max(written) if invocation.masks else max(read) + 1
             empty = [number for number, place in enumerate(read) if place not in written and place < end]
-            if ((is_wrong or is_step) and not set(written) <= set(read)) or (
-                is_first and _has_weight(instance, len(read), empty)
-            ):
+            is_meant = is_wrong or is_step or (bool(invocation.steps_from) and _reads_others_alone(evidence.base))
+            if (is_meant and not set(written) <= set(read)) or (is_first and _has_weight(instance, len(read), empty)):
                 message = f"in a cache places {_listed(written)} are written, and places {_listed(read)} are read"
                 yield Finding("violation", "cache-places", "k", message, writes[0].location, instance.module)
                 break
@@ -78,6 +83,16 @@ def misplaced(before: Trace, after: Trace, token: int) -> Finding | None:
                 )
                 return Finding("violation", "cache-places", "k", message, second.location)
     return None
+
+
+def _reads_others_alone(table: AttentionTable) -> bool:
+    """Whether no token but the first reads itself, which has no other; not where queries are keys, as in Reformer."""
+    own = (table.query.token == table.key.token) & (table.query.stream == table.key.stream)
+    first = own & (table.key.token == table.key.token.min())
+    cosines = torch.cosine_similarity(table.q[first].double(), table.k[first].double(), dim=-1)
+    are_shared = bool(first.any()) and bool((cosines > SAME_DIRECTION).all())
+    asking = torch.unique(table.query.token)
+    return len(asking) > 1 and not are_shared and not bool((table.weight[own & ~first].abs() > ZERO_WEIGHT).any())
 
 
 def _has_weight(instance: AttentionInstance, places: int, chosen: Sequence[int]) -> bool:

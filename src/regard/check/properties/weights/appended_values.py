@@ -27,13 +27,16 @@ def is_of_values(finding: Finding) -> bool:
     return finding.step in OF_VALUES or (known is not None and known.step == "v")
 
 
-def with_appended_values(invocation: Invocation, number: int, weights: Tensor) -> Invocation | None:
+def with_appended_values(
+    invocation: Invocation, number: int, weights: Tensor, *, are_scores: bool = False
+) -> Invocation | None:
     """The same call, whose weights are multiplied by values after it; None where it is not known whose they are.
 
     Args:
         invocation: a call that returns weights.
         number: which of its outputs they are.
         weights: as they are returned.
+        are_scores: whether they are the scores, of which a softmax over the keys is taken first.
     """
     asked = [each for each in invocation.streams if each.role in ("k", "context")] or list(invocation.streams)
     keys = asked[0]
@@ -58,6 +61,8 @@ def with_appended_values(invocation: Invocation, number: int, weights: Tensor) -
 
     def completion(result: Any, appended: Tensor) -> Tensor:
         found = invocation.outputs(result)[number]
+        if are_scores:
+            found = (found.squeeze(-1) if found.shape[-1] == 1 != tokens else found).softmax(-1)
         return _read(found, appended, tokens, batched=batched, copies=copies)
 
     return replace(
