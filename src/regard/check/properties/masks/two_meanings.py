@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.filled_both_ways import fill_of_the_kept
@@ -45,19 +46,17 @@ def two_meanings_findings(
 
 def _blanks_the_seen(invocation: Invocation, outcome: MaskOutcome, name: str) -> str:
     """That what is returned is zero for exactly the tokens that a mask of samples and keys lets the others see."""
-    if outcome.shape != "bk":
-        return ""
     seen = _seen_by(outcome)
-    if bool(seen.all()) or not bool(seen.any()):
+    if seen is None or bool(seen.all()) or not bool(seen.any()):
         return ""
-    opened = {**invocation.arguments, name: write_mask(torch.ones_like(seen), outcome.form)}
+    opened = {**invocation.arguments, name: write_mask(torch.ones(outcome.value.shape, dtype=torch.bool), outcome.form)}
     runs = [record_invocation(invocation, {**invocation.arguments, name: outcome.value})]
     runs.append(record_invocation(invocation, opened))
     for returned, all_seen in zip(runs[0].outputs, runs[1].outputs, strict=False):
-        if returned.data.ndim < 3 or returned.shape[:2] != seen.shape or returned.shape != all_seen.shape:
+        if returned.data.ndim != 3 or returned.shape[1] != seen.shape[1] or returned.shape != all_seen.shape:
             continue
-        zeros = (returned.data == 0).flatten(2).all(2)
-        if torch.equal(zeros, seen) and bool((all_seen.data == 0).all()):
+        zeros = (returned.data == 0).all(2)
+        if len(seen) in (1, len(zeros)) and torch.equal(zeros, seen.expand(zeros.shape)) and bool((all_seen.data == 0).all()):
             meaning = "a key that is seen" if outcome.form in ("allowed", "keep", "keep, whole") else "a hidden key"
             return (
                 f"1 in {name} is {meaning} in the attention, and what is returned is set to zero for the tokens that "
@@ -66,11 +65,12 @@ def _blanks_the_seen(invocation: Invocation, outcome: MaskOutcome, name: str) ->
     return ""
 
 
-def _seen_by(outcome: MaskOutcome) -> torch.Tensor:
-    """(samples, keys): which keys a mask of this form lets be seen."""
-    if outcome.form == "added":
-        return outcome.value == 0
-    marked = outcome.value.bool()
+def _seen_by(outcome: MaskOutcome) -> Tensor | None:
+    """(samples or 1, keys): which keys a mask of this form lets be seen; None where it tells queries or heads apart."""
+    sizes = zip(outcome.shape, outcome.value.shape, strict=True)
+    if outcome.form == "added" or outcome.shape[-1] != "k" or any(size > 1 for axis, size in sizes if axis in "qh"):
+        return None
+    marked = outcome.value.bool().reshape(-1, outcome.value.shape[-1])
     return ~marked if outcome.form.startswith("block") else marked
 
 
@@ -80,11 +80,11 @@ def _is_none_where_all_are_hidden(invocation: Invocation, outcome: MaskOutcome, 
     As `if mask is None or mask.all()` before a mask of which True means a hidden key: who wrote it took True for a
     key that is seen.
     """
-    if outcome.form == "added" or name not in invocation.arguments and not _takes_none(invocation, name):
+    if outcome.form == "added":
         return ""
     everything = torch.ones(outcome.value.shape, dtype=torch.bool)
     none, hidden, seen = (
-        record_invocation(invocation, {**invocation.arguments, name: value})
+        record_invocation(invocation, {**invocation.arguments, name: value}, lines=True)
         for value in (None, write_mask(~everything, outcome.form), write_mask(everything, outcome.form))
     )
     if none.error or hidden.error or seen.error or not _hands_to_a_kernel(none) or _hands_to_a_kernel(seen):
@@ -97,13 +97,9 @@ def _is_none_where_all_are_hidden(invocation: Invocation, outcome: MaskOutcome, 
     )
 
 
-def _takes_none(invocation: Invocation, name: str) -> bool:
-    return name in invocation.masks
-
-
 def _hands_to_a_kernel(run: Trace) -> bool:
     """Whether the weights of a run are computed in a line that calls a kernel."""
-    lines = [each.location.text for each in run if each.name == "_softmax" and each.location is not None]
+    lines = [each.location.text for each in run if each.name.endswith("softmax") and each.location is not None]
     return bool(lines) and all(_KERNEL.search(each) for each in lines)
 
 
