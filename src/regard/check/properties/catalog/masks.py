@@ -174,7 +174,7 @@ MASKS = (
         "masked",
         "1 in a mask means the same wherever the code reads it",
         "Whichever of the two is handed over, one line hides what another one lets be seen.",
-        "x = (self.attention(x, hidden=is_padding) + x).masked_fill(is_padding[..., None], 0)  # True = padding in both",
+        "x = self.attention(x, hidden=is_padding).masked_fill(is_padding[..., None], 0)  # True = padding in both",
     ),
     Property(
         "padding-by-ids",

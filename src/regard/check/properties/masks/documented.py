@@ -104,7 +104,7 @@ def _unlike_booleans(
 def documented_shape_findings(
     invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, outcomes: Sequence[MaskOutcome], name: str
 ) -> Iterator[Finding]:
-    """A mask of padding, of samples and keys by its documentation, or by how it is named and indexed, that is taken in other shapes alone.
+    """A mask of samples and keys, by its documentation or by its name and axes, that is taken in other shapes alone.
 
     Args:
         invocation: the call, of more heads than samples or fewer.
@@ -119,7 +119,7 @@ def documented_shape_findings(
         return
     if documented_letters(source, name) == "bt":
         said = f"({', '.join(documented_shape(source, name))}) by its documentation"
-    elif _is_indexed_by_two_axes(source, name) and _is_of_a_sequence(invocation, name):
+    elif not documented_shape(source, name) and _takes_two_axes(source, name) and _is_of_a_sequence(invocation, name):
         keys = outcome.value.shape[-1]
         tried = (write_mask(torch.ones(samples, keys, dtype=torch.bool), form) for form in MASK_FORMS)
         if any(not record_invocation(invocation, {**invocation.arguments, name: each}).error for each in tried):
@@ -132,14 +132,15 @@ def documented_shape_findings(
     yield Finding("violation", "mask-shape-as-documented", "mask", message, evidence.base.instance.scores_location)
 
 
-def _is_indexed_by_two_axes(source: str, name: str) -> bool:
+def _takes_two_axes(source: str, name: str) -> bool:
     """Whether each place that reads a mask, but to ask whether it is there, takes two whole axes of it, and a new one.
 
     As in mask[:, None, :]: a mask of three axes is written mask[:, None], and its last ones are not told apart.
     """
     reads = [each for each in nodes_of(source, ast.Name) if each.id == name and isinstance(each.ctx, ast.Load)]
     asked = {id(each.left) for each in nodes_of(source, ast.Compare) if isinstance(each.ops[0], ast.Is | ast.IsNot)}
-    asked |= {id(one) for each in nodes_of(source, ast.Call) for one in each.args if len(each.args) == 1}
+    tests = [each.test for kind in (ast.If, ast.IfExp) for each in nodes_of(source, kind)]
+    asked |= {id(one) for each in tests for one in ast.walk(each)}
     indexed = {
         id(each.value)
         for each in nodes_of(source, ast.Subscript)
@@ -153,7 +154,12 @@ def _is_indexed_by_two_axes(source: str, name: str) -> bool:
 
 
 def _is_of_a_sequence(invocation: Invocation, name: str) -> bool:
-    """Whether a mask is named after one of the sequences of a call, as context_mask beside context."""
+    """Whether a mask is named after one of the sequences of a call, as context_mask beside context.
+
+    Not src_mask, tgt_mask and memory_mask, which are of queries and keys in PyTorch's own layers.
+    """
+    if name in ("src_mask", "tgt_mask", "memory_mask"):
+        return False
     told = re.fullmatch(r"(?:(\w+?)_(?:key_)?(?:padding_|pad_)?mask|mask_(\w+))", name)
     return told is not None and any(each.argument in told.groups() for each in invocation.streams)
 

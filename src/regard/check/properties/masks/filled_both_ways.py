@@ -8,8 +8,29 @@ from collections.abc import Iterator
 __all__ = ["fill_of_the_kept"]
 
 _SHAPED = frozenset(
-    "unsqueeze expand view reshape to bool float type type_as repeat squeeze expand_as contiguous clone int long "
-    "rearrange repeat_interleave flatten transpose permute".split()
+    [
+        "unsqueeze",
+        "expand",
+        "view",
+        "reshape",
+        "to",
+        "bool",
+        "float",
+        "type",
+        "type_as",
+        "repeat",
+        "squeeze",
+        "expand_as",
+        "contiguous",
+        "clone",
+        "int",
+        "long",
+        "rearrange",
+        "repeat_interleave",
+        "flatten",
+        "transpose",
+        "permute",
+    ]
 )
 """Calls that leave it to a mask what its numbers mean."""
 _NEGATIONS = frozenset(("logical_not", "bitwise_not"))
@@ -32,7 +53,7 @@ def fill_of_the_kept(function: ast.FunctionDef) -> str:
     reader = _Reader()
     reader.read(function.body, branches=0)
     for mask, is_negated in reader.hidden:
-        if (mask, not is_negated) in reader.emptied and (mask, is_negated) not in reader.emptied:
+        if (mask, not is_negated) in reader.emptied - reader.hidden and (mask, is_negated) not in reader.emptied:
             return mask.partition("#")[0]
     return ""
 
@@ -70,7 +91,8 @@ class _Reader:
     def _give(self, name: str, value: ast.expr, *, is_certain: bool) -> None:
         side, before = self._side(value), self._side(ast.Name(name, ast.Load()))
         is_low, is_of_weights = self._is_low(value), self._is_of_weights(value)
-        if side is not None and (is_certain or side == before or name not in self.sides):
+        # A name that is turned in a branch means one thing behind it, and another where the branch was not taken.
+        if side is not None and before is not None and (is_certain or side == before or side[0] != before[0]):
             self.sides[name] = side
         else:
             self._forget(name)
@@ -152,7 +174,7 @@ class _Reader:
         """Whether an expression is made by a softmax, or of what one made."""
         return any(
             (isinstance(each, ast.Name) and each.id in self.weights)
-            or (isinstance(each, ast.Call) and "softmax" in _called(each))
+            or (isinstance(each, ast.Call) and "softmax" in _called(each) and "log" not in _called(each))
             for each in ast.walk(value)
         )
 

@@ -1,4 +1,4 @@
-"""Masks that the code reads in two ways: 1 in them means a key that is seen in one place, and a hidden one elsewhere."""
+"""Masks that the code reads in two ways: 1 is of a key that is seen in one place, and of a hidden one in another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.check.properties.masks.filled_both_ways import fill_of_the_kept
 from regard.check.properties.masks.outcome import MaskOutcome
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
-from regard.check.target.argument import tree_of
+from regard.check.target.argument import source_of, tree_of
 from regard.check.target.mask_values import write_mask
 from regard.check.trace.operation import Trace
 
@@ -22,6 +22,11 @@ __all__ = ["two_meanings_findings"]
 
 _KERNEL = re.compile(r"scaled_dot_product|flash|sdpa|memory_efficient|\bflex_attention")
 """In a line that hands an attention to a kernel."""
+
+_OF_HIDDEN_TOKENS = re.compile(
+    r"mask_?token|masked_?(?:auto|image|lang|model|pred)|reconstr|imput|inpaint|\bmae\b", re.I
+)
+"""In code that returns what it predicts of hidden tokens, and nothing of those that are seen."""
 
 
 def two_meanings_findings(
@@ -49,14 +54,18 @@ def _blanks_the_seen(invocation: Invocation, outcome: MaskOutcome, name: str) ->
     seen = _seen_by(outcome)
     if seen is None or bool(seen.all()) or not bool(seen.any()):
         return ""
+    if _OF_HIDDEN_TOKENS.search(source_of(invocation.target)):
+        return ""
     opened = {**invocation.arguments, name: write_mask(torch.ones(outcome.value.shape, dtype=torch.bool), outcome.form)}
     runs = [record_invocation(invocation, {**invocation.arguments, name: outcome.value})]
     runs.append(record_invocation(invocation, opened))
     for returned, all_seen in zip(runs[0].outputs, runs[1].outputs, strict=False):
-        if returned.data.ndim != 3 or returned.shape[1] != seen.shape[1] or returned.shape != all_seen.shape:
+        sizes = returned.shape
+        if len(sizes) != 3 or sizes[1] != seen.shape[1] or len(seen) not in (1, sizes[0]) or sizes != all_seen.shape:
             continue
         zeros = (returned.data == 0).all(2)
-        if len(seen) in (1, len(zeros)) and torch.equal(zeros, seen.expand(zeros.shape)) and bool((all_seen.data == 0).all()):
+        is_marked_alone = bool((returned.data == returned.data[..., :1]).all())  # such as the mask itself
+        if torch.equal(zeros, seen.expand(zeros.shape)) and not (is_marked_alone or bool((all_seen.data != 0).any())):
             meaning = "a key that is seen" if outcome.form in ("allowed", "keep", "keep, whole") else "a hidden key"
             return (
                 f"1 in {name} is {meaning} in the attention, and what is returned is set to zero for the tokens that "
@@ -108,7 +117,7 @@ def _fills_both_ways(evidence: Evidence) -> str:
     for each in ast.walk(tree_of(evidence.code)):
         if isinstance(each, ast.FunctionDef) and (name := fill_of_the_kept(each)):
             return (
-                f"{each.name} hides the scores of one side of {name} and sets weights of the other side to zero: one of "
-                "the two takes hidden keys for those that are seen"
+                f"{each.name} hides the scores of one side of {name} and sets weights of the other side to zero: one "
+                "of the two takes hidden keys for those that are seen"
             )
     return ""
