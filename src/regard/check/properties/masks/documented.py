@@ -115,9 +115,9 @@ def documented_shape_findings(
     """
     source = source_of(invocation.target)
     samples, heads = evidence.base.dense(evidence.base.product).shape[:2]
-    if samples == heads or outcome.shape not in ("bqk", "bhqk") or any(each.shape == "bk" for each in outcomes):
+    if samples == heads or outcome.shape not in ("bqk", "bhqk", "b1k") or any(each.shape == "bk" for each in outcomes):
         return
-    if documented_letters(source, name) == "bt":
+    if documented_letters(source, name) == "bt" and outcome.shape != "b1k":
         said = f"({', '.join(documented_shape(source, name))}) by its documentation"
     elif not documented_shape(source, name) and _takes_two_axes(source, name) and _is_of_a_sequence(invocation, name):
         keys = outcome.value.shape[-1]
