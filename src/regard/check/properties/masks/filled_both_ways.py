@@ -64,6 +64,8 @@ class _Reader:
     def __init__(self) -> None:
         self.sides: dict[str, _Side] = {}
         self.low: set[str] = set()
+        self.masked: set[str] = set()
+        """What is made of scores that are hidden: those of another softmax, as a router's, are not its weights."""
         self.weights: set[str] = set()
         self.hidden: set[_Side] = set()
         """The sides on which scores are made too small to have weight."""
@@ -81,7 +83,10 @@ class _Reader:
                 for block in blocks:
                     self.read(block, branches + 1)
                 continue
-            self._fills(line)
+            if self._fills(line) or any(
+                isinstance(each, ast.Name) and each.id in self.masked for each in ast.walk(line)
+            ):
+                self.masked.update(_targets(line))
             if isinstance(line, ast.Assign) and len(line.targets) == 1 and isinstance(line.targets[0], ast.Name):
                 self._give(line.targets[0].id, line.value, is_certain=not branches)
             else:
@@ -133,8 +138,9 @@ class _Reader:
         side = None if taken is None else self._side(taken)
         return _turned(side) if name in _NEGATIONS else side
 
-    def _fills(self, line: ast.stmt) -> None:
-        """What a line hides and empties."""
+    def _fills(self, line: ast.stmt) -> bool:
+        """What a line hides and empties; whether it hides something."""
+        hides = False
         for each in ast.walk(line):
             for filled, side, value in self._filled(each):
                 if side is None:
@@ -144,6 +150,10 @@ class _Reader:
                         self.emptied.add(side)
                 elif self._is_low(value) and not self._is_of_weights(filled):
                     self.hidden.add(side)
+                    hides = True
+                    if isinstance(filled, ast.Name):
+                        self.masked.add(filled.id) if _is_in_place(each) else None
+        return hides
 
     def _filled(self, node: ast.AST) -> Iterator[tuple[ast.expr, _Side | None, ast.expr | None]]:
         """What is filled, on which side of a mask, and with what; None for zeros that a product makes."""
@@ -174,9 +184,23 @@ class _Reader:
         """Whether an expression is made by a softmax, or of what one made."""
         return any(
             (isinstance(each, ast.Name) and each.id in self.weights)
-            or (isinstance(each, ast.Call) and "softmax" in _called(each) and "log" not in _called(each))
+            or (isinstance(each, ast.Call) and self._is_softmax_of_masked(each))
             for each in ast.walk(value)
         )
+
+    def _is_softmax_of_masked(self, call: ast.Call) -> bool:
+        if "softmax" not in _called(call) or "log" in _called(call):
+            return False
+        return any(
+            (isinstance(each, ast.Name) and each.id in self.masked)
+            or any(value is not None and self._is_low(value) for _, _, value in self._filled(each))
+            for part in ast.iter_child_nodes(call)
+            for each in ast.walk(part)
+        )
+
+
+def _is_in_place(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _called(node).endswith("_")
 
 
 def _turned(side: _Side | None) -> _Side | None:
