@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from property_cases import of_q_k_v, of_x
 from property_cases.two_meaning_cases import keeps_who_is_hidden
 from regard.check import check
 from regard.check.properties.analyze import analyze
+from regard.check.properties.masks.filled_both_ways import fill_of_the_kept
 
 
 class Crossed(nn.Module):
@@ -137,3 +139,20 @@ def test_what_is_predicted_is_of_the_hidden_tokens() -> None:
         "mask-one-meaning"
     ]
     assert analyze(of_tokens(predicts), masks=True).violations == []
+
+
+ROUTED = """
+def route(logits, first):
+    shares = logits.softmax(-1)
+    second = logits.masked_fill(first.bool(), -torch.inf).argmax(-1)
+    return shares * first, second
+"""
+
+
+def test_weights_of_another_softmax_are_not_those_of_the_hidden_scores() -> None:
+    (function,) = ast.parse(ROUTED).body
+    assert isinstance(function, ast.FunctionDef)
+    assert fill_of_the_kept(function) == ""
+    (turned,) = ast.parse(ROUTED.replace("logits.softmax(-1)", "logits.masked_fill(first, -1e9).softmax(-1)")).body
+    assert isinstance(turned, ast.FunctionDef)
+    assert fill_of_the_kept(turned) == "first"
