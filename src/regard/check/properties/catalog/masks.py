@@ -170,6 +170,13 @@ MASKS = (
         "scores = scores.masked_fill(mask == 1, -torch.inf)  # mask: 1 = hidden",
     ),
     Property(
+        "mask-one-meaning",
+        "masked",
+        "1 in a mask means the same wherever the code reads it",
+        "Whichever of the two is handed over, one line hides what another one lets be seen.",
+        "x = self.attention(x, hidden=is_padding).masked_fill(is_padding[..., None], 0)  # True = padding in both",
+    ),
+    Property(
         "padding-by-ids",
         "masked",
         "padding that is known by its ids is hidden in every attention",

@@ -43,6 +43,7 @@ from regard.check.properties.masks.settings import (
     switched_off,
 )
 from regard.check.properties.masks.together import beside_others
+from regard.check.properties.masks.two_meanings import two_meanings_findings
 from regard.check.properties.masks.unread_in_layers import unread_in_layers
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
@@ -171,6 +172,7 @@ def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
             found = list(kept(evidence, outcome, name)) if is_first else []
             message = f"{name} hides exactly the keys that it blocks; {SAID[outcome.form].format(name=name)}"
             found = found or list(documented_mask_findings(invocation, evidence, outcome, outcomes, name))
+            found = found or list(two_meanings_findings(invocation, evidence, outcome, name))
             if is_of_layers:
                 found = found or list(_other_layers(invocation, several, number, outcome, name))
             yield name, found or [Finding("holds", "mask-form", "mask", message)]
@@ -404,9 +406,9 @@ def _beyond_hiding(
     yield from _with_flag(invocation, evidence, outcome, name)
     yield from documented_mask_findings(invocation, evidence, outcome, outcomes, name)
     # Those that were tried end with the first that is exact: whether other shapes are taken too is asked of all.
-    yield from documented_shape_findings(
-        invocation, evidence, outcome, _outcomes_of(invocation, evidence, name, SIDES[0]), name
-    )
+    taken = _outcomes_of(invocation, evidence, name, SIDES[0])
+    yield from documented_shape_findings(invocation, evidence, outcome, taken, name)
+    yield from two_meanings_findings(invocation, evidence, outcome, name)
     if not takes_causal_masks_alone(invocation):  # of one length there is one causal mask: no call has another
         yield from mask_memory_findings(invocation, name, open_mask(outcome.value.shape, outcome.form), outcome.value)
 

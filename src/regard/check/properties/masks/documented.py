@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
+
+import torch
 
 from regard.check.properties.documentation import boolean_meaning, comments_of, documentation_of, mask_meaning
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.outcome import MaskOutcome
+from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
-from regard.check.target.argument import source_of
+from regard.check.target.argument import nodes_of, source_of
 from regard.check.target.documented_shapes import documented_letters, documented_shape
+from regard.check.target.mask_values import MASK_FORMS, write_mask
 
 __all__ = ["documented_forms", "documented_mask_findings", "documented_shape_findings", "takes_causal_masks_alone"]
 
@@ -99,7 +104,7 @@ def _unlike_booleans(
 def documented_shape_findings(
     invocation: Invocation, evidence: Evidence, outcome: MaskOutcome, taken: Iterable[MaskOutcome], name: str
 ) -> Iterator[Finding]:
-    """A mask of padding, of samples and keys by its documentation, that is taken in other shapes alone.
+    """A mask of samples and keys, by its documentation or by its name and axes, that is taken in other shapes alone.
 
     Args:
         invocation: the call, of more heads than samples or fewer.
@@ -110,14 +115,55 @@ def documented_shape_findings(
     """
     source = source_of(invocation.target)
     samples, heads = evidence.base.dense(evidence.base.product).shape[:2]
-    if documented_letters(source, name) != "bt" or samples == heads or outcome.shape not in ("bqk", "bhqk"):
+    if samples == heads or outcome.shape not in ("bqk", "bhqk", "b1k"):
+        return
+    if documented_letters(source, name) == "bt" and outcome.shape != "b1k":
+        said = f"({', '.join(documented_shape(source, name))}) by its documentation"
+    elif not documented_shape(source, name) and _takes_two_axes(source, name) and _is_of_a_sequence(invocation, name):
+        keys = outcome.value.shape[-1]
+        tried = (write_mask(torch.ones(samples, keys, dtype=torch.bool), form) for form in MASK_FORMS)
+        if any(not record_invocation(invocation, {**invocation.arguments, name: each}).error for each in tried):
+            return
+        said = "of samples and tokens, by its name and by the two axes that its line of code names"
+    else:
         return
     if any(each.shape == "bk" for each in taken):
         return
-    shape = f"({', '.join(documented_shape(source, name))})"
-    message = f"{name} is {shape} by its documentation: of {samples} samples and {heads} heads such a mask does not "
+    message = f"{name} is {said}: of {samples} samples and {heads} heads such a mask does not "
     message += "run, as its samples meet the heads; it has to have an axis of queries as well"
     yield Finding("violation", "mask-shape-as-documented", "mask", message, evidence.base.instance.scores_location)
+
+
+def _takes_two_axes(source: str, name: str) -> bool:
+    """Whether each place that reads a mask, but to ask whether it is there, takes two whole axes of it, and a new one.
+
+    As in mask[:, None, :]: a mask of three axes is written mask[:, None], and its last ones are not told apart.
+    """
+    reads = [each for each in nodes_of(source, ast.Name) if each.id == name and isinstance(each.ctx, ast.Load)]
+    asked = {id(each.left) for each in nodes_of(source, ast.Compare) if isinstance(each.ops[0], ast.Is | ast.IsNot)}
+    tests = [each.test for kind in (ast.If, ast.IfExp) for each in nodes_of(source, kind)]
+    asked |= {id(one) for each in tests for one in ast.walk(each)}
+    indexed = {
+        id(each.value)
+        for each in nodes_of(source, ast.Subscript)
+        if isinstance(each.slice, ast.Tuple)
+        and sum(isinstance(one, ast.Slice) for one in each.slice.elts) == 2
+        and all(ast.unparse(one) in (":", "None") for one in each.slice.elts)
+        and [ast.unparse(each.slice.elts[place]) for place in (0, -1)] == [":", ":"]
+    }
+    places = {id(each) for each in reads} - asked
+    return bool(places) and places <= indexed
+
+
+def _is_of_a_sequence(invocation: Invocation, name: str) -> bool:
+    """Whether a mask is named after one of the sequences of a call, as context_mask beside context.
+
+    Not src_mask, tgt_mask and memory_mask, which are of queries and keys in PyTorch's own layers.
+    """
+    if name in ("src_mask", "tgt_mask", "memory_mask"):
+        return False
+    told = re.fullmatch(r"(?:(\w+?)_(?:key_)?(?:padding_|pad_)?mask|mask_(\w+))", name)
+    return told is not None and any(each.argument in told.groups() for each in invocation.streams)
 
 
 def _meaning(invocation: Invocation, name: str) -> str | None:
