@@ -47,6 +47,8 @@ def test_the_fields_of_a_config_are_values_as_well():
         ("(Config(), 3)", (Config(), 3)),
         ("{'dtype': torch.float32}", {"dtype": torch.float32}),
         ("list(range(3))", [0, 1, 2]),
+        ("len(range(6)) / 2 + 1", 4.0),
+        ("2 * Config().width", 12),
     ],
 )
 def test_collections_of_known_names_are_their_values(written, value):

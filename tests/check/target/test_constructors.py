@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import torch
 from target_calls import Packed, attention, first
 from torch import Tensor, nn
 
+from regard.check import check
 from regard.check.properties.analyze import analyze
+from regard.check.target import invocations
 from regard.check.target.configs import number
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES
 
@@ -281,3 +284,50 @@ class OfAnyNames(nn.Module):
 
 def test_arguments_by_any_name_reach_a_constructor_that_names_none() -> None:
     assert first(OfAnyNames, embedding_dim=16, head_num=2).arguments["x"].shape == (2, 5, 16)
+
+
+class Around(nn.Module):
+    """Of an attention that is made before, and that a call of its own would fail with."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+
+def test_a_module_that_a_user_makes_is_handed_over_as_a_copy_and_not_called() -> None:
+    inner = Packed(16, 2)
+    call = first(Around, inner=inner)
+    assert call.arguments["x"].shape[-1] == 16
+    assert call.target.inner is not inner
+
+
+class OfSoManySamples(nn.Module):
+    """It keeps keys of as many samples as its config says."""
+
+    def __init__(self, config: SimpleNamespace) -> None:
+        super().__init__()
+        self.packed, self.kept = Packed(config.dim, config.n_heads), torch.zeros(config.max_batch_size, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept[: len(x), : x.shape[1]] = x[..., :1]
+        return self.packed(x)
+
+
+def test_a_cache_that_an_object_of_the_user_s_sizes_holds_as_many_samples_as_it_says() -> None:
+    calls = [*invocations(OfSoManySamples, args={"config": SimpleNamespace(dim=16, n_heads=4, max_batch_size=2)})]
+    assert {len(each.arguments["x"]) for each in calls} == {2}
+
+
+class SaysNothing(Packed):
+    """Its own train() returns nothing, and so does eval() then."""
+
+    def train(self, mode: bool = True) -> None:  # type: ignore[override]
+        super().train(mode)
+
+
+def test_a_module_whose_train_returns_nothing_is_judged() -> None:
+    report = check(SaysNothing, args={"width": 12, "heads": 3})
+    assert (report.verdict, report.reasons) == ("different by design", ())

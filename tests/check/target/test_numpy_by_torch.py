@@ -207,3 +207,15 @@ def test_dropout_of_numpy_that_is_not_told_that_nothing_is_trained_stays_on() ->
     report = check(OfIdsThatForgets)
     assert report.verdict == "wrong"
     assert "dropout stays on with training=False" in str(report)
+
+
+def rounded(x: Any, w_q: Any, w_k: Any, w_v: Any) -> Any:
+    """Queries and keys are rounded to float32."""
+    q, k = ((x @ each).astype(np.float32) for each in (w_q, w_k))
+    return softmax(q @ k.swapaxes(-1, -2) / np.sqrt(k.shape[-1])) @ (x @ w_v)
+
+
+def test_the_steps_of_numbers_that_numpy_rounds_are_judged() -> None:
+    analysis = analyze(first(rounded).watched())
+    assert analysis.num_attentions == 1
+    assert "scale" in {each.property for each in analysis.findings if each.kind == "holds"}

@@ -7,6 +7,7 @@ from target_calls import attention, first
 from torch import Tensor, nn
 
 from regard.check.properties.analyze import analyze
+from regard.check.target import invocations
 
 
 def rotated_by_a_viewed_table(x: Tensor, freqs_cis: Tensor) -> Tensor:
@@ -46,3 +47,30 @@ def test_a_table_whose_parts_are_read_is_of_no_complex_numbers() -> None:
     call = first(made_block)
     assert not call.arguments["freqs_cis"].is_complex()
     assert [each.property for each in analyze(call).designs if each.step == "positions"] == ["rotary"]
+
+
+class OfTwoParts(nn.Module):
+    """Half of the channels are rotated by the row, half by the column, each half by halves of its own."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.qkv = num_heads, nn.Linear(dim, 3 * dim)
+
+    def turned(self, x: Tensor, rope_cos: Tensor, rope_sin: Tensor) -> Tensor:
+        parts = zip(*(each.chunk(2, -1) for each in (x, rope_cos, rope_sin)), strict=True)
+        return torch.cat([each * cos + self.rotate_half(each) * sin for each, cos, sin in parts], -1)
+
+    def rotate_half(self, x: Tensor) -> Tensor:
+        one, other = x.chunk(2, -1)
+        return torch.cat((-other, one), -1)
+
+    def forward(self, x: Tensor, rope_cos: Tensor, rope_sin: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        q, k = (self.turned(each, rope_cos, rope_sin) for each in (q, k))
+        return attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+def test_wider_heads_may_need_a_table_of_another_order_than_narrow_ones() -> None:
+    for each in invocations(OfTwoParts, args={}):
+        analysis = analyze(each)
+        assert (analysis.violations, analysis.missing) == ([], [])

@@ -57,7 +57,10 @@ def _value(name: str, written: str, names: Mapping[str, Any]) -> Any:
         tree = ast.parse(written, mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return written
-    if not isinstance(tree.body, _OF_VALUES) or not _read_names(tree) <= {*names, *dir(builtins)}:
+    body = tree.body
+    while isinstance(body, ast.BinOp):  # np.random.randn(8, 8) / 6; names alone, as x/y, are a text
+        body = body.left if isinstance(body.left, (*_OF_VALUES, ast.BinOp)) else body.right
+    if not isinstance(body, _OF_VALUES) or not _read_names(tree) <= {*names, *dir(builtins)}:
         return written
     try:
         return eval(compile(tree, f"--arg {name}", "eval"), dict(names))

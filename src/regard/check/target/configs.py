@@ -284,7 +284,8 @@ def _classes_beside(owner: Any) -> list[type]:
         if inspect.isclass(value) and name.endswith(CONFIG_NAMES) and value is not owner and name not in BASE_CONFIGS
         if value is not Any
     ]
-    return sorted(found, key=lambda each: -_common_letters(each.__name__, owner.__name__))[:MAX_CLASSES]
+    own = getattr(owner, "__name__", type(owner).__name__)
+    return sorted(found, key=lambda each: -_common_letters(each.__name__, own))[:MAX_CLASSES]
 
 
 def _common_letters(one: str, other: str) -> int:

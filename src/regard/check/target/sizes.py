@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,7 +121,21 @@ class Sizes:
         named = tuple((name, value) for name, value in args.items() if type(value) is int)
         sizes = replace(self, heads=heads, d_head=d_head, kv_heads=kv_heads, given=tuple(given.items()), grid=grid)
         sizes = replace(sizes, named=named)
-        return replace(sizes, tokens=min(self.tokens, max(2, shortest)), context=min(self.context, max(2, shortest)))
+        tokens, context = (min(each, max(2, shortest)) for each in (self.tokens, self.context))
+        return replace(sizes, tokens=tokens, context=context, batch=min(self.batch, _most_samples(args)))
+
+
+def _most_samples(args: Mapping[str, Any]) -> int:
+    """How many samples a cache is made for, by an argument or by a field of an object that a user gave."""
+    objects = [vars(each) for each in args.values() if hasattr(each, "__dict__") and not isinstance(each, type)]
+    fields = [each for each in args.values() if isinstance(each, Mapping)]
+    several = [
+        value
+        for each in (args, *fields, *objects)
+        for name, value in each.items()
+        if type(name) is str and constructor_meaning(name) == "batch" and type(value) is int and value > 0
+    ]
+    return max(2, min(several, default=sys.maxsize))  # of one sample alone it would not show that samples are mixed
 
 
 def _of_its_owner(name: str, field: str) -> str:
