@@ -48,6 +48,7 @@ from regard.check.target.turning_tables import first_output, with_turning_tables
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import ABSENT, LAYER_STATE, ONE_HEAD, STATE, TEXT, VECTOR, candidates
 from regard.check.target.weight_stores import WEIGHT_STORES, weight_stores
+from regard.check.target.written_axes import written_sides
 
 __all__ = ["FAR", "ONE_QUERY", "CallPlan", "search_calls"]
 
@@ -124,7 +125,12 @@ class CallPlan:
                 pictures = pictures_of_frames(target, sizes)
                 sides = [*small, *pictures]
                 found["width"] = [*found.get("width", []), *(["3"] if pictures else [])]
-            found["grid"] = [f"{height}x{width}" for height, width in sides]
+            named = [each.name for each in self.arguments if each.required and each.role in STREAMS][:1]
+            for each in named:
+                rows, columns = written_sides(self.source, each, self.layout.letters, dict(sizes.named))
+                if rows or columns:  # beside it few: there are as many rows of tokens as the other side is long
+                    sides = [(rows or height, columns or width) for height, width in (SMALL_GRID, *sides)]
+            found["grid"] = list(dict.fromkeys(f"{height}x{width}" for height, width in sides))
         if roles & set(ROPE_FORMS):
             check_rotated(target)
             draft = self._draft(target, sizes)
