@@ -187,7 +187,7 @@ _SHAPE_SUFFIX = re.compile(r"(?P<name>\w*[a-z])_(?P<axes>(?:[A-Z][a-z]?|\d){2,})
 """A name that ends in one letter for each axis, as x_BTD: the shape suffixes of Noam Shazeer."""
 _SIDE = re.compile(r"(?P<before>(?:\w+_)?)(?P<side>height|width|h|w|n?lat|n?lon)", re.I)
 _SIDES = ({"height", "width"}, {"h", "w"}, {"lat", "lon"}, {"nlat", "nlon"})
-"""The height and the width of a map, as they are called together; those of a sphere are its latitudes and longitudes."""
+"""The height and the width of a map, as they are called together: of a sphere its latitudes and longitudes."""
 _PREFIX = re.compile(
     r"^(?:(?:encoder|decoder|enc|dec|attn|attention|text|speech|audio|vision|model|default|self|block|transformer"
     r"|cross|swa|memory_attention)_)+"
