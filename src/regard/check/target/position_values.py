@@ -17,7 +17,6 @@ from regard.check.target.preparation import modules_in
 from regard.check.target.rotations import are_neighbours_turned, are_parts_read
 
 __all__ = [
-    "DISTANCES",
     "QUERY_BIAS",
     "ROPE_FORMS",
     "ROPE_SHAPES",
@@ -32,8 +31,6 @@ __all__ = [
 
 ROPE_FORMS = ("rope", "cos", "sin")
 """The roles of arguments that hold such tables."""
-DISTANCES = "distances"
-"""The role of vectors, one for each distance from the farthest key to the query itself (Transformer-XL)."""
 QUERY_BIAS = "bias of queries"
 """The role of a vector of each head that is added to queries, beside such vectors."""
 ROPE_SHAPES = ("1td", "td", "11td", "1t1d", "btd", "t1d", "t11d")
@@ -147,18 +144,18 @@ def _distances(draft: Draft, count: Callable[[Draft], int]) -> Tensor:
 
 
 def query_bias_candidates() -> Iterator[tuple[str, Candidate]]:
-    """A vector of each head, or those of all heads side by side; last as wide as the heads that a layer makes."""
-    yield "vector of each head", lambda draft: draft.draw(draft.sizes.heads, draft.d_head)
+    """A vector of each head, or those of all heads side by side."""
+    yield "vector of each head", lambda draft: draft.draw(draft.sizes.heads, _width_of_layers(draft))
     yield "vector", lambda draft: draft.draw(draft.sizes.heads * draft.d_head)
-    yield "vector of each head of a layer", _bias_of_a_layer
+    yield "vector of each head, as wide as the tokens tell", lambda draft: draft.draw(draft.sizes.heads, draft.d_head)
 
 
-def _bias_of_a_layer(draft: Draft) -> Tensor:
-    """A vector of each head, where the first layer makes heads of another width than the tokens' width tells."""
+def _width_of_layers(draft: Draft) -> int:
+    """How wide a head is; where layers make heads that together are not as wide as the tokens, as they say."""
     layers = (each for module in modules_in(draft.target) for each in module.modules())
     made = [each.out_features for each in layers if isinstance(each, nn.Linear)]
-    wide = min((each for each in made if each % draft.sizes.heads == 0), default=draft.sizes.heads * draft.d_head)
-    return draft.draw(draft.sizes.heads, wide // draft.sizes.heads)
+    others = [each for each in made if each % draft.sizes.heads == 0 and each % draft.width]
+    return min(others) // draft.sizes.heads if others else draft.d_head
 
 
 def position_candidates() -> Iterator[tuple[str, Candidate]]:

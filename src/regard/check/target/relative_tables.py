@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from regard.check.target.argument import Argument, nodes_of, source_of, text_of
+from regard.check.target.argument import DISTANCES, Argument, nodes_of, source_of, text_of
 from regard.check.target.draft import Draft
 from regard.check.target.names import is_bias
-from regard.check.target.position_values import DISTANCES, QUERY_BIAS, distance_candidates, query_bias_candidates
+from regard.check.target.position_values import QUERY_BIAS, distance_candidates, query_bias_candidates
 from regard.check.target.preparation import modules_in
 
 __all__ = ["OF_DISTANCES", "distance_values", "of_relative_positions", "with_distances"]
