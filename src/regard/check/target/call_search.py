@@ -128,8 +128,8 @@ class CallPlan:
                 sides = [*small, *pictures]
                 found["width"] = [*found.get("width", []), *(["3"] if pictures else [])]
             named = [each.name for each in self.arguments if each.required and each.role in STREAMS][:1]
-            for each in named:
-                rows, columns = written_sides(self.source, each, self.layout.letters, dict(sizes.named))
+            for asking in named:
+                rows, columns = written_sides(self.source, asking, self.layout.letters, dict(sizes.named))
                 if rows or columns:  # beside it few: there are as many rows of tokens as the other side is long
                     sides = [(rows or height, columns or width) for height, width in (SMALL_GRID, *sides)]
             found["grid"] = list(dict.fromkeys(f"{height}x{width}" for height, width in sides))
