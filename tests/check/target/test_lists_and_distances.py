@@ -8,6 +8,8 @@ from target_calls import attention, axes, first
 from torch import Tensor, nn
 
 from regard.check import check
+from regard.check.target.argument import Argument
+from regard.check.target.relative_tables import with_distances
 
 RIGHT = ("right", "different by design")
 
@@ -106,6 +108,53 @@ def test_two_biases_are_named_after_vectors_of_distances() -> None:
     assert (axes(call), call.guessed) == ([("x", 1, (0,), None)], [])
     assert check(OfDistances, args={"n_head": 2, "d_model": 12}).verdict in RIGHT
     assert {each.id for each in check(OneRowOff, args={"n_head": 2, "d_model": 12}).causes} == {"logits-of-the-query"}
+
+
+class OfSegments(nn.Module):
+    """The same with the tokens of the segment before, and the paper's names of the two biases."""
+
+    def __init__(self, d_model: int, d_inner: int, n_heads: int = 4, axis: int = 1) -> None:
+        super().__init__()
+        self.n_heads, self.axis = n_heads, axis
+        self.of_q, self.of_k, self.of_v, self.of_r = (nn.Linear(d_model, n_heads * d_inner) for _ in range(4))
+        self.out = nn.Linear(n_heads * d_inner, d_model)
+
+    def forward(self, x, pos_emb, memory, u, v, mask=None):  # type: ignore[no-untyped-def]
+        both = torch.cat([memory, x], 0)
+        q, k, values, places = (
+            of(each).unflatten(-1, (self.n_heads, -1))
+            for of, each in zip(
+                (self.of_q, self.of_k, self.of_v, self.of_r), (x, both, both, pos_emb.flatten(0, 1)), strict=True
+            )
+        )
+        moved = torch.einsum("ibhd,jhd->ijbh", q + v, places)
+        moved = torch.cat([torch.zeros_like(moved[:, :1]), moved], 1).reshape(-1, len(x), *moved.shape[2:])
+        moved = moved[1:].reshape(len(x), len(both), *moved.shape[2:])
+        scores = (torch.einsum("ibhd,jbhd->ijbh", q + u, k) + moved) / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = scores.masked_fill(mask[..., None], -torch.inf)
+        return self.out(torch.einsum("ijbh,jbhd->ibhd", scores.softmax(self.axis), values).flatten(2))
+
+
+class WithNamedBiases(OfSegments):
+    def forward(self, x, r, memory, bias_u, bias_v, mask=None):  # type: ignore[no-untyped-def]
+        return super().forward(x, r, memory, bias_u, bias_v, mask)
+
+
+@pytest.mark.parametrize("kind", [OfSegments, WithNamedBiases])
+def test_u_and_v_are_biases_beside_vectors_of_distances(kind: type[nn.Module]) -> None:
+    sizes = {"d_model": 32, "d_inner": 6}
+    call = first(kind, **sizes)
+    x, places, memory, *biases = (tuple(each.shape) for each in list(call.arguments.values())[:5])
+    assert (places[0], biases) == (x[0] + memory[0], [(4, 6), (4, 6)])
+    assert [(each.role, each.token_axes) for each in call.streams] == [("x", (0,)), ("context", (0,))]
+    assert check(kind, args=sizes).verdict in RIGHT
+    assert check(kind, args={**sizes, "axis": 2}).verdict == "wrong"
+
+
+def test_v_without_u_are_values() -> None:
+    named = [Argument(name, role, True) for name, role in (("x", "x"), ("pos_emb", "rope"), ("v", "v"))]
+    assert with_distances(named) == named
 
 
 class WithoutATranspose(nn.Module):

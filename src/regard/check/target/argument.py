@@ -15,6 +15,7 @@ from regard.check.target.class_texts import text_of_class
 __all__ = [
     "ADDED",
     "BESIDE",
+    "DISTANCES",
     "MATRICES",
     "PLAIN",
     "STREAMS",
@@ -36,6 +37,8 @@ ADDED = "added to "
 """How the role of vectors begins that are added to those of a sequence; then comes its name."""
 BESIDE = "beside tokens"
 """The role of a number of each token that nothing tells more of."""
+DISTANCES = "distances"
+"""The role of vectors, one for each distance from the farthest key to the query itself (Transformer-XL)."""
 PLAIN = ("int", "bool", "float", "str")
 """Annotations of what is no sequence."""
 _VECTOR = re.compile(

@@ -7,6 +7,7 @@ from typing import Any
 
 from regard.check.names import role as weight_role
 from regard.check.target.argument import MATRICES, STREAMS, Argument, role_of_bias, source_of
+from regard.check.target.decoder_steps import CELL_STATE, is_state_of_two
 from regard.check.target.graphs import with_nodes
 from regard.check.target.names import call_meaning, first_word
 from regard.check.target.preparation import embeds
@@ -33,6 +34,11 @@ def parts_of_argument(argument: Argument, target: Any, named: list[Argument]) ->
         return found if all(each.role if is_dict else _is_weight(each) for each in found) else [argument]
     if argument.required and argument.role in (None, "context") and (count := layers_beside(target, argument.name)):
         return [Argument(f"{argument.name}[{place}]", "context", True, within=argument.name) for place in range(count)]
+    if argument.required and is_state_of_two(target, source, argument.name):
+        return [
+            Argument(f"{argument.name}[{place}]", role, True, within=argument.name)
+            for place, role in enumerate(("x", CELL_STATE))
+        ]
     names = parts_of(source, argument.name) if argument.required and argument.role in (None, "x") else []
     roles = with_nodes([call_meaning(each) or first_word(each) for each in names])
     parts = [Argument(each, role, True, within=argument.name) for each, role in zip(names, roles, strict=True)]

@@ -18,7 +18,7 @@ from regard.check.target.argument import MATRICES, STREAMS, Argument
 from regard.check.target.best_first import best_first
 from regard.check.target.call_budget import Budget
 from regard.check.target.configs import is_config
-from regard.check.target.decoder_steps import LAST_TOKEN, state_widths
+from regard.check.target.decoder_steps import LAST_TOKEN, LAST_VECTOR, state_widths
 from regard.check.target.documented_shapes import documented_letters, documented_shape
 from regard.check.target.draft import (
     FRAMED,
@@ -48,6 +48,7 @@ from regard.check.target.turning_tables import first_output, with_turning_tables
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import ABSENT, LAYER_STATE, ONE_HEAD, STATE, TEXT, VECTOR, candidates
 from regard.check.target.weight_stores import WEIGHT_STORES, weight_stores
+from regard.check.target.written_axes import written_sides
 
 __all__ = ["FAR", "ONE_QUERY", "CallPlan", "search_calls"]
 
@@ -99,7 +100,9 @@ class CallPlan:
             found["width"] = _distinct(widths(target, sizes))
         if roles & {"k", "v", "context", "condition"}:
             found["context width"] = _distinct(_context_widths(target, sizes))
-        if LAST_TOKEN in roles and len(of_states := state_widths(target)) == 1:  # beside it a state, and several
+        if (
+            roles & {LAST_TOKEN, LAST_VECTOR} and len(of_states := state_widths(target)) == 1
+        ):  # beside it a state, and several
             known = _context_widths(target, sizes)
             for choice in {"width", "context width"} & {*found}:
                 found[choice].sort(key=lambda name: known.get(name) not in of_states)
@@ -124,7 +127,12 @@ class CallPlan:
                 pictures = pictures_of_frames(target, sizes)
                 sides = [*small, *pictures]
                 found["width"] = [*found.get("width", []), *(["3"] if pictures else [])]
-            found["grid"] = [f"{height}x{width}" for height, width in sides]
+            named = [each.name for each in self.arguments if each.required and each.role in STREAMS][:1]
+            for asking in named:
+                rows, columns = written_sides(self.source, asking, self.layout.letters, dict(sizes.named))
+                if rows or columns:  # beside it few: there are as many rows of tokens as the other side is long
+                    sides = [(rows or height, columns or width) for height, width in (SMALL_GRID, *sides)]
+            found["grid"] = list(dict.fromkeys(f"{height}x{width}" for height, width in sides))
         if roles & set(ROPE_FORMS):
             check_rotated(target)
             draft = self._draft(target, sizes)
@@ -160,7 +168,7 @@ class CallPlan:
                 if STATE in several:
                     written = self._written_state(each.name)
                     several.sort(key=lambda one: one != written)
-                if STATE in several and any(one.role == LAST_TOKEN for one in self.arguments):
+                if STATE in several and any(one.role in (LAST_TOKEN, LAST_VECTOR) for one in self.arguments):
                     several, left_out = [one for one in several if one in (STATE, LAYER_STATE)], set()
                 found[f"argument {each.name}"] = [one for one in several if one not in left_out]
                 if STATE in several and self._may_have_a_state and call_meaning(each.name) is None:

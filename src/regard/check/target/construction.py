@@ -147,8 +147,9 @@ class Construction:
         """For each argument of the constructor the values to try, the likeliest first."""
         fields = {name: value for name, value in self.args.items() if name not in parameters_of(self.kind)}
         for name, parameter in parameters_of(self.kind).items():
-            if name in self.args and not isinstance(self.args[name], Mapping):
-                yield name, [self.args[name]]
+            given = self.args.get(name)  # of a config, what is not given is guessed; a dict of options is whole
+            if name in self.args and not (isinstance(given, Mapping) and self._takes_config(name, parameter)):
+                yield name, [given]
             elif parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
                 if parameter.kind is parameter.VAR_KEYWORD:
                     yield from ((name, [value]) for name, value in fields.items() if not self._has_config())

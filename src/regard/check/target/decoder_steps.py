@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -10,27 +11,40 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.check.target.argument import nodes_of
 from regard.check.target.names import is_encoded, is_state
 from regard.check.target.preparation import modules_in
+from regard.check.target.usage import parts_of
 
 __all__ = [
+    "CELL_STATE",
     "LAST_TOKEN",
+    "LAST_VECTOR",
+    "OF_STEPS",
     "PAST_WEIGHTS",
     "asks_in_steps",
     "has_cell",
+    "is_state_of_two",
     "last_token_candidates",
     "layers_of_states",
     "past_weight_candidates",
     "state_widths",
+    "step_candidates_of",
     "step_roles",
 ]
 
 LAST_TOKEN = "last token"
 """The role of the ids of one token of each sample."""
+LAST_VECTOR = "last token as a vector"
+"""The role of the same as a row of ones and zeros."""
+CELL_STATE = "cell state"
+"""The role of what an LSTM keeps beside what it returns."""
+OF_STEPS = (LAST_VECTOR, CELL_STATE)
 PAST_WEIGHTS = "past weights"
 """The role of what each key was given in the steps before."""
 _ANNOTATIONS = re.compile(r"annotations|keys", re.I)
 """In other names of what is attended to (Bahdanau et al. 2015)."""
+_ONE_HOT = re.compile(r"one_?hot", re.I)
 _GETS_AN_AXIS = re.compile(r"\b\w*emb\w*\(\s*\w+\s*\)\.unsqueeze\(")
 """What an embedding returns gets the axis of one token then: the ids have none."""
 _CELL = re.compile(r"\b(?:GRU|LSTM|RNN)Cell\b")
@@ -46,10 +60,14 @@ def step_roles(named: Mapping[str, bool], source: str) -> dict[str, str]:
         source: the text of the class.
     """
     ids = [name for name, is_looked_up in named.items() if is_looked_up]
-    states = [name for name in named if name not in ids and is_state(name)]
-    encoded = [
-        name for name in named if name not in (*ids, *states) and (is_encoded(name) or _ANNOTATIONS.search(name))
-    ]
+    of_states = [name for name in named if name not in ids and is_state(name.partition("[")[0])]
+    states = [name for name in of_states if not name.endswith("[1]")]
+    others = [name for name in named if name not in (*ids, *of_states)]
+    encoded = [name for name in others if is_encoded(name) or _ANNOTATIONS.search(name)]
+    vectors = [name for name in others if _ONE_HOT.search(name)]
+    if _RECURRENT.search(source) and (len(states), len(vectors), len(others), len(ids)) == (1, 1, 2, 0):
+        (context,) = (name for name in others if name not in vectors)
+        return {vectors[0]: LAST_VECTOR, states[0]: "x", context: "context"}
     if not _RECURRENT.search(source) or (len(ids), len(states), len(encoded)) != (1, 1, 1):
         return {}
     return {ids[0]: LAST_TOKEN, states[0]: "x", encoded[0]: "context"}
@@ -83,7 +101,58 @@ def asks_in_steps(source: str, name: str) -> bool:
         source: the text of the class.
         name: of the argument.
     """
-    return is_state(name) and _RECURRENT.search(source) is not None
+    return is_state(name.partition("[")[0]) and _RECURRENT.search(source) is not None
+
+
+def is_state_of_two(target: Any, source: str, name: str) -> bool:
+    """Whether an argument is the state of an LSTM, two tensors: it is taken apart in two, or handed on to the layer.
+
+    Args:
+        target: what is called.
+        source: its text.
+        name: of the argument.
+    """
+    layers = {
+        attribute
+        for module in modules_in(target)
+        for attribute, each in module.named_children()
+        if isinstance(each, nn.LSTM | nn.LSTMCell)
+    }
+    if not layers or not is_state(name):
+        return False
+    handed_on = (
+        each
+        for each in nodes_of(source, ast.Call)
+        if isinstance(each.func, ast.Attribute) and each.func.attr in layers
+        for each in (*each.args, *(keyword.value for keyword in each.keywords))
+    )
+    return len(parts_of(source, name)) == 2 or any(isinstance(each, ast.Name) and each.id == name for each in handed_on)
+
+
+def step_candidates_of(role: str, target: Any, source: str) -> dict[str, Callable[[Any], Any]]:
+    """What may be given for an argument of one of these roles, by a name for each.
+
+    Args:
+        role: one of `OF_STEPS`.
+        target: what is called.
+        source: its text.
+    """
+    if role == LAST_VECTOR:
+        return {"row of ones and zeros": _one_hot}
+    (width, *_) = (*state_widths(target), 0)
+    cell = {"of a cell": lambda draft: draft.draw(draft.sizes.batch, width or draft.width)}
+    layers = {
+        "of layers": lambda draft: draft.draw(layers_of_states(target), draft.sizes.batch, width or draft.width),
+    }
+    return {**cell, **layers} if has_cell(source) else {**layers, **cell}
+
+
+def _one_hot(draft: Any) -> Any:
+    """(samples, ids): as wide as what a recurrent cell takes beside the context, or as there are ids."""
+    cells = (each for module in modules_in(draft.target) for each in module.modules())
+    taken = [each.input_size for each in cells if isinstance(each, nn.RNNBase | nn.RNNCellBase)]
+    rest = next((each - draft.context_width for each in taken if each > draft.context_width), draft.sizes.vocab)
+    return torch.eye(rest, dtype=torch.float64)[(torch.arange(draft.sizes.batch) + 1) % rest]
 
 
 def has_cell(source: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.check.target.argument import MATRICES, STREAMS, Argument, source_of
+from regard.check.target.argument import DISTANCES, MATRICES, STREAMS, Argument, source_of
 from regard.check.target.axes_inside import is_turned
 from regard.check.target.documented_shapes import axes_of, documented_letters, first_documented_shape, letters_of
 from regard.check.target.preparation import modules_in
@@ -25,6 +25,8 @@ _IMAGE = re.compile(r"\b(?:b|bs|n|batch|batch_size|B|N)\w*\s*,\s*(?:c|ch|channel
 
 _BATCH = re.compile(r"b|bs|bsz|batch(?:_?size)?", re.I)
 _BATCH_OF = re.compile(r"(?:b|bs|bsz|(?:n_?|num_?)?(?:batch|docs?|documents|samples|examples))(?:_?size)?$", re.I)
+_JOINS_FIRST = re.compile(r"\bcat\([^\n]*(?:(?:dim|axis)\s*=\s*|,\s*)0\s*\)")
+"""What joins tensors along their first axis: beside vectors of distances that is the axis of the tokens."""
 _HEADS = re.compile(r"(?:n|num)_?heads?|heads?", re.I)
 _CHANNELS = re.compile(r"c|ch|chans?|channels?|dim|embed_dim|d_model", re.I)
 
@@ -110,6 +112,8 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
         if _has_channels_last(source_of(target), arguments) and {"bdyx", "byxd"} <= {*letters}:
             at = letters.index("bdyx")
             letters = (*letters[:at], "byxd", *(each for each in letters[at:] if each != "byxd"))
+        if DISTANCES in roles and _JOINS_FIRST.search(source_of(target)):
+            letters = ("tbd", *(each for each in letters if each != "tbd"))
         if {"height", "width"} <= roles:  # beside its sides, a map is laid out as tokens
             letters = ("btd", *(each for each in letters if each != "btd"))
         asking = [each.name for each in arguments if each.required and each.role == "x"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.draft import Draft
@@ -17,7 +17,6 @@ from regard.check.target.preparation import modules_in
 from regard.check.target.rotations import are_neighbours_turned, are_parts_read
 
 __all__ = [
-    "DISTANCES",
     "QUERY_BIAS",
     "ROPE_FORMS",
     "ROPE_SHAPES",
@@ -32,12 +31,15 @@ __all__ = [
 
 ROPE_FORMS = ("rope", "cos", "sin")
 """The roles of arguments that hold such tables."""
-DISTANCES = "distances"
-"""The role of vectors, one for each distance from the farthest key to the query itself (Transformer-XL)."""
 QUERY_BIAS = "bias of queries"
 """The role of a vector of each head that is added to queries, beside such vectors."""
 ROPE_SHAPES = ("1td", "td", "11td", "1t1d", "btd", "t1d", "t11d")
 """One letter an axis, as in a layout."""
+_NUMBERS_OF_KEYS: dict[str, Callable[[Draft], int]] = {
+    "keys": lambda draft: draft.keys,
+    "keys of both": lambda draft: draft.keys + draft.tokens,
+}
+"""What asks may be joined with what it is handed beside it, as the segments before (Transformer-XL)."""
 BASE = 10_000.0
 ROTATED = ("rotary_ndims", "rotary_dim", "rope_n_elem", "rot_dim", "qk_rope_head_dim", "rope_head_dim", "rope_dim")
 """Attributes that say how many channels of a head are turned."""
@@ -131,15 +133,29 @@ def rope_candidates(
 
 def distance_candidates() -> Iterator[tuple[str, Candidate]]:
     """A vector for each key's distance from the last query, with an axis of samples behind, without, or in front."""
-    yield "(keys, 1, width)", lambda draft: _vectors(draft, draft.keys - 1, -1).transpose(0, 1)
-    yield "(keys, width)", lambda draft: _vectors(draft, draft.keys - 1, -1)[0]
-    yield "(1, keys, width)", lambda draft: _vectors(draft, draft.keys - 1, -1)
+    for keys, count in _NUMBERS_OF_KEYS.items():
+        yield f"({keys}, 1, width)", lambda draft, count=count: _distances(draft, count).transpose(0, 1)  # type: ignore[misc]
+        yield f"({keys}, width)", lambda draft, count=count: _distances(draft, count)[0]  # type: ignore[misc]
+        yield f"(1, {keys}, width)", lambda draft, count=count: _distances(draft, count)  # type: ignore[misc]
+
+
+def _distances(draft: Draft, count: Callable[[Draft], int]) -> Tensor:
+    return _vectors(draft, count(draft) - 1, -1)
 
 
 def query_bias_candidates() -> Iterator[tuple[str, Candidate]]:
     """A vector of each head, or those of all heads side by side."""
-    yield "vector of each head", lambda draft: draft.draw(draft.sizes.heads, draft.d_head)
+    yield "vector of each head", lambda draft: draft.draw(draft.sizes.heads, _width_of_layers(draft))
     yield "vector", lambda draft: draft.draw(draft.sizes.heads * draft.d_head)
+    yield "vector of each head, as wide as the tokens tell", lambda draft: draft.draw(draft.sizes.heads, draft.d_head)
+
+
+def _width_of_layers(draft: Draft) -> int:
+    """How wide a head is; where layers make heads that together are not as wide as the tokens, as they say."""
+    layers = (each for module in modules_in(draft.target) for each in module.modules())
+    made = [each.out_features for each in layers if isinstance(each, nn.Linear)]
+    others = [each for each in made if each % draft.sizes.heads == 0 and each % draft.width]
+    return min(others) // draft.sizes.heads if others else draft.d_head
 
 
 def position_candidates() -> Iterator[tuple[str, Candidate]]:

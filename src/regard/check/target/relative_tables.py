@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
-from regard.check.target.argument import Argument, nodes_of, source_of, text_of
+from regard.check.target.argument import DISTANCES, Argument, nodes_of, source_of, text_of
 from regard.check.target.draft import Draft
-from regard.check.target.position_values import DISTANCES, QUERY_BIAS, distance_candidates, query_bias_candidates
+from regard.check.target.names import is_bias
+from regard.check.target.position_values import QUERY_BIAS, distance_candidates, query_bias_candidates
 from regard.check.target.preparation import modules_in
 
-__all__ = ["OF_DISTANCES", "distance_values", "of_relative_positions"]
+__all__ = ["OF_DISTANCES", "distance_values", "of_relative_positions", "with_distances"]
 
 RELATIVE_TABLE = "relative table"
 """The role of such an argument."""
 OF_DISTANCES = (RELATIVE_TABLE, DISTANCES, QUERY_BIAS)
 """The roles of what is given for distances."""
+_U_OR_V = re.compile(r"(?:\w*_)?[uv]")
+"""The biases of queries of Transformer-XL: one beside keys, and one beside positions."""
 
 
 def distance_values(role: str, name: str) -> dict[str, Callable[[Draft], Any]]:
@@ -40,6 +44,29 @@ def of_relative_positions(target: Any, argument: Argument) -> Argument:
     if _number_of_rows(target, source, argument.name) is None or _is_asked(source, argument.name):
         return argument
     return replace(argument, role=RELATIVE_TABLE, required=True)
+
+
+def with_distances(named: list[Argument]) -> list[Argument]:
+    """The arguments; one that two biases of queries are named after, as r_w_bias and r_r_bias, is of distances."""
+    given = [each for each in named if each.required and each.role is None]
+    for each in given:
+        biases = [one for one in given if is_bias(one.name) and one.name.startswith(f"{each.name}_")]
+        if len(biases) == 2:
+            roles = {each.name: DISTANCES} | dict.fromkeys((one.name for one in biases), QUERY_BIAS)
+            return [replace(one, role=roles.get(one.name, one.role)) for one in named]
+    return _with_u_and_v(named)
+
+
+def _with_u_and_v(named: list[Argument]) -> list[Argument]:
+    """The same of u and v, as the paper calls the two biases, beside vectors of positions; v alone are values."""
+    given = [each for each in named if each.required]
+    biases = [each.name for each in given if _U_OR_V.fullmatch(each.name)]
+    places = [each.name for each in given if each.role in ("rope", "positions") or each.name == "r"]
+    others = {each.role for each in given if each.name not in biases}
+    if len(biases) != 2 or len(places) != 1 or others & {"q", "k"} or biases[0][:-1] != biases[1][:-1]:
+        return named
+    roles = {places[0]: DISTANCES} | dict.fromkeys(biases, QUERY_BIAS)
+    return [replace(each, role=roles.get(each.name, each.role)) for each in named]
 
 
 def _relative_table(draft: Draft, name: str) -> Tensor:

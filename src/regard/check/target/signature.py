@@ -38,9 +38,8 @@ from regard.check.target.looked_up import are_compared_alone, fields_of, table_o
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
 from regard.check.target.other_readings import beside_named_queries, other_readings
-from regard.check.target.position_values import DISTANCES, QUERY_BIAS
 from regard.check.target.preparation import embeds
-from regard.check.target.relative_tables import of_relative_positions
+from regard.check.target.relative_tables import of_relative_positions, with_distances
 from regard.check.target.time_series import of_a_series
 from regard.check.target.token_ids import is_of_a_text
 from regard.check.target.usage import (
@@ -83,7 +82,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     if named is None:
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
     source = source_of(target)
-    named = [_by_use(_by_layer(target, each, named), source) for each in _with_distances(named)]
+    named = [_by_use(_by_layer(target, each, named), source) for each in with_distances(named)]
     named = _with_looked_up(target, [_of_a_graph(target, each, named) for each in named])
     named = [_filled(_added(each, named, source), source) for each in named]
     named = [of_relative_positions(target, _of_each_head(each, named, source)) for each in named]
@@ -129,17 +128,6 @@ def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argum
     if may_be_vectors and are_vectors_of_pairs(source, argument.name, others):
         return replace(argument, role="pair vectors")
     return replace(argument, role="pairs") if is_open and are_of_pairs(target, source, argument.name) else argument
-
-
-def _with_distances(named: list[Argument]) -> list[Argument]:
-    """The arguments; one that two biases of queries are named after, as r_w_bias and r_r_bias, is of distances."""
-    given = [each for each in named if each.required and each.role is None]
-    for each in given:
-        biases = [one for one in given if is_bias(one.name) and one.name.startswith(f"{each.name}_")]
-        if len(biases) == 2:
-            roles = {each.name: DISTANCES} | dict.fromkeys((one.name for one in biases), QUERY_BIAS)
-            return [replace(one, role=roles.get(one.name, one.role)) for one in named]
-    return named
 
 
 def _with_looked_up(target: Any, named: list[Argument]) -> list[Argument]:

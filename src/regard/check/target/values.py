@@ -17,12 +17,14 @@ from regard.check.target.cache_buffers import buffer_candidates
 from regard.check.target.configs import call_configs
 from regard.check.target.decoder_steps import (
     LAST_TOKEN,
+    OF_STEPS,
     PAST_WEIGHTS,
     asks_in_steps,
     has_cell,
     last_token_candidates,
     layers_of_states,
     past_weight_candidates,
+    step_candidates_of,
 )
 from regard.check.target.documented_shapes import documented_letters, documented_shape, is_of_samples
 from regard.check.target.draft import Draft
@@ -175,6 +177,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return dict(graph_candidates(role, documented_letters(source, name), name))
     if role == LAST_TOKEN:
         return dict(last_token_candidates(source))
+    if role in OF_STEPS:
+        return step_candidates_of(role, target, source)
     if role == PAST_WEIGHTS:
         return dict(past_weight_candidates(target))
     if role == BESIDE:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from collections.abc import Mapping
 from functools import cache
 
 from regard.check.target.documented_shapes import documented_shape
+from regard.check.target.names import constructor_meaning
 
-__all__ = ["written_map"]
+__all__ = ["written_map", "written_sides"]
 
 _LETTERS = {
     "b": re.compile(r"b|n|bs|bsz|batch(?:_?size)?", re.I),
@@ -32,7 +34,35 @@ def written_map(source: str, name: str) -> str:
         letters = "".join(_letter(each) for each in names)
         if len(letters) == len(names) == len({*letters}) and {"b", "d", "y", "x"} <= {*letters} and letters[0] == "b":
             return letters
+        if _are_two_of_tokens(names):
+            return "byxd"
     return ""
+
+
+def _are_two_of_tokens(names: tuple[str, ...]) -> bool:
+    """Whether axes are named as samples, two that nothing is known of, and the width, as (b, series, segments, dim)."""
+    if len(names) != len("byxd") or _letter(names[0]) != "b" or constructor_meaning(names[-1]) != "d_model":
+        return False
+    between = names[1:-1]
+    known = ("d_model", "heads", "kv_heads", "d_head")
+    return not any(each.isdigit() or _letter(each) == "d" or constructor_meaning(each) in known for each in between)
+
+
+def written_sides(source: str, name: str, letters: str, sizes: Mapping[str, int]) -> tuple[int | None, int | None]:
+    """How many rows and columns an argument has, where its axes are written by the names of sizes; None of others.
+
+    Args:
+        source: the text of what is called.
+        name: of the argument, as x in rearrange(x, "b series segments d -> (b series) segments d").
+        letters: of its axes, as of a layout.
+        sizes: by the names of the constructor's arguments, as segments=5.
+    """
+    for names in (documented_shape(source, name), _taken_by_einops(source, name)):
+        if len(names) == len(letters) and {"y", "x"} <= {*letters}:
+            rows, columns = (sizes.get(names[letters.index(side)]) for side in "yx")
+            if rows is not None or columns is not None:
+                return rows, columns
+    return None, None
 
 
 def _letter(name: str) -> str:
