@@ -83,8 +83,8 @@ def _parted(read: Tensor) -> str:
         return ""
     token, at = map(int, parted.nonzero()[0])
     return (
-        f"token {token} of {{text}} reads {int(read[token, at].sum())} of the {read.shape[-1]} tokens of medium {at} in "
-        "{media}, and not the others: the mask is laid out in another order"
+        f"token {token} of {{text}} reads {int(read[token, at].sum())} of the {read.shape[-1]} tokens of medium {at} "
+        "in {media}, and not the others: the mask is laid out in another order"
     )
 
 
@@ -102,7 +102,7 @@ def _ahead(read: Tensor, places: Tensor) -> str:
     known = [token for token in range(len(begun)) if int(begun[token]) < count and not bool(read[token].all())]
     ahead = [token for token in known if bool(read[token, int(begun[token]) :].any())]
     own = [bool(read[token, int(begun[token]) - 1]) for token in ahead]
-    earlier = all(bool(read[token, : int(begun[token])].all()) for token in known)
+    earlier = all(bool(row[: int(number)].all()) for row, number in zip(read, begun, strict=True))
     if not ahead or (any(own) and not (earlier and int(begun.max()) > 2)):
         return ""
     token = ahead[0]
