@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, Case, drawn, of_module, of_x_and_context
+from regard.check.target import Invocation
+from regard.check.target.preparation import prepare
 
 W_Q, W_K = drawn(WIDTH, WIDTH, seed=30), drawn(WIDTH, WIDTH, seed=31)
 VECTOR = drawn(WIDTH, 1, seed=32)
@@ -65,6 +69,74 @@ class OfOneHalf(OfNeighbors):
         return self.vector[WIDTH:], self.vector[WIDTH:]
 
 
+class OfStates(nn.Module):
+    """c_i = sum_j a_ij h_j with a_ij = softmax_j(v . tanh(W s_i + U h_j)) (Bahdanau et al., 2015)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_s, self.of_h = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.score = nn.Linear(WIDTH, 1, bias=False)
+
+    def forward(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        keys = self.of_h(context)
+        weights = self.weights(self.of_s(x), keys)
+        return weights @ self.states(context, keys), weights  # here
+
+    def weights(self, queries: Tensor, keys: Tensor) -> Tensor:
+        scores: Tensor = self.score((queries[:, :, None] + keys[:, None]).tanh())
+        return scores.squeeze(-1).softmax(-1)
+
+    def states(self, context: Tensor, keys: Tensor) -> Tensor:
+        return context
+
+
+class OfProjectedStates(OfStates):
+    r"""Additive attention.
+
+    .. math::
+        e_{ij} = v^T \tanh(W_a s_{i-1} + U_a h_j) \\
+        c_i = \sum_{j} \alpha_{ij} h_j
+    """
+
+    def states(self, context: Tensor, keys: Tensor) -> Tensor:
+        return keys
+
+
+class OfKeysAsIsSaid(OfProjectedStates):
+    """Additive attention that reads the projected states.
+
+    scores: v . tanh(W s_i + U h_j); output: sum_j a_ij k_j, with k_j = U h_j
+    """
+
+
+class OfKeysWithoutAFormula(OfProjectedStates):
+    """Additive attention (Bahdanau et al., 2015)."""
+
+
+class OfValuesOfTheirOwn(OfStates):
+    """c_i = sum_j a_ij h_j with a_ij = softmax_j(v . tanh(W s_i + U h_j)); h_j are annotations of the encoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.annotate = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+        return super().forward(x, self.annotate(context))
+
+
+class ByProducts(OfProjectedStates):
+    """score(s_i, h_j) = s_i^T W h_j; context_i = sum_j weights_ij * h_j."""
+
+    def weights(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return (queries @ keys.mT / WIDTH**0.5).softmax(-1)
+
+
+def of_states(kind: Callable[[], nn.Module]) -> Invocation:
+    module = kind()
+    prepare(module, 1)
+    return of_x_and_context(module)
+
+
 class ReadAndGated(nn.Module):
     """A learned number times what was read, beside the input."""
 
@@ -100,4 +172,13 @@ CASES = [
     Case("projection-used", OfOneHalf, OfNeighbors, of_module, has_line=False),
     Case("values-summed", GateOverWhatWasRead, ReadAndGated, of_module),
     Case("values-summed", GateOverWhatWasRead, WithASigmoidByHand, of_module),
+    *(
+        Case("values-as-documented", wrong, right, of_states)
+        for wrong, right in (
+            (OfProjectedStates, OfStates),
+            (OfProjectedStates, OfKeysAsIsSaid),
+            (OfProjectedStates, OfKeysWithoutAFormula),
+            (ByProducts, OfValuesOfTheirOwn),
+        )
+    ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, joined, of_module, split
+from property_cases import WIDTH, Case, drawn, joined, of_module, split
 
 
 class MultiHead(nn.Module):
@@ -78,7 +78,70 @@ class BlockWithIt(BlockOfHeads):
         return self.norm(x + self.feed_forward(x))
 
 
+class OneTooFew(nn.Module):
+    """Attention of several heads by a list of matrices, the last of which is that of the output."""
+
+    number = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(self.number))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(part(x)) for part in self.parts[:3])
+        read = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+        return self.parts[-1](joined(read))  # here
+
+
+class OneForEach(OneTooFew):
+    number = 4
+
+
+class OfOnePlain(nn.Module):
+    """Attention by matrices that are parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wq, self.wk, self.wv = (nn.Parameter(drawn(WIDTH, WIDTH, seed=each)) for each in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read(x) @ self.wq  # here
+
+    def read(self, x: Tensor) -> Tensor:
+        q, k, v = (split(x @ each) for each in (self.wq, self.wk, self.wv))
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+class BackByTheTranspose(OfOnePlain):
+    """Values are put back to where they came from, as in a dictionary of features."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read(x) @ self.wv.mT
+
+
+class FewerOnPurpose(OfOnePlain):
+    """Attention whose matrices of values and of the output are tied, to save memory."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read(x) @ self.wv
+
+
+class OneLayerTwice(OfOnePlain):
+    """A layer without a matrix W_O, applied twice: the matrices behind the first are those of the second."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read(self.read(x))
+
+
+class OneLayerAndItsValues(OfOnePlain):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read(self.read(x)) @ self.wv  # here
+
+
 CASES = [
+    Case("output-matrix", OneLayerAndItsValues, OneLayerTwice, of_module, attentions=2),
+    Case("output-matrix", OneTooFew, OneForEach, of_module),
+    *(Case("output-matrix", OfOnePlain, right, of_module) for right in (BackByTheTranspose, FewerOnPurpose)),
     *(
         Case("heads-projected", HeadsAddedAtOnce, right, of_module)
         for right in (MultiHead, HeadsAlone, HeadsOfNoPaper, HeadsWithoutIt)

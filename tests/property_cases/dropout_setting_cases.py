@@ -170,6 +170,85 @@ class KeptForAnother(KeptInVain):
         self.older_drop = drop
 
 
+class Unread(nn.Module):
+    """Attention to all tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.drop = nn.Linear(WIDTH, 3 * WIDTH), nn.Dropout(0.1)
+        self.keeps = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        _dropped = self.drop(weights)  # here
+        return joined(weights @ v)
+
+
+class CalledAlone(Unread):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        F.dropout(weights, 0.2, self.training)  # here
+        return joined(weights @ v)
+
+
+class GivenAnew(Unread):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        weights = scores.softmax(-1)
+        weights = self.drop(weights)  # here
+        weights = scores.softmax(-1)
+        return joined(weights @ v)
+
+
+class InItsPlace(Unread):
+    """The dropout writes into what is returned."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        read = joined(weights @ v)
+        F.dropout(read, 0.2, self.training, inplace=True)
+        return read
+
+
+class ReadOnACondition(Unread):
+    """Values are weighted by what is left of the weights, where that is asked for."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        dropped = self.drop(weights)
+        if self.keeps:
+            weights = dropped
+        return joined(weights @ v)
+
+
+class KeptToBeSeen(Unread):
+    """What is left of the weights is kept for whoever asks for it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        self.weights = [self.drop(weights)]
+        return joined(weights @ v)
+
+
+class ReadByAnother(Unread):
+    """The values are weighted by what is left of the weights, in another function."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        dropped = self.drop(weights)
+        return self.read(dropped, v)
+
+    def read(self, weights: Tensor, v: Tensor) -> Tensor:
+        return joined(weights @ v)
+
+
 def told_nothing(kind: Any) -> Any:
     return of_module(lambda: kind(0.0) if kind is not DropsOutputsAlone else kind(0.0, 0.0))
 
@@ -183,5 +262,14 @@ CASES = [
     *(
         Case("dropout-applied", KeptInVain, right, of_module)
         for right in (KeptAsANumber, KeptForNobody, KeptForAnother)
+    ),
+    *(
+        Case("dropout-applied", wrong, right, of_module)
+        for wrong, right in (
+            (Unread, ReadByAnother),
+            (CalledAlone, InItsPlace),
+            (GivenAnew, ReadOnACondition),
+            (GivenAnew, KeptToBeSeen),
+        )
     ),
 ]

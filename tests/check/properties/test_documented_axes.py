@@ -33,6 +33,8 @@ def documented(text: str) -> bool:
         "x: (batch, h*w, channels), y: (1, h*w, channels)",
         "x (bs, num_patches, width)",
         "x: [B, Lq, D]",
+        "x: (batch, seq_len, dim), texts padded to one length",
+        "x (B, T, C), padded with zeros",
     ],
 )
 def test_an_order_that_is_named_is_a_promise(text: str) -> None:
@@ -52,6 +54,8 @@ def test_an_order_that_is_named_is_a_promise(text: str) -> None:
         "x (N, M, C)",
         "mask: (batch, seq, seq)",
         "key_padding_mask: (batch, seq)",
+        "padding (batch, seq, 1)",
+        "padded (batch, seq, 1): True where x is",
         "returns weights of shape (batch, heads, seq)",
         "Attention across the batch of x (batch, seq, dim).",
     ],

@@ -53,6 +53,12 @@ def at_least_one(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return q @ (k.mT @ v) / (q @ k.sum(2)[..., None]).abs().clamp(min=1)
 
 
+def of_small_features(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What keeps the sums from zero is larger than they are."""
+    q, k = q * 1e-7, k * 1e-7
+    return q @ (k.mT @ v) / ((q * k.sum(2, keepdim=True)).sum(-1, keepdim=True).repeat(1, 1, 1, v.shape[-1]) + 1e-8)
+
+
 def by_the_number_of_tokens(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return q @ (k.mT @ v) / k.shape[2]
 
@@ -80,6 +86,7 @@ RIGHT: list[Any] = [
         inverted,
         of_the_mean,
         times_the_root,
+        of_small_features,
         at_least_one,
         by_the_number_of_tokens,
         gated,
@@ -105,7 +112,33 @@ def by_the_keys_of_the_other_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return q @ (k.mT @ v) * z  # here
 
 
-@pytest.mark.parametrize("heads", [by_all_keys_of_a_head, by_the_keys_of_the_other_head])
+def by_the_mean_of_small_features(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k = q * 1e-7, k * 1e-7
+    z = torch.einsum("bhtd,bhd->bht", q, k.mean(2))[..., None]
+    return q @ (k.mT @ v) / (z.repeat(1, 1, 1, v.shape[-1]) + 1e-8)  # here
+
+
+def by_the_inverse_mean_of_small_features(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k = q * 1e-6, k * 1e-6
+    z = (1e-9 + torch.einsum("bhtd,bhd->bht", q, k.mean(2))).reciprocal()
+    return (q @ (k.mT @ v)) * z.unsqueeze(-1)  # here
+
+
+def by_the_first_key_of_small_features(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k = q * 1e-7, k * 1e-7
+    return q @ (k.mT @ v) / ((q * k[:, :, :1]).sum(-1, keepdim=True) + 1e-8)  # here
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [
+        by_all_keys_of_a_head,
+        by_the_keys_of_the_other_head,
+        by_the_mean_of_small_features,
+        by_the_inverse_mean_of_small_features,
+        by_the_first_key_of_small_features,
+    ],
+)
 def test_what_is_divided_by_another_sum_is_named_with_its_line(heads: Heads) -> None:
     (found,) = analyze(of_x(attention(heads), tokens=5)).violations
     assert found.property == "weights-sum-to-one"

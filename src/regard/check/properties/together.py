@@ -57,6 +57,8 @@ from regard.check.properties.not_a_number import nan_findings
 from regard.check.properties.outputs.axes import output_axis_findings
 from regard.check.properties.outputs.documented_gates import documented_gate_findings
 from regard.check.properties.outputs.documented_norms import head_factor_findings, head_norm_findings
+from regard.check.properties.outputs.documented_values import documented_value_findings
+from regard.check.properties.outputs.output_matrices import output_matrix_findings
 from regard.check.properties.outputs.restored_orders import restored_order_findings, rolled_back_findings
 from regard.check.properties.outputs.returned_weights import returned_weight_findings
 from regard.check.properties.outputs.values_of_others import value_residual_findings
@@ -138,6 +140,8 @@ def judge_together(
         analysis.findings += two_stream_findings(invocation, several)
         analysis.findings += added_to_itself_findings(invocation, several)
         analysis.findings += unprojected_head_findings(invocation, several)
+        analysis.findings += output_matrix_findings(invocation, several)
+        analysis.findings += documented_value_findings(invocation, several)
     if not analysis.violations and analysis.is_first:
         analysis.findings += inner_sequence_findings(invocation, several)
         analysis.findings += frame_findings(invocation, several)

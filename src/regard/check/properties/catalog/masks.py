@@ -289,6 +289,13 @@ MASKS = (
         'media_time = repeat(torch.arange(T) + 1, "j -> (j m)", m=m)  # as the media are laid out: "(t m)"',
     ),
     Property(
+        "media-begun",
+        "mask",
+        "a token of a text reads no medium that begins after it, told where in the text they begin",
+        "A text reads the picture after its own, and the last one has none.",
+        "media_time = torch.arange(T) + 1  # as places.cumsum(-1) counts: the first is 1",
+    ),
+    Property(
         "window-as-documented",
         "masked",
         "a window reaches as far as its documentation says: with the token itself, or as far ahead as back",

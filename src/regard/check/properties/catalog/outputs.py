@@ -78,6 +78,13 @@ OUTPUTS = (
         "return self.out_proj(heads)",
     ),
     Property(
+        "output-matrix",
+        "projected",
+        "the output has a matrix of its own, and not that of queries, keys or values",
+        "Two matrices are trained as one, and weights of others do not fit.",
+        "self.linears = clones(nn.Linear(d_model, d_model), 4)  # queries, keys, values, and the output",
+    ),
+    Property(
         "heads-projected",
         "projected",
         "multi-head attention that is said to be as in its paper applies a matrix to the joined heads",

@@ -15,6 +15,13 @@ PROJECTIONS = (
         "q = self.w_q(x)  # one matrix for every token: nothing that runs over tokens",
     ),
     Property(
+        "values-as-documented",
+        "projections",
+        "what is weighed is what the documentation's formula weighs: the states, or what is projected from them",
+        "The output is of another width or space than what reads it expects, and weights of others do not fit.",
+        "context = (weights * h_enc).sum(dim=1)  # not the projected h_enc, which is for the scores",
+    ),
+    Property(
         "rows-of-each-field",
         "projections",
         "in a table of several fields each field's ids are looked up in rows of its own",

@@ -1,4 +1,4 @@
-"""Masks between a text and media in it, as pictures: all tokens of one medium are seen, or none."""
+"""Masks between a text and media in it, as pictures: all tokens of one that has begun are seen, or none."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.check.properties.code import code_of
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import differs
 from regard.check.target import Invocation, Stream
@@ -22,12 +23,18 @@ _PLACES = re.compile(
     re.I,
 )
 """Arguments that say at which tokens of a text a medium stands."""
+_AHEAD = re.compile(
+    r"attend_previous|(?:next|following|subsequent|upcoming|later|future|nearest|closest|surrounding)[ _-]+"
+    r"(?:media|medium|images?|img|pictures?|videos?|audio|frames?|clips?)|both[ _-](?:sides|directions)",
+    re.I,
+)
+"""In a code: that a text is meant to read what comes after it, as the text in front of a picture."""
 MOST_TOKENS = 40
 """Of the media, each of which is changed in a run of its own."""
 
 
 def media_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
-    """A text that reads some of the tokens of a medium and not the others, told where in it media begin.
+    """A text that reads some of the tokens of a medium alone, or a medium that is still to begin, told where they do.
 
     As where the number of each medium is repeated for its tokens in another order than that in which these are laid.
 
@@ -51,20 +58,56 @@ def media_findings(invocation: Invocation, several: Sequence[Evidence]) -> Itera
     places = torch.zeros(tokens.shape[text.batch_axis], length, dtype=torch.bool)
     places[:, :: max(2, -(-length // count))] = True
     read = _read(invocation, {**invocation.arguments, names[0]: places}, text, medium)
-    parted = None if read is None else read.any(-1) & ~read.all(-1)
-    if read is None or parted is None or not bool(parted.any()):
+    if read is None:
         return
-    if names[0] not in invocation.arguments or invocation.arguments[names[0]] is None:
+    message = _parted(read) and f"told {names[0]}, {_parted(read)}"
+    if message and (names[0] not in invocation.arguments or invocation.arguments[names[0]] is None):
         untold = _read(invocation, invocation.arguments, text, medium)
-        if untold is None or bool((untold.any(-1) & ~untold.all(-1)).any()):
-            return  # it chooses some of them without a mask
+        message = "" if untold is None or _parted(untold) else message  # it chooses some of them without a mask
+    if message:
+        message = message.format(text=text.argument, media=medium.argument)
+        instance = several[0].base.instance
+        yield Finding("violation", "media-whole", "mask", message, instance.scores_location, instance.module)
+        return
+    message = "" if _AHEAD.search(code_of(invocation.target)) else _ahead(read.any(-1), places[0])
+    if message:
+        message = f"told {names[0]}, {message.format(text=text.argument, media=medium.argument)}"
+        instance = several[0].base.instance
+        yield Finding("violation", "media-begun", "mask", message, instance.scores_location, instance.module)
+
+
+def _parted(read: Tensor) -> str:
+    """Which token reads a part of a medium alone."""
+    parted = read.any(-1) & ~read.all(-1)
+    if not bool(parted.any()):
+        return ""
     token, at = map(int, parted.nonzero()[0])
-    message = (
-        f"told {names[0]}, token {token} of {text.argument} reads {int(read[token, at].sum())} of the {parts} tokens "
-        f"of medium {at} in {medium.argument}, and not the others: the mask is laid out in another order"
+    return (
+        f"token {token} of {{text}} reads {int(read[token, at].sum())} of the {read.shape[-1]} tokens of medium {at} "
+        "in {media}, and not the others: the mask is laid out in another order"
     )
-    instance = several[0].base.instance
-    yield Finding("violation", "media-whole", "mask", message, instance.scores_location, instance.module)
+
+
+def _ahead(read: Tensor, places: Tensor) -> str:
+    """Which token reads a medium that begins after it, in place of its own, or beside all before it.
+
+    As where media are counted from 0, and the places of a text from 1. What reads so many on both sides is left alone.
+
+    Args:
+        read: (text, media) which are read.
+        places: (text,) where a medium begins; the first token is such a place.
+    """
+    begun = places.cumsum(0)
+    count = read.shape[1]
+    known = [token for token in range(len(begun)) if int(begun[token]) < count and not bool(read[token].all())]
+    ahead = [token for token in known if bool(read[token, int(begun[token]) :].any())]
+    own = [bool(read[token, int(begun[token]) - 1]) for token in ahead]
+    earlier = all(bool(row[: int(number)].all()) for row, number in zip(read, begun, strict=True))
+    if not ahead or (any(own) and not (earlier and int(begun.max()) > 2)):
+        return ""
+    token = ahead[0]
+    at = int(begun[token]) + int(read[token, int(begun[token]) :].nonzero()[0])
+    return f"token {token} of {{text}}, before which {int(begun[token])} of {{media}} began, reads medium {at} (from 0)"
 
 
 def _read(invocation: Invocation, told: dict[str, Any], text: Stream, medium: Stream) -> Tensor | None:

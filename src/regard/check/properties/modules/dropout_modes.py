@@ -12,7 +12,7 @@ from regard.check.target import Invocation
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
 
-__all__ = ["SHARE", "SHARE_NAME", "dropout_mode_findings", "is_drawn"]
+__all__ = ["SHARE", "SHARE_NAME", "drop_some", "dropout_mode_findings", "is_drawn"]
 
 SHARE_NAME = re.compile(r"_?(?:\w+_)?(?:dropout|drop)(?:_?(?:p|rate|prob|probability))?|_?\w*pdrop", re.I)
 """Names of the share of numbers that dropout sets to 0."""
@@ -36,7 +36,7 @@ def dropout_mode_findings(invocation: Invocation) -> Iterator[Finding]:
     target = copied(invocation.target)
     if any(each.training for each in target.modules()):
         return
-    _drop_some(target)
+    drop_some(target)
     try:
         if not is_drawn(invocation, target, [True]) or is_drawn(invocation, target, [False], seeds=EVAL_SEEDS):
             return
@@ -53,7 +53,7 @@ def dropout_mode_findings(invocation: Invocation) -> Iterator[Finding]:
         return
 
 
-def _drop_some(target: nn.Module) -> None:
+def drop_some(target: nn.Module) -> None:
     """Put a share that is dropped in the place of each that is 0."""
     for each in target.modules():
         if isinstance(each, nn.modules.dropout._DropoutNd) and each.p == 0:

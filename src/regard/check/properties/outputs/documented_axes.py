@@ -27,8 +27,8 @@ _TOKENS = re.compile(
     r"[tls](?:_?[qk1-9])?|n_?[qk]|\w*(seq|len|time|tokens|patches|frames|pixels)\w*|h\s?\*?\s?w|height\s?\*\s?width",
     re.I,
 )
-_OTHERS = re.compile(r"mask|pad|weights|scores|cache|state|bias", re.I)
-"""Lines that tell the shape of something else."""
+_OTHERS = re.compile(r"mask|pad(?!ded (?:to|with|at|on|up|by)\b)|weights|scores|cache|state|bias", re.I)
+"""Lines that tell the shape of something else, and not of sequences that are padded to one length."""
 _ACROSS_THE_BATCH = re.compile(
     r"(across|between|over)\s+(the\s+)?(batch|samples|data\s?points|rows)|inter-?sample", re.I
 )

@@ -17,12 +17,16 @@ from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target import Invocation
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import COPIES, Operation, TensorRecord, Trace
 
 __all__ = ["normalizer_findings", "values_places"]
 
 BOUNDS = frozenset({"clamp", "clamp_min", "maximum", "max", "abs", "where"})
 """What keeps a denominator away from zero: where it changes it, as in retention, weights need not sum to 1."""
+COPIES_OF_DENOMINATORS = COPIES | {"repeat", "expand", "_to_copy", "reciprocal"}
+"""What leaves each denominator what it is, or makes a factor of it."""
+SMALL = 1e-3
+"""The largest number that is added to a denominator only to keep it away from zero."""
 TOLERANCE = 1e-3
 """Of the largest denominator."""
 MIN_QUERIES = 4
@@ -120,10 +124,30 @@ def _divisions(instance: AttentionInstance) -> Iterator[tuple[Operation, int, Te
             if not all(_asks_alike(instance, each) for each in run.bilinear if each.operation.index in below & own):
                 continue
             factor = operation.inputs[1 - number]
+            added = _added_to(run.trace, operation.index, factor)
             if name == "div":
-                yield operation, number, factor.data.double()
+                yield operation, number, factor.data.double() - added
             elif _is_inverse(run, below & own, factor.storage):
-                yield operation, number, 1 / factor.data.double()
+                yield operation, number, 1 / factor.data.double() - added
+
+
+def _added_to(trace: Trace, index: int, factor: TensorRecord) -> float:
+    """The small number that keeps a denominator, or what a factor is the inverse of, away from zero; 0 for none.
+
+    Beside the sums of small features it would hide what else these are divided by.
+    """
+    storage, added = factor.storage, 0.0
+    for operation in reversed(trace.operations[:index]):
+        if not operation.inputs or not operation.outputs or operation.outputs[0].storage != storage:
+            continue
+        name = operation.name.rstrip("_")
+        numbers = [each for each in operation.args if isinstance(each, int | float)]
+        if name == "add" and len(operation.inputs) == 1 and len(numbers) == 1 and 0 < numbers[0] <= SMALL:
+            added += float(numbers[0])
+        elif not (operation.is_view or name in COPIES_OF_DENOMINATORS):
+            break
+        storage = operation.inputs[0].storage
+    return added
 
 
 def _asks_alike(instance: AttentionInstance, product: Contraction) -> bool:
@@ -204,6 +228,7 @@ def _are_times(above: Tensor, below: Tensor, number: float) -> bool:
 
 def _is_explained(above: Tensor, below: Tensor) -> bool:
     """Whether denominators are the sums of the weights, times one number and plus one."""
+    above, below = (each / each.abs().max().clamp(min=torch.finfo(each.dtype).tiny) for each in (above, below))
     design = torch.stack([above, torch.ones_like(above)], -1)
     fitted = torch.linalg.lstsq(design, below[:, None]).solution
     return float((design @ fitted - below[:, None]).abs().max()) <= TOLERANCE * float(below.abs().max())
