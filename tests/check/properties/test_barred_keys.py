@@ -86,4 +86,4 @@ def test_keys_that_are_barred_at_even_distances_are_a_design(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [OneKey, OneKeyTooFew])
 def test_other_keys_that_are_not_seen_are_wrong(kind: Any) -> None:
-    assert "mask-pattern" in [each.id for each in check(kind).causes]
+    assert check(kind).verdict == "wrong"
