@@ -48,10 +48,12 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
     if not influence.runs or not instances:
         return None
     agents = mixed_branches(instances) or learned_agents(instances) or inverted_weights(instances)
+    streams = [each.argument for each in invocation.streams]
+    over = partial(_is_each_over_tokens, invocation, base)
+    agents = agents or flow_attention(instances, influence, streams, over)
     agents = agents or _delta_rule(instances, influence, invocation)
     if agents is not None:
         return agents
-    streams = [each.argument for each in invocation.streams]
     sides = _sides(instances, influence, streams)
     line = instances[0].scores_location
     over_tokens = [_is_over_tokens(*each) for each in sides]
@@ -78,8 +80,6 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
         if scrambled is not None:
             return scrambled
         return Finding("design", "linear-attention", "scores", OVER_TOKENS, line)
-    if (flow := flow_attention(instances, partial(_is_each_over_tokens, invocation, base))) is not None:
-        return flow
     width = _grid_width(invocation)
     factors = [(one, place) for one in instances for each in one.scores for place in each.places]
     if not width or any(_softmax_of_tokens(one, place, influence, streams) is not None for one, place in factors):
