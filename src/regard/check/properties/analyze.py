@@ -167,7 +167,6 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.missing += [kind.message] if kind.kind == "open" else ()
         analysis.findings += tied_scale_findings(invocation, instances) if kind.property == "tied-rows" else ()
         if kind.property == "flow-attention":
-            analysis.findings += normalizer_findings(invocation, instances[-1:])
             analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         if kind.property == "linear-attention":
             fresh = with_fresh_tokens(invocation)
