@@ -31,7 +31,7 @@ _NEW = re.compile(
 )
 _WHOLE = re.compile(r"(?:max_?|min_?)?(?:seq(?:uence)?_?|gen(?:eration)?_?)?len(?:gth)?|max_seq\w*", re.I)
 """Names of how many tokens are to be written, and of how many there are to be in the end."""
-_NEW_ONES = re.compile(r"\brange\(")
+_LOOP = re.compile(r"\b(?:for|while)\b")
 PROMPT, STEPS = 3, 5
 FEWEST_STEPS = 3
 SAME = 1e-6
@@ -75,7 +75,7 @@ def _of_the_call(target: nn.Module, argument: str, given: Tensor) -> Iterator[Fi
     """The same of a call that writes, by steps that are a method of their own."""
     forward = type(target).forward
     steps = dict.fromkeys(re.findall(r"\bself\.(\w+)\(", text_of(forward)))
-    for step in steps if _NEW_ONES.search(text_of(forward)) else ():
+    for step in steps if _LOOP.search(text_of(forward)) else ():
         for told in (
             _ways(forward, argument, given[:, :PROMPT]) if inspect.isroutine(getattr(target, step, None)) else ()
         ):
@@ -167,6 +167,8 @@ def _first_other(
                 return None
             text = torch.cat(fed, 1)
             ends = torch.tensor([each.shape[1] for each in fed]).cumsum(0).tolist()
+            if step != "forward" and not _hides_later(read_at_once(text), read_at_once(text[:, : ends[0]])):
+                return None
             whole = [_last(read_at_once(text[:, :end])) for end in ends]
     except Exception:  # code of others may raise anything
         return None
@@ -177,6 +179,20 @@ def _first_other(
         if gap > (SAME if number == 0 else OTHER):
             return (end - 1, gap * float(other.abs().max())) if number else None
     return None
+
+
+def _hides_later(whole: Any, part: Any) -> bool:
+    """Whether the first tokens of a text have the same logits as without the others; not where they have none."""
+    both = [
+        [each for each in tree_leaves(one) if isinstance(each, Tensor) and each.is_floating_point()]
+        for one in (whole, part)
+    ]
+    if not all(each and each[0].ndim == 3 for each in both):
+        return False
+    first, alone = (each[0] for each in both)
+    size = alone.shape[1]
+    gap = float((first[:, :size] - alone).abs().max()) if size < first.shape[1] else float("inf")
+    return gap <= SAME * float(alone.abs().max())
 
 
 def _is_fed_one_by_one(fed: Sequence[Tensor], text: Tensor) -> bool:
