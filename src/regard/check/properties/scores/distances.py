@@ -69,6 +69,8 @@ def _added_products(table: AttentionTable) -> list[tuple[Tensor, list[Tensor]]]:
             run.trace.taken(place).data.flatten()[terms].double()
             for place, terms in ((each.left_place, each.left_terms), (each.right_place, each.right_terms))
         ]
+        if torch.equal(sides[0], sides[1]):
+            continue  # a squared length
         columns = torch.stack([(sides[0] * sides[1]).sum(-1), *(side.square().sum(-1) for side in sides)])
         for kept, lost in run.tags.sums:
             rows = row_of[kept]
