@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.check.properties.masks.barred_keys import BARRED
 from regard.check.properties.masks.patterns import built_in_pattern
 from regard.check.properties.masks.query_groups import are_blocks_beside_others
 
@@ -54,6 +55,11 @@ NAMES: dict[str, tuple[Tensor, str]] = {
     ),
     "a prefix language model": (ONES.tril() | (torch.arange(5) < 3), "causal after a prefix that all see"),
     "a hole": ((ONES.tril() & (torch.arange(5) != 1)) | ONES.tril().diag().diag(), "sparse causal"),
+    "each second key": (ONES.tril() & (torch.arange(5) % 2 != 1), BARRED),
+    "each third key, the last one too": (
+        torch.ones(9, 9, dtype=torch.bool).tril() & (torch.arange(9) % 3 != 2),
+        BARRED,
+    ),
 }
 WRONG: dict[str, tuple[Tensor, str]] = {
     "turned round": (ONES.triu(), "a query sees itself and later positions: the causal mask is the wrong way round"),
@@ -68,6 +74,14 @@ WRONG: dict[str, tuple[Tensor, str]] = {
     "a hole": (
         ONES.tril() & (torch.arange(5) != 1),
         "queries 1 do not see themselves: they see what is before them, and not all of that",
+    ),
+    "holes at uneven distances": (
+        torch.ones(9, 9, dtype=torch.bool).tril() & ~torch.isin(torch.arange(9), torch.tensor([2, 3, 6])),
+        "queries 2, 3, 6 do not see themselves: they see what is before them, and not all of that",
+    ),
+    "holes that a later query sees": (
+        (ONES.tril() & (torch.arange(5) % 2 != 1)) | (ONES.tril(-4) | ONES.tril(-3)) & (torch.arange(5) == 1),
+        "queries 1, 3 do not see themselves: they see what is before them, and not all of that",
     ),
     "causal by blocks": (ONES.tril() | BLOCKS, "query 0 sees a later position, 1"),
     "nothing": (~ONES, "no key has a weight"),

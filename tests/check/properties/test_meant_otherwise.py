@@ -124,6 +124,67 @@ def test_places_that_are_drawn_are_meant_and_numbers_are_not() -> None:
     assert check(FewQueries).verdict == "different by design"
 
 
+class DrawnSlots(nn.Module):
+    """Slot attention."""
+
+    def __init__(self, d_model: int = 16, num_slots: int = 3) -> None:
+        super().__init__()
+        self.num_slots = num_slots
+        self.mean, self.log_deviation = nn.Parameter(torch.randn(d_model)), nn.Parameter(torch.zeros(d_model))
+        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
+        self.update = nn.GRUCell(d_model, d_model)
+
+    def begun(self, x: Tensor) -> Tensor:
+        """The slots of each sample."""
+        noise = torch.randn(len(x), self.num_slots, x.shape[-1], dtype=x.dtype)
+        return self.mean + self.log_deviation.exp() * noise
+
+    def weights(self, scores: Tensor) -> Tensor:
+        """Of tokens, for which slots compete."""
+        weights = scores.softmax(1) + 1e-8
+        return weights / weights.sum(-1, keepdim=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        slots = self.begun(x)
+        for _ in range(2):
+            scores = self.q(slots) @ self.k(x).mT / x.shape[-1] ** 0.5
+            read = self.weights(scores) @ self.v(x)
+            slots = self.update(read.flatten(0, 1), slots.flatten(0, 1)).view_as(slots)
+        return slots
+
+
+class SlotsOfADistribution(DrawnSlots):
+    def begun(self, x: Tensor) -> Tensor:
+        """The slots of each sample."""
+        deviation = self.log_deviation.exp().expand(len(x), self.num_slots, -1)
+        return torch.distributions.Normal(self.mean.expand_as(deviation), deviation).rsample()
+
+
+class NoisySlotScores(DrawnSlots):
+    def weights(self, scores: Tensor) -> Tensor:
+        """Of tokens, with noise, also in evaluation."""
+        return super().weights(scores + 0.1 * torch.randn_like(scores))
+
+
+class DrawnSlotsApart(DrawnSlots):
+    """Slot attention."""
+
+    def weights(self, scores: Tensor) -> Tensor:
+        """The softmax runs over the tokens of each slot."""
+        weights = scores.softmax(-1) + 1e-8
+        return weights / weights.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("kind", [DrawnSlots, SlotsOfADistribution])
+def test_slots_that_are_drawn_are_meant(kind: type[nn.Module]) -> None:
+    assert check(kind).verdict == "different by design"
+
+
+def test_what_else_is_drawn_beside_slots_is_not() -> None:
+    assert check(NoisySlotScores).verdict != "different by design"
+    assert check(DrawnSlotsApart).verdict == "wrong"
+
+
 class OfATable(nn.Module):
     """Each column of a table is a token."""
 

@@ -166,6 +166,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.findings.append(kind)
         analysis.missing += [kind.message] if kind.kind == "open" else ()
         analysis.findings += tied_scale_findings(invocation, instances) if kind.property == "tied-rows" else ()
+        if kind.property == "flow-attention":
+            analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         if kind.property == "linear-attention":
             fresh = with_fresh_tokens(invocation)
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))

@@ -56,6 +56,7 @@ from regard.check.properties.weights.documented_weights import as_documented
 from regard.check.properties.weights.looked_up import looked_up_findings
 from regard.check.properties.weights.mixed_weights import GATED, mixed_weights, of_the_softmax
 from regard.check.properties.weights.softmax import weight_findings
+from regard.check.properties.weights.squared_weights import squared_weights
 from regard.check.roles.influence import Influence
 from regard.check.target import Invocation
 
@@ -124,7 +125,7 @@ def attention_findings(
     yield from found
     if found:
         return
-    mixed = mixed_weights(invocation, evidence)
+    mixed = mixed_weights(invocation, evidence) or squared_weights(evidence)
     found, numbers = list(weight_findings(evidence)), evidence
     if mixed is not None:
         numbers = of_the_softmax(evidence)

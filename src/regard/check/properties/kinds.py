@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from regard.check.properties.agents import learned_agents
 from regard.check.properties.branches import mixed_branches
 from regard.check.properties.chunkwise import chunkwise
 from regard.check.properties.finding import Finding
+from regard.check.properties.flow import flow_attention
 from regard.check.properties.outputs.rows import row_findings
 from regard.check.properties.query_channels import met_channels
 from regard.check.properties.weights.inverted_weights import inverted_weights
@@ -46,10 +48,12 @@ def kind_of(instances: list[AttentionInstance], invocation: Invocation, base: Tr
     if not influence.runs or not instances:
         return None
     agents = mixed_branches(instances) or learned_agents(instances) or inverted_weights(instances)
+    streams = [each.argument for each in invocation.streams]
+    over = partial(_is_each_over_tokens, invocation, base)
+    agents = agents or flow_attention(instances, influence, streams, over)
     agents = agents or _delta_rule(instances, influence, invocation)
     if agents is not None:
         return agents
-    streams = [each.argument for each in invocation.streams]
     sides = _sides(instances, influence, streams)
     line = instances[0].scores_location
     over_tokens = [_is_over_tokens(*each) for each in sides]
@@ -119,6 +123,15 @@ def _are_over_rows(
         isinstance(each, LocalInfluence) and kind_of_rows(one, each.influence, each.streams) is not None
         for one, each in zip(instances, inside, strict=True)
     )
+
+
+def _is_each_over_tokens(
+    invocation: Invocation, base: Trace, instance: AttentionInstance, frozen: Mapping[int, Tensor]
+) -> bool:
+    """Whether an attention sums over tokens where others sum over channels, with the results of operations held."""
+    influence = influence_of(invocation, base, frozen=frozen, keep=lambda source: source.kind == "token")
+    sides = _sides([instance], influence, [each.argument for each in invocation.streams])
+    return all(_is_over_tokens(*each) for each in sides)
 
 
 def _delta_rule(instances: list[AttentionInstance], influence: Influence, invocation: Invocation) -> Finding | None:

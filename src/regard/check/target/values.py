@@ -52,6 +52,7 @@ from regard.check.target.written_masks import (
     is_as_documented,
     is_read_unasked,
 )
+from regard.check.target.written_tokens import writes_as_many
 
 __all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "candidates"]
 
@@ -106,6 +107,8 @@ def candidates(argument: Argument, target: Any, source: str) -> dict[str, Candid
         return {"False": _constant(False), "absent": _absent}
     if is_large_part(source, argument.name, argument.default):
         return {"few": _constant(FEW_TOKENS), "absent": _absent}
+    if writes_as_many(source, argument.name, argument.default):
+        return {"one": _constant(1), "absent": _absent}
     return {"absent": _absent}
 
 

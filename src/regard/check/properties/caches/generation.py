@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -9,11 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from regard.check.properties.code import line_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.argument import text_of
 from regard.check.target.cache_forms import FLAG
 from regard.check.target.double_precision import double_precision
 from regard.check.target.names import call_meaning
@@ -29,6 +31,7 @@ _NEW = re.compile(
 )
 _WHOLE = re.compile(r"(?:max_?|min_?)?(?:seq(?:uence)?_?|gen(?:eration)?_?)?len(?:gth)?|max_seq\w*", re.I)
 """Names of how many tokens are to be written, and of how many there are to be in the end."""
+_LOOP = re.compile(r"\b(?:for|while)\b")
 PROMPT, STEPS = 3, 5
 FEWEST_STEPS = 3
 SAME = 1e-6
@@ -38,7 +41,7 @@ OTHER = 1e-3
 
 
 def generation_findings(invocation: Invocation) -> Iterator[Finding]:
-    """A method whose steps have other logits than the text that was fed to them has as a whole.
+    """A method, or the call itself, whose steps have other logits than the text that was fed to them has as a whole.
 
     As where positions that it counts run ahead of the tokens.
 
@@ -64,6 +67,27 @@ def generation_findings(invocation: Invocation) -> Iterator[Finding]:
                 )
                 line = line_of(method)
                 yield Finding("violation", "cache-equals-whole", "output", message, line)
+                return
+    yield from _of_the_call(target, stream.argument, given[:1])
+
+
+def _of_the_call(target: nn.Module, argument: str, given: Tensor) -> Iterator[Finding]:
+    """The same of a call that writes, by steps that are a method of their own."""
+    forward = type(target).forward
+    steps = dict.fromkeys(re.findall(r"\bself\.(\w+)\(", text_of(forward)))
+    for step in steps if _LOOP.search(text_of(forward)) else ():
+        for told in (
+            _ways(forward, argument, given[:, :PROMPT]) if inspect.isroutine(getattr(target, step, None)) else ()
+        ):
+            found = _first_other(target, "forward", told, step)
+            if found is not None:
+                number, gap = found
+                message = (
+                    f"the call feeds {step}() token by token; the logits behind token {number} differ by up to "
+                    f"{gap:.2g} from those of {step}() of all {number + 1} tokens at once: what it hands over beside "
+                    "the tokens does not go on as they do"
+                )
+                yield Finding("violation", "cache-equals-whole", "output", message, line_of(forward))
                 return
 
 
@@ -101,13 +125,25 @@ def _ways(method: Callable[..., Any], argument: str, prompt: Tensor) -> Iterator
         yield told | dict.fromkeys(flags, True)
 
 
-def _first_other(target: nn.Module, method: str, told: dict[str, Any]) -> tuple[int, float] | None:
-    """The last token of the first step with other logits than the whole text, and how far apart these are; or None."""
-    model, fed, logits = copied(target), list[Tensor](), list[Tensor]()
-    forward = model.forward
+def _first_other(
+    target: nn.Module, method: str, told: dict[str, Any], step: str = "forward"
+) -> tuple[int, float] | None:
+    """The last token of the first step with other logits than the whole text, and how far apart these are; or None.
+
+    Args:
+        target: a module.
+        method: the name of its method that writes.
+        told: what this is given.
+        step: the name of the method that it feeds. One that is not the call gets for the whole text what it was given
+            besides at first, as an empty cache.
+    """
+    model, fed, logits, begun = copied(target), list[Tensor](), list[Tensor](), list[Any]()
+    forward = getattr(model, step)
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         inputs = [each.clone() for each in tree_leaves((args, kwargs)) if _is_of_ids(each)]
+        if not begun:
+            begun.append(copy.deepcopy((args, kwargs)))
         output = forward(*args, **kwargs)
         last = _last(output)
         if inputs and last is not None:
@@ -115,7 +151,14 @@ def _first_other(target: nn.Module, method: str, told: dict[str, Any]) -> tuple[
             logits.append(last)
         return output
 
-    model.forward = watched
+    def read_at_once(text: Tensor) -> Any:
+        if step == "forward":
+            return copied(target)(text)
+        args, kwargs = copy.deepcopy(begun[0])
+        args, kwargs = tree_map(lambda each: text if _is_of_ids(each) else each, (args, kwargs))
+        return getattr(copied(target), step)(*args, **kwargs)
+
+    setattr(model, step, watched)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), double_precision():
             given = {name: each.clone() if isinstance(each, Tensor) else each for name, each in told.items()}
@@ -124,7 +167,9 @@ def _first_other(target: nn.Module, method: str, told: dict[str, Any]) -> tuple[
                 return None
             text = torch.cat(fed, 1)
             ends = torch.tensor([each.shape[1] for each in fed]).cumsum(0).tolist()
-            whole = [_last(copied(target)(text[:, :end])) for end in ends]
+            if step != "forward" and not _hides_later(read_at_once(text), read_at_once(text[:, : ends[0]])):
+                return None
+            whole = [_last(read_at_once(text[:, :end])) for end in ends]
     except Exception:  # code of others may raise anything
         return None
     for number, (end, mine, other) in enumerate(zip(ends, logits, whole, strict=True)):
@@ -134,6 +179,20 @@ def _first_other(target: nn.Module, method: str, told: dict[str, Any]) -> tuple[
         if gap > (SAME if number == 0 else OTHER):
             return (end - 1, gap * float(other.abs().max())) if number else None
     return None
+
+
+def _hides_later(whole: Any, part: Any) -> bool:
+    """Whether the first tokens of a text have the same logits as without the others; not where they have none."""
+    both = [
+        [each for each in tree_leaves(one) if isinstance(each, Tensor) and each.is_floating_point()]
+        for one in (whole, part)
+    ]
+    if not all(each and each[0].ndim == 3 for each in both):
+        return False
+    first, alone = (each[0] for each in both)
+    size = alone.shape[1]
+    gap = float((first[:, :size] - alone).abs().max()) if size < first.shape[1] else float("inf")
+    return gap <= SAME * float(alone.abs().max())
 
 
 def _is_fed_one_by_one(fed: Sequence[Tensor], text: Tensor) -> bool:

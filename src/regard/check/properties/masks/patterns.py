@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks.barred_keys import BARRED, bars_keys_evenly, whole_mask
 from regard.check.properties.masks.by_head import pattern_of_each_head
 from regard.check.properties.masks.joined_sequences import joined_order
 from regard.check.properties.masks.orders import encoded_sequence, later_key
@@ -162,6 +163,8 @@ def built_in_pattern(allowed: Tensor) -> tuple[str, str]:
     if queries == keys > 2 and torch.equal(allowed, (rows > columns) | (rows == 0)):
         # Where all scores of a query are less the same number, as 1e9, they are as if none were.
         return "strict", "a query does not see itself, but what is before it; the first has nothing there, and sees all"
+    if bars_keys_evenly(allowed):
+        return BARRED, ""
     if queries == keys and not bool(allowed.diagonal().any()):
         return "gap", "no query sees itself: the mask is the wrong way round"
     if queries == keys and not bool(allowed.diagonal().all()) and not bool(allowed.triu(1).any()):
@@ -399,6 +402,8 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield joined_order(evidence) or Finding("open", "mask-unknown", "mask", message, line)
         return
     pattern, wrong = built_in_pattern(first)
+    if pattern in ("gap", "unknown") and bars_keys_evenly(whole_mask(evidence.base.instance.run.trace, first)):
+        pattern, wrong = BARRED, ""
     if pattern == "gap" and (rows := rows_of_a_later_step(evidence.base, first)) is not None:
         pattern, wrong = built_in_pattern(rows)
     if pattern == "unknown" and are_blocks_beside_others(first, evidence.base.query.token):
