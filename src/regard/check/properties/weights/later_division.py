@@ -116,15 +116,21 @@ def _are_raised_by_one(instance: AttentionInstance, run: Trace) -> bool:
 
 
 def _results(instance: AttentionInstance, run: Trace) -> Iterator[tuple[TensorRecord, TensorRecord, Tensor]]:
-    """What the weighted sums became before the next matrix: in both runs, and where it is of them."""
+    """What the weighted sums became before the next matrix: in both runs, and where it is of them.
+
+    Sums of several weighted sums, as of the chunks of the keys, are no matrices.
+    """
     base = instance.run
     sums = {each.operation.index for each in instance.sums}
-    for product in base.products:
+    for product in sorted(base.products, key=lambda each: each.operation.index):
         if product.operation.index in sums:
             continue
         for index, number in product.places:
             tags = base.tags.inputs[index][number]
             if base.owner_of(tags) & sums:
+                if product.operation.name == "sum":
+                    sums.add(product.operation.index)
+                    break
                 yield base.trace.operations[index].inputs[number], run.operations[index].inputs[number], tags > 0
                 return
     for number, tags in enumerate(base.tags.returned):
