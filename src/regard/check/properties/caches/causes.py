@@ -192,7 +192,7 @@ def _keys_as_values(call: CachedCall, prefix: int, instance: AttentionInstance) 
                 continue
             keys, values = (each[1] for each in found if each is not None)
             if _are_equal(keys, values, prefix):
-                message = f"with a cache the values of the tokens before are their keys: token {prefix} reads no values of theirs"
+                message = f"with a cache the values of the tokens before token {prefix} are their keys"
                 return Finding("violation", "cache-values", "v", message, _writing(runs, values))
     return None
 
