@@ -15,7 +15,7 @@ from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target import Invocation
 from regard.check.trace.operation import TensorRecord, Trace
 
-__all__ = ["later_division", "raised"]
+__all__ = ["later_division", "raised", "results_of"]
 
 TOLERANCE = 1e-5
 MAX_PAIRS = 10_000_000
@@ -36,7 +36,11 @@ def later_division(invocation: Invocation, evidence: Evidence) -> Finding | None
     run = record_invocation(invocation, frozen=given)
     if run.error or not run.same_operations(base) or not _are_raised_by_one(instance, run):
         return None
-    gaps = [(after.data - before.data)[kept] for before, after, kept in _results(instance, run)]
+    known = torch.zeros(instance.run.num_tags + 1, dtype=torch.long)
+    known[0] = -1
+    gaps = [
+        (after.data - before.data)[place >= 0] for before, after, place in results_of(instance, base, run, known)
+    ]
     if not gaps:
         return None
     gap = torch.cat(gaps)
@@ -115,25 +119,36 @@ def _are_raised_by_one(instance: AttentionInstance, run: Trace) -> bool:
     return True
 
 
-def _results(instance: AttentionInstance, run: Trace) -> Iterator[tuple[TensorRecord, TensorRecord, Tensor]]:
-    """What the weighted sums became before the next matrix: in both runs, and where it is of them.
+def results_of(
+    instance: AttentionInstance, base: Trace, run: Trace, place_of: Tensor
+) -> Iterator[tuple[TensorRecord, TensorRecord, Tensor]]:
+    """What the weighted sums became before the next matrix: in two runs, and what each number is of.
 
     Sums of several weighted sums, as of the chunks of the keys, are no matrices.
+
+    Args:
+        instance: the attention.
+        base: the one run.
+        run: another one of the same operations.
+        place_of: by tag of a weighted sum, what it is of; -1 for anything else.
     """
-    base = instance.run
+    of, place_of = instance.run, place_of.clone()
     sums = {each.operation.index for each in instance.sums}
-    for product in sorted(base.products, key=lambda each: each.operation.index):
+    for product in sorted(of.products, key=lambda each: each.operation.index):
         if product.operation.index in sums:
             continue
-        for index, number in product.places:
-            tags = base.tags.inputs[index][number]
-            if base.owner_of(tags) & sums:
-                if product.operation.name == "sum":
-                    sums.add(product.operation.index)
-                    break
-                yield base.trace.operations[index].inputs[number], run.operations[index].inputs[number], tags > 0
+        for (index, number), terms in zip(product.places, (product.left_terms, product.right_terms), strict=True):
+            tags = of.tags.inputs[index][number]
+            if not of.owner_of(tags) & sums:
+                continue
+            if product.operation.name != "sum":
+                yield base.operations[index].inputs[number], run.operations[index].inputs[number], place_of[tags.clamp(min=0)]
                 return
-    for number, tags in enumerate(base.tags.returned):
-        if base.owner_of(tags) & sums:
-            yield base.trace.outputs[number], run.outputs[number], tags > 0
+            first = of.first_tag[product.operation.index]
+            place_of[first : first + len(terms)] = place_of[tags.flatten()[terms[:, 0]].clamp(min=0)]
+            sums.add(product.operation.index)
+            break
+    for number, tags in enumerate(of.tags.returned):
+        if of.owner_of(tags) & sums:
+            yield base.outputs[number], run.outputs[number], place_of[tags.clamp(min=0)]
             return
