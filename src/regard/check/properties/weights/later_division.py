@@ -29,7 +29,8 @@ def later_division(invocation: Invocation, evidence: Evidence) -> Finding | None
         evidence: of its attention.
     """
     instance = evidence.base.instance
-    given = raised(instance.run, [instance.values_place(each) for each in instance.sums])
+    places = [instance.values_place(each) for each in instance.sums]
+    given = raised(instance.run, [*places, *_beside_one_key(instance, places)])
     if not given:
         return None
     base = instance.run.trace
@@ -50,6 +51,25 @@ def later_division(invocation: Invocation, evidence: Evidence) -> Finding | None
         return _never_divided(evidence, gap[live])
     message = f"over the keys of a query: sum 1 (to {max(error, 1e-16):.0e}) after the division by their sum"
     return Finding("holds", "weights-sum-later", "weights", message, instance.sums_location)
+
+
+def _beside_one_key(instance: AttentionInstance, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where a chunk of one key takes its value: the exponential is that of 0 there, and the sum is a product.
+
+    Args:
+        instance: the attention.
+        places: where its weighted sums take values.
+    """
+    run = instance.run
+    lines = {each.operation.location for each in instance.sums}
+    made = set[int]().union(*(run.owner_of(run.tags.inputs[index][number]) for index, number in places))
+    return [
+        (operation.index, number)
+        for operation in run.trace
+        if operation.name == "mul" and operation.location in lines
+        for number, tags in enumerate(run.tags.inputs[operation.index])
+        if set() != run.owner_of(tags) <= made
+    ]
 
 
 def _never_divided(evidence: Evidence, gap: Tensor) -> Finding | None:
