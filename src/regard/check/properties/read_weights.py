@@ -173,7 +173,9 @@ def confirmed(
             return found if later is None else [later], evidence
         if slopes := list(slope_findings(invocation)):  # the sum may be computed without gradients
             return slopes, evidence
-        return [later, *([_of_features(evidence)] if unsummed else [])], final or evidence
+        is_known = final is not None and not bool(final.base.weight.isnan().any())
+        found = [later, *([_of_features(evidence)] if unsummed else [])]
+        return found, final if final is not None and is_known else evidence
     again = list(weight_findings(read))
     violated = any(each.kind == "violation" for each in found)
     if (violated and any(each.kind == "violation" for each in again)) or not again:

@@ -36,6 +36,8 @@ LEAST = 1e-9
 def with_final_weights(invocation: Invocation, evidence: Evidence, fresh: Mapping[str, Any]) -> Evidence | None:
     """The evidence with what each value has a share of in the end; None of keys in one chunk, or where it is not known.
 
+    NaN where it is not known of some queries alone.
+
     Args:
         invocation: the call.
         evidence: of its attention.
@@ -70,9 +72,7 @@ def chunk_findings(evidence: Evidence, final: Evidence) -> Iterator[Finding]:
         return
     rows = query_numbers(evidence)
     live = (final.base.weight > LEAST) & (final.fresh.weight > LEAST)
-    first, second = (
-        each.weight.clamp(min=LEAST).log() - scale * each.product for each in (final.base, final.fresh)
-    )
+    first, second = (each.weight.clamp(min=LEAST).log() - scale * each.product for each in (final.base, final.fresh))
     gaps = (_above_the_least(first, rows, live) - _above_the_least(second, rows, live)).abs()[live]
     if not len(gaps) or float(gaps.max()) < NOTICEABLE:
         return
@@ -113,7 +113,7 @@ def _scale_of_chunks(evidence: Evidence) -> float | None:
 def _shares(
     invocation: Invocation, evidence: Evidence, table: AttentionTable, base: Trace, arguments: Mapping[str, Any]
 ) -> Tensor | None:
-    """(scores): by how much the end result of a query grows where the value of the key grows by one."""
+    """(scores): by how much the end result of a query grows where the value of the key grows by one; NaN if unknown."""
     instance, values = table.instance, table.values
     rows, tokens = query_numbers(evidence), torch.unique(table.key.token).tolist()
     if len(tokens) > MAX_KEYS or bool((table.key.token < 0).any()):
@@ -137,8 +137,7 @@ def _shares(
             if bool((most - least > SAME_SHARE * max(1.0, float(gap.abs().max()))).any()):
                 return None
             shares[:, token] = torch.where(most.isfinite(), most, shares[:, token])
-    found = shares[rows, table.key.token]
-    return None if bool(found.isnan().any()) else found
+    return shares[rows, table.key.token]
 
 
 def _value_tags(instance: AttentionInstance, shape: torch.Size) -> Tensor:

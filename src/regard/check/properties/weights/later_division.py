@@ -39,9 +39,7 @@ def later_division(invocation: Invocation, evidence: Evidence) -> Finding | None
         return None
     known = torch.zeros(instance.run.num_tags + 1, dtype=torch.long)
     known[0] = -1
-    gaps = [
-        (after.data - before.data)[place >= 0] for before, after, place in results_of(instance, base, run, known)
-    ]
+    gaps = [(after.data - before.data)[place >= 0] for before, after, place in results_of(instance, base, run, known)]
     if not gaps:
         return None
     gap = torch.cat(gaps)
@@ -162,7 +160,11 @@ def results_of(
             if not of.owner_of(tags) & sums:
                 continue
             if product.operation.name != "sum":
-                yield base.operations[index].inputs[number], run.operations[index].inputs[number], place_of[tags.clamp(min=0)]
+                yield (
+                    base.operations[index].inputs[number],
+                    run.operations[index].inputs[number],
+                    place_of[tags.clamp(min=0)],
+                )
                 return
             first = of.first_tag[product.operation.index]
             place_of[first : first + len(terms)] = place_of[tags.flatten()[terms[:, 0]].clamp(min=0)]
