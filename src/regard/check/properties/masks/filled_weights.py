@@ -40,7 +40,10 @@ def filled_weight_findings(invocation: Invocation, instances: Sequence[Attention
             if len(shape) < LEAST_AXES or shape[-1] < 2:
                 continue
             marked = (torch.arange(shape[-1]) == 0).expand(shape)
-            runs = [record_invocation(invocation, {**invocation.arguments, name: each}) for each in (marked, ~marked)]
+            runs = [
+                record_invocation(invocation, {**invocation.arguments, name: each}, lines=True)
+                for each in (marked, ~marked)
+            ]
             if any(each.error or _are_numbers(each) for each in runs):
                 continue
             fills = [each for each in runs[0] if each.name.rstrip("_") == "masked_fill"]
@@ -48,7 +51,7 @@ def filled_weight_findings(invocation: Invocation, instances: Sequence[Attention
                 f"{name} makes NaN or infinity of the output, whether it marks the first key of each query or all "
                 "others: it fills the weights, behind the softmax, and not the scores"
             )
-            yield Finding("violation", "weights-are-numbers", "mask", message, fills[-1].location if fills else None)
+            yield Finding("violation", "blocked-scores", "mask", message, fills[-1].location if fills else None)
             return
 
 

@@ -71,7 +71,7 @@ def chunk_findings(evidence: Evidence, final: Evidence) -> Iterator[Finding]:
     if scale is None:
         return
     rows = query_numbers(evidence)
-    live = (final.base.weight > LEAST) & (final.fresh.weight > LEAST)
+    live = (final.base.weight > LEAST) & (final.fresh.weight > LEAST) & ~_are_alike(evidence)
     first, second = (each.weight.clamp(min=LEAST).log() - scale * each.product for each in (final.base, final.fresh))
     gaps = (_above_the_least(first, rows, live) - _above_the_least(second, rows, live)).abs()[live]
     if not len(gaps) or float(gaps.max()) < NOTICEABLE:
@@ -84,6 +84,20 @@ def chunk_findings(evidence: Evidence, final: Evidence) -> Iterator[Finding]:
     yield Finding("violation", "weights-sum-to-one", "weights", message, evidence.base.instance.sums_location)
 
 
+def _are_alike(evidence: Evidence) -> Tensor:
+    """(scores): whether all keys of a chunk weigh the same for the query, as where all are hidden from it."""
+    table = evidence.base
+    rows = query_numbers(replace(evidence, base=replace(table, head=_parts(table))))
+    alike = torch.zeros_like(rows, dtype=torch.bool)
+    for each in (table, evidence.fresh):
+        most, least = (
+            torch.full((int(rows.max()) + 1,), start, dtype=torch.float64).scatter_reduce(0, rows, each.weight, how)
+            for start, how in ((-torch.inf, "amax"), (torch.inf, "amin"))
+        )
+        alike |= (most - least < LEAST)[rows]
+    return alike
+
+
 def _above_the_least(numbers: Tensor, rows: Tensor, live: Tensor) -> Tensor:
     """Numbers less the least one of their query, of the scores that are live."""
     least = torch.full((int(rows.max()) + 1,), torch.inf, dtype=torch.float64)
@@ -91,16 +105,21 @@ def _above_the_least(numbers: Tensor, rows: Tensor, live: Tensor) -> Tensor:
     return numbers - least[rows]
 
 
-def _scale_of_chunks(evidence: Evidence) -> float | None:
-    """The one scale of the scores of all chunks, with nothing added to them; None elsewhere."""
-    table = evidence.base
+def _parts(table: AttentionTable) -> Tensor:
+    """(scores): the same number for the scores of one head and one weighted sum, which reads one chunk."""
     chunk, start = torch.zeros_like(table.head), 0
     for number, each in enumerate(table.instance.sums):
         count = each.output.data.numel()
         scores = table.values.score[start : start + count]
         chunk[scores[scores >= 0]] = number
         start += count
-    parts = torch.unique(torch.stack([table.head, chunk], -1), dim=0, return_inverse=True)[1]
+    parts: Tensor = torch.unique(torch.stack([table.head, chunk], -1), dim=0, return_inverse=True)[1]
+    return parts
+
+
+def _scale_of_chunks(evidence: Evidence) -> float | None:
+    """The one scale of the scores of all chunks, with nothing added to them; None elsewhere."""
+    table, parts = evidence.base, _parts(evidence.base)
     fit = fit_scores(
         replace(evidence, base=replace(table, head=parts), fresh=replace(evidence.fresh, head=parts), equal=None)
     )
