@@ -185,10 +185,11 @@ def _keys_as_values(call: CachedCall, prefix: int, instance: AttentionInstance) 
     for score, total in zip(instance.scores[:1], instance.sums[:1], strict=True):
         value = instance.values_place(total)
         for place in score.places:
-            without = [base.taken(each).data for each in (place, value)]
             runs = PartOfWhole(base, part, prefix, prefix + 1)
             found = [runs.tensors(place_of(base, each)) for each in (place, value)]
-            if any(each is None for each in found) or _are_equal(*without, prefix):
+            if any(each is None for each in found) or _are_equal(
+                base.taken(place).data, base.taken(value).data, prefix
+            ):
                 continue
             keys, values = (each[1] for each in found if each is not None)
             if _are_equal(keys, values, prefix):
