@@ -270,6 +270,8 @@ def test_an_argument_is_unused_where_its_own_entry_says_so_without_a_condition(n
     [
         ("Query head ``i`` reads key head ``i // group``.", True),
         ("Query head h reads head h // r of the keys.", True),
+        ("Query head i belongs to key head i // (heads / groups).", True),
+        ("Heads of one group are neighbours.", True),
         ("Each head sees its nearest neighbors.", False),
         ("Head i reads key head i % groups.", False),
     ],

@@ -23,7 +23,7 @@ def one_chunk(q: Tensor, k: Tensor, v: Tensor, ahead: int) -> tuple[Tensor, Tens
     return weights.sum(-1), torch.einsum("bhij,bhjd->bhid", weights, v), top[..., 0]
 
 
-def in_chunks(x: Tensor, *, ahead: int = 1) -> Tensor:
+def in_chunks(x: Tensor, *, ahead: int = 1, of_read: bool = True, of_sums: bool = True) -> Tensor:
     """Rabe and Staats 2021: what each chunk read is weighed by its maximum, and divided at the end."""
     q, k, v = (split(x @ each) for each in (W_Q, W_K, W_V))
     found = []
@@ -34,7 +34,8 @@ def in_chunks(x: Tensor, *, ahead: int = 1) -> Tensor:
             parts.append(one_chunk(asking, *of_chunk, start - other + ahead))
         sums, read, tops = (torch.stack(each, -1) for each in zip(*parts, strict=True))
         factors = (tops - tops.amax(-1, keepdim=True)).exp()
-        found.append((read * factors[..., None, :]).sum(-1) / (sums * factors).sum(-1, keepdim=True))
+        read = read * factors[..., None, :] if of_read else read
+        found.append(read.sum(-1) / (sums * factors if of_sums else sums).sum(-1, keepdim=True))
     return joined(torch.cat(found, 2))
 
 
@@ -51,3 +52,33 @@ def test_the_mask_of_chunks_is_judged() -> None:
     ahead = analyze(of_x(lambda x: in_chunks(x, ahead=2), tokens=5))
     assert next(each.message for each in ahead.designs).endswith("query 0 sees a later position, 1")
     assert violated(analyze(of_x(lambda x: in_chunks(x, ahead=0), tokens=5))) == ["mask-pattern"]
+
+
+@pytest.mark.parametrize("tokens", [5, 6, 8])
+@pytest.mark.parametrize(("of_read", "of_sums"), [(True, True), (False, True), (True, False), (False, False)])
+def test_each_chunk_is_weighed_by_its_own_maximum(tokens: int, of_read: bool, of_sums: bool) -> None:
+    analysis = analyze(of_x(lambda x: in_chunks(x, of_read=of_read, of_sums=of_sums), tokens=tokens))
+    is_told = tokens > CHUNK + 1 and not of_read  # of a chunk of one key nothing but the output tells
+    assert violated(analysis) == ["weights-sum-to-one"] * is_told
+    if of_read and of_sums:
+        holding = {each.property for each in analysis.findings if each.kind == "holds"}
+        assert {"weights-sum-later", "scale"} <= holding
+
+
+def in_a_loop(x: Tensor, *, is_rescaled: bool) -> Tensor:
+    """The same with what was read so far, which is multiplied anew where a larger score comes."""
+    q, k, v = (split(x @ each) for each in (W_Q, W_K, W_V))
+    top, total = torch.full((*q.shape[:3], 1), -1e30), torch.zeros(*q.shape[:3], 1)
+    read = torch.zeros_like(q)
+    for start in range(0, x.shape[1], CHUNK):
+        scores = q @ k[:, :, start : start + CHUNK].mT / 2
+        higher = torch.maximum(top, scores.amax(-1, keepdim=True))
+        factor, weights = (top - higher).exp(), (scores - higher).exp()
+        total = total * factor + weights.sum(-1, keepdim=True)
+        read = (read * factor if is_rescaled else read) + weights @ v[:, :, start : start + CHUNK]
+        top = higher
+    return joined(read / total)
+
+
+def test_what_was_read_so_far_may_be_rescaled_in_a_loop() -> None:
+    assert violated(analyze(of_x(lambda x: in_a_loop(x, is_rescaled=True), tokens=8))) == []

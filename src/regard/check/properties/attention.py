@@ -7,7 +7,6 @@ from functools import partial
 
 from torch import Tensor
 
-from regard.check.properties.code import documentation_of_functions
 from regard.check.properties.designs import averaged_heads, differential, learned_keys, subtracted_scores
 from regard.check.properties.documentation import documentation_of, lets_samples_attend, name_and_documentation
 from regard.check.properties.evidence import with_fresh_tokens
@@ -28,6 +27,7 @@ from regard.check.properties.read_weights import confirmed
 from regard.check.properties.scores.chained_projections import chained_projection_findings
 from regard.check.properties.scores.distance_buckets import bucket_findings
 from regard.check.properties.scores.distance_vectors import distance_vector_findings
+from regard.check.properties.scores.documented_groups import documented_group_findings
 from regard.check.properties.scores.documented_scales import documented_scale_findings, unused_cap_findings
 from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
 from regard.check.properties.scores.head_channels import head_channel_findings
@@ -46,7 +46,6 @@ from regard.check.properties.scores.told_heads import told_head_findings
 from regard.check.properties.scores.unread_scales import unread_cosine_scale
 from regard.check.properties.scores.unsummed_products import unsummed_products
 from regard.check.properties.tokens import (
-    documented_group_findings,
     samples_attend,
     token_findings,
     with_samples_as_tokens,
@@ -95,8 +94,7 @@ def attention_findings(
             yield from (each for each in found if each.kind != "open")
             yield from looked_up
             return
-    texts = documentation_of(invocation.target), documentation_of_functions(invocation.target)
-    found += documented_group_findings(evidence, "\n\n".join(texts))
+    found += documented_group_findings(evidence, invocation.target)
     if not any(each.kind == "violation" for each in found):
         found += packed_group_findings(evidence)
     if not any(each.kind == "violation" for each in found):

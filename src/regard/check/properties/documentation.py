@@ -94,7 +94,8 @@ _ROTATED_VALUES = re.compile(
 _ALONE = re.compile(r"\b(?:not|never|no|only|alone|unlike)\b", re.I)
 _HEADS = re.compile(r"\bheads?\b", re.I)
 _CONSECUTIVE = re.compile(
-    r"\b(?:consecutive|adjacent|neighbou?ring|contiguous)\b|\bh(?:ead)?(?:[\s`]*\w)?\s*//\s*\w"
+    r"\b(?:consecutive|adjacent|neighbou?ring|contiguous|side by side|(?:are|being) neighbou?rs)\b"
+    r"|\bh(?:ead)?(?:[\s`]*\w)?\s*//\s*\(?\w"
     r"|\[\s*(\w+)\s*\*\s*(\w+)\s*,\s*\(\s*\1\s*\+\s*1\s*\)\s*\*\s*\2",
     re.I,
 )

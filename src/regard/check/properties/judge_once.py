@@ -16,6 +16,7 @@ from regard.check.properties.caches.second_texts import second_text_findings
 from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.finding import Finding
+from regard.check.properties.masks.filled_weights import filled_weight_findings
 from regard.check.properties.masks.nearest_keys import farthest_of_more_findings
 from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
@@ -126,6 +127,7 @@ def judge_once(
         analysis.findings += rounded_position_findings(invocation)
         analysis.findings += wide_score_findings(invocation, instances)
         analysis.findings += half_norm_findings(invocation)
+        analysis.findings += filled_weight_findings(invocation, instances)
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
         norms = [*norm_findings(invocation)]
         if norms:  # they are the cause

@@ -15,6 +15,7 @@ from regard.check.properties.masks.patterns import mask_findings
 from regard.check.properties.modules.slopes import slope_findings
 from regard.check.properties.scores.formula import fit_scores, score_findings
 from regard.check.properties.sums import query_numbers, sums_by
+from regard.check.properties.weights.chunk_weights import chunk_findings, with_final_weights
 from regard.check.properties.weights.delta_rule import delta_rule_findings, says_delta_rule
 from regard.check.properties.weights.later_division import later_division
 from regard.check.properties.weights.softmax import weight_findings
@@ -163,13 +164,18 @@ def confirmed(
         is_open = any(each.property in BY_HAND for each in found)
         unsummed = [each.property for each in found if each.kind == "violation"] == ["weights-sum-to-one"]
         later = later_division(invocation, evidence) if is_open or unsummed else None
+        final = with_final_weights(invocation, evidence, fresh) if is_open else None
+        if final is not None and (wrong := list(chunk_findings(evidence, final))):
+            return wrong, evidence
         if unsummed and later is not None and later.kind == "violation":
             return found, evidence
         if later is None or later.kind != "holds":
             return found if later is None else [later], evidence
         if slopes := list(slope_findings(invocation)):  # the sum may be computed without gradients
             return slopes, evidence
-        return [later, *([_of_features(evidence)] if unsummed else [])], evidence
+        is_known = final is not None and not bool(final.base.weight.isnan().any())
+        found = [later, *([_of_features(evidence)] if unsummed else [])]
+        return found, final if final is not None and is_known else evidence
     again = list(weight_findings(read))
     violated = any(each.kind == "violation" for each in found)
     if (violated and any(each.kind == "violation" for each in again)) or not again:

@@ -29,6 +29,17 @@ def groupings(evidence: Evidence) -> Iterator[tuple[str, Tensor]]:
     yield "the samples", _numbered(torch.stack([table.query.token, table.key.token, table.head], -1))
 
 
+def _at_once(evidence: Evidence) -> Iterator[tuple[str, Tensor]]:
+    """What all scores are divided by that are summed without an axis: those of one head, of one sample, or all.
+
+    That a maximum or a mean is taken of all of them at once says nothing, so that these are no `groupings`.
+    """
+    table = evidence.base
+    yield "all queries and keys of a head", _numbered(torch.stack([table.query.sample, table.head], -1))
+    yield "all queries and keys of a sample, in all heads", _numbered(table.query.sample[:, None])
+    yield "all queries and keys, of all samples", torch.zeros_like(table.head)
+
+
 def sums_by(numbers: Tensor, weight: Tensor) -> Tensor:
     """(groups): the sum of the weights of each."""
     return torch.zeros(int(numbers.max()) + 1, dtype=torch.float64).index_add_(0, numbers, weight)
@@ -36,7 +47,7 @@ def sums_by(numbers: Tensor, weight: Tensor) -> Tensor:
 
 def other_sums(evidence: Evidence, tolerance: float) -> str:
     """What the weights sum to 1 over, other than the keys of a query; empty where it is nothing."""
-    for name, numbers in groupings(evidence):
+    for name, numbers in (*groupings(evidence), *_at_once(evidence)):
         sums = sums_by(numbers, evidence.base.weight)
         if int(numbers.bincount().max()) > 1 and bool(((sums - 1).abs() <= tolerance).all()):
             return name

@@ -10,7 +10,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from regard.check.properties.documentation import groups_are_consecutive
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import is_chosen
 from regard.check.roles.owners import NONE, SEVERAL, Owners
@@ -19,9 +18,9 @@ from regard.check.target.names import call_meaning, first_word, is_encoded
 from regard.check.target.token_ids import side_of
 
 __all__ = [
-    "documented_group_findings",
     "samples_attend",
     "seen_from_both_sides",
+    "shared_heads",
     "token_findings",
     "with_samples_as_tokens",
 ]
@@ -384,16 +383,9 @@ def _groups(evidence: Evidence) -> Iterator[Finding]:
     yield Finding("violation", "value-heads-paired", "heads", message, table.instance.sums_location)
 
 
-def documented_group_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
-    """Groups of heads that share keys, where the documentation says that they are of consecutive heads."""
-    if not groups_are_consecutive(text):
-        return
-    shared = _shared(evidence.base.keys_by_head)
-    if not shared or (0, 1) in shared:
-        return
-    one, other = min(shared)
-    message = f"heads {one} and {other} share their keys; by the documentation consecutive heads do, as 0 and 1"
-    yield Finding("violation", "heads-paired", "heads", message, evidence.base.instance.scores_location)
+def shared_heads(table: AttentionTable) -> set[tuple[int, int]]:
+    """The pairs of heads that have the same keys."""
+    return _shared(table.keys_by_head)
 
 
 def _shared(of_heads: list[Tensor]) -> set[tuple[int, int]]:

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from regard.check.target.draft import Draft
 from regard.check.target.names import constructor_meaning
+from regard.check.target.sizes import Sizes
 
-__all__ = ["buffer_candidates", "is_filled"]
+__all__ = ["buffer_candidates", "buffers", "is_filled"]
 
 
 @cache
@@ -39,11 +40,27 @@ def buffer_candidates(source: str, name: str) -> dict[str, Callable[[Draft], Any
 @cache
 def _axis_of_places(source: str, name: str) -> int | None:
     """The axis that the first of two tensors, which an argument has, is written to by places; None where it is not."""
-    if "index_copy_" not in source:
+    if "index_copy" not in source:
         return None
     parts = re.search(rf"^\s*\(?(\w+)\s*,\s*\w+\)?\s*=\s*{re.escape(name)}\s*(?:#.*)?$", source, re.M)
-    written = re.search(rf"\b{parts[1]}\.index_copy_\(\s*(?:dim\s*=\s*)?(\d)", source) if parts is not None else None
+    written = re.search(rf"\b{parts[1]}\.index_copy_?\(\s*(?:dim\s*=\s*)?(\d)", source) if parts is not None else None
     return int(written[1]) if written is not None else None
+
+
+def buffers(source: str, name: str, sizes: Sizes) -> list[Callable[[], tuple[Tensor, Tensor]]]:
+    """What makes two tensors of zeros, where an argument that may be left out is written to by places; none elsewhere.
+
+    Args:
+        source: the text of the code.
+        name: of the argument.
+        sizes: of the call.
+    """
+    axis = _axis_of_places(source, name)
+    if axis is None:
+        return []
+    of_places = (sizes.kv_heads, sizes.tokens) if axis == 2 else (sizes.tokens, sizes.kv_heads)
+    shape = (sizes.batch, *of_places, sizes.d_head)
+    return [lambda: (torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64))]
 
 
 def _buffers(draft: Draft, *, axis: int) -> tuple[Tensor, Tensor]:

@@ -11,8 +11,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.check.target.argument import source_of
+from regard.check.target.cache_buffers import buffers
 from regard.check.target.cache_hooks import CacheOfHooks, names_of_hooked
-from regard.check.target.cache_objects import cache_objects, installers, made_by_method, makes
+from regard.check.target.cache_objects import cache_objects, installers, made_by_method, makes, sizes_of
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.running import Invocation
@@ -151,6 +152,7 @@ def cache_forms(invocation: Invocation, names: CacheNames) -> Iterator[CacheForm
         makers: list[Callable[[], Any]] = [lambda: None]
         if len(arguments) == 1:
             makers += made_by_method(invocation, arguments[0])
+            makers += buffers(source_of(invocation.target), arguments[0], sizes_of(invocation))
             makers += cache_objects(invocation, parameters.get(arguments[0]))
             makers += [dict, list, *_of_layers(invocation)]
         for make in makers:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.target.argument import source_of
 from regard.check.target.construction import constructions
 from regard.check.target.errors import Failed
 from regard.check.target.names import constructor_meaning
@@ -67,7 +68,8 @@ def sizes_of(invocation: Invocation) -> Sizes:
 def cache_objects(invocation: Invocation, parameter: inspect.Parameter | None) -> list[Callable[[], Any]]:
     """Makers of empty caches of the classes that an argument is annotated with, or that stand beside the target."""
     annotated = [] if parameter is None else _classes_in(parameter.annotation, invocation.target)
-    kinds = dict.fromkeys((*annotated, *_classes_beside(invocation.target)))
+    called = [] if parameter is None else _classes_called(invocation.target, parameter.name)
+    kinds = dict.fromkeys((*annotated, *_classes_beside(invocation.target), *called))
     return [make for kind in islice(kinds, MAX_CLASSES) for make in _makers(kind, invocation)]
 
 
@@ -198,6 +200,23 @@ def _classes_beside(target: Any) -> Iterator[type]:
             yield sys.modules[kind.__module__].DynamicCache
         elif any(callable(getattr(kind, method, None)) for method in METHODS if method != "__call__"):
             yield kind
+
+
+def _classes_called(target: Any, name: str) -> list[type]:
+    """Classes of the file of a target that have all that its code asks of an argument, and a method that it calls."""
+    asked = set(re.findall(rf"\b{re.escape(name)}\.(\w+)", source_of(target)))
+    called = {each for each in asked if re.search(rf"\b{re.escape(name)}\.{each}\(", source_of(target))}
+    file = _owner(target).__module__
+    kinds = [each for each in vars(sys.modules.get(file, object)).values() if inspect.isclass(each)]
+    return [
+        each
+        for each in kinds
+        if called & set(METHODS)
+        and each.__module__ == file
+        and not issubclass(each, nn.Module)
+        and all(hasattr(each, method) for method in called)
+        and all(re.search(rf"\b{one}\b", source_of(each)) for one in asked)
+    ]
 
 
 def _meanings(names: Sequence[str]) -> dict[str, str]:

@@ -61,6 +61,9 @@ def cache_causes(
         instances: the attentions of the call without a cache.
         together: whether all tokens after the first ones come in one call.
     """
+    if instances and (taken := _keys_as_values(call, prefix, instances[0])) is not None:
+        yield taken
+        return
     if token < prefix or not instances:
         return
     cuts = [(0, prefix), *((each, each + 1) for each in range(prefix, token + 1))]
@@ -171,6 +174,41 @@ def _keys(runs: PartOfWhole, keys: tuple[Tensor, Tensor], line: CodeLocation | N
     else:
         message = f"the key of token {runs.first} is rotated by another position with a cache"
         yield Finding("violation", "cache-positions", "positions", message, where)
+
+
+def _keys_as_values(call: CachedCall, prefix: int, instance: AttentionInstance) -> Finding | None:
+    """Cached values that are the very numbers of the cached keys, and others without a cache: whatever a mask hides."""
+    base = instance.run.trace
+    part = recorded(call, [(0, prefix), (prefix, prefix + 1)])
+    if part.error:
+        return None
+    for score, total in zip(instance.scores[:1], instance.sums[:1], strict=True):
+        value = instance.values_place(total)
+        for place in score.places:
+            runs = PartOfWhole(base, part, prefix, prefix + 1)
+            found = [runs.tensors(place_of(base, each)) for each in (place, value)]
+            if any(each is None for each in found) or _are_equal(
+                base.taken(place).data, base.taken(value).data, prefix
+            ):
+                continue
+            keys, values = (each[1] for each in found if each is not None)
+            if _are_equal(keys, values, prefix):
+                message = f"with a cache the values of the tokens before token {prefix} are their keys"
+                return Finding("violation", "cache-values", "v", message, _writing(runs, values))
+    return None
+
+
+def _are_equal(keys: Tensor, values: Tensor, tokens: int) -> bool:
+    """Whether the first keys, or those of the transpose that scores take, are the values.
+
+    PyTorch's kernel scales keys before it multiplies them.
+    """
+    for each in (keys, keys.mT) if keys.ndim > 1 else ():
+        if each.shape == values.shape and each.shape[-2] >= tokens:
+            one, other = (side.narrow(-2, 0, tokens) for side in (each, values))
+            if bool(one.any()) and same_tensor(one * (other.norm() / one.norm()), other):
+                return True
+    return False
 
 
 def _without_own(

@@ -15,7 +15,7 @@ from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target import Invocation
 from regard.check.trace.operation import TensorRecord, Trace
 
-__all__ = ["later_division", "raised"]
+__all__ = ["later_division", "raised", "results_of"]
 
 TOLERANCE = 1e-5
 MAX_PAIRS = 10_000_000
@@ -29,14 +29,17 @@ def later_division(invocation: Invocation, evidence: Evidence) -> Finding | None
         evidence: of its attention.
     """
     instance = evidence.base.instance
-    given = raised(instance.run, [instance.values_place(each) for each in instance.sums])
+    places = [instance.values_place(each) for each in instance.sums]
+    given = raised(instance.run, [*places, *_beside_one_key(instance, places)])
     if not given:
         return None
     base = instance.run.trace
     run = record_invocation(invocation, frozen=given)
     if run.error or not run.same_operations(base) or not _are_raised_by_one(instance, run):
         return None
-    gaps = [(after.data - before.data)[kept] for before, after, kept in _results(instance, run)]
+    known = torch.zeros(instance.run.num_tags + 1, dtype=torch.long)
+    known[0] = -1
+    gaps = [(after.data - before.data)[place >= 0] for before, after, place in results_of(instance, base, run, known)]
     if not gaps:
         return None
     gap = torch.cat(gaps)
@@ -46,6 +49,25 @@ def later_division(invocation: Invocation, evidence: Evidence) -> Finding | None
         return _never_divided(evidence, gap[live])
     message = f"over the keys of a query: sum 1 (to {max(error, 1e-16):.0e}) after the division by their sum"
     return Finding("holds", "weights-sum-later", "weights", message, instance.sums_location)
+
+
+def _beside_one_key(instance: AttentionInstance, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where a chunk of one key takes its value: the exponential is that of 0 there, and the sum is a product.
+
+    Args:
+        instance: the attention.
+        places: where its weighted sums take values.
+    """
+    run = instance.run
+    lines = {each.operation.location for each in instance.sums}
+    made = set[int]().union(*(run.owner_of(run.tags.inputs[index][number]) for index, number in places))
+    return [
+        (operation.index, number)
+        for operation in run.trace
+        if operation.name == "mul" and operation.location in lines
+        for number, tags in enumerate(run.tags.inputs[operation.index])
+        if set() != run.owner_of(tags) <= made
+    ]
 
 
 def _never_divided(evidence: Evidence, gap: Tensor) -> Finding | None:
@@ -115,19 +137,40 @@ def _are_raised_by_one(instance: AttentionInstance, run: Trace) -> bool:
     return True
 
 
-def _results(instance: AttentionInstance, run: Trace) -> Iterator[tuple[TensorRecord, TensorRecord, Tensor]]:
-    """What the weighted sums became before the next matrix: in both runs, and where it is of them."""
-    base = instance.run
+def results_of(
+    instance: AttentionInstance, base: Trace, run: Trace, place_of: Tensor
+) -> Iterator[tuple[TensorRecord, TensorRecord, Tensor]]:
+    """What the weighted sums became before the next matrix: in two runs, and what each number is of.
+
+    Sums of several weighted sums, as of the chunks of the keys, are no matrices.
+
+    Args:
+        instance: the attention.
+        base: the one run.
+        run: another one of the same operations.
+        place_of: by tag of a weighted sum, what it is of; -1 for anything else.
+    """
+    of, place_of = instance.run, place_of.clone()
     sums = {each.operation.index for each in instance.sums}
-    for product in base.products:
+    for product in sorted(of.products, key=lambda each: each.operation.index):
         if product.operation.index in sums:
             continue
-        for index, number in product.places:
-            tags = base.tags.inputs[index][number]
-            if base.owner_of(tags) & sums:
-                yield base.trace.operations[index].inputs[number], run.operations[index].inputs[number], tags > 0
+        for (index, number), terms in zip(product.places, (product.left_terms, product.right_terms), strict=True):
+            tags = of.tags.inputs[index][number]
+            if not of.owner_of(tags) & sums:
+                continue
+            if product.operation.name != "sum":
+                yield (
+                    base.operations[index].inputs[number],
+                    run.operations[index].inputs[number],
+                    place_of[tags.clamp(min=0)],
+                )
                 return
-    for number, tags in enumerate(base.tags.returned):
-        if base.owner_of(tags) & sums:
-            yield base.trace.outputs[number], run.outputs[number], tags > 0
+            first = of.first_tag[product.operation.index]
+            place_of[first : first + len(terms)] = place_of[tags.flatten()[terms[:, 0]].clamp(min=0)]
+            sums.add(product.operation.index)
+            break
+    for number, tags in enumerate(of.tags.returned):
+        if of.owner_of(tags) & sums:
+            yield base.outputs[number], run.outputs[number], place_of[tags.clamp(min=0)]
             return

@@ -1,0 +1,100 @@
+"""Groups of heads that share keys, where comments or the axes of patterns say which heads stand side by side."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from einops import rearrange, repeat
+from torch import Tensor, nn
+
+from property_cases import WIDTH, of_module
+from regard.check.properties.analyze import analyze
+
+
+class Grouped(nn.Module):
+    """Attention whose queries are more than its keys."""
+
+    def __init__(self, width: int = WIDTH, many: int = 4, few: int = 2) -> None:
+        super().__init__()
+        self.many, self.few = many, few
+        self.of_q = nn.Linear(width, width)
+        self.of_k, self.of_v = (nn.Linear(width, width // many * few) for _ in range(2))
+        self.out = nn.Linear(width, width)
+
+    @property
+    def matrices(self) -> tuple[nn.Linear, ...]:
+        return self.of_q, self.of_k, self.of_v
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        return self.many, self.few, self.few
+
+    def split(self, x: Tensor, heads: int) -> Tensor:
+        return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+    def read(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        weights = (q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+class WithAComment(Grouped):
+    is_tiled = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.split(each(x), n) for each, n in zip(self.matrices, self.heads, strict=True))
+        times = self.many // self.few
+        # the query heads of a group are side by side
+        if self.is_tiled:
+            k, v = k.repeat(1, times, 1, 1), v.repeat(1, times, 1, 1)
+        else:
+            k, v = (each[:, :, None].expand(-1, -1, times, -1, -1).flatten(1, 2) for each in (k, v))
+        return self.read(q, k, v)
+
+
+class Tiled(Grouped):
+    def forward(self, x: Tensor) -> Tensor:
+        # adjacent channels are of one head
+        q, k, v = (self.split(each(x), n) for each, n in zip(self.matrices, self.heads, strict=True))
+        k, v = (torch.cat([each] * (self.many // self.few), 1) for each in (k, v))
+        return self.read(q, k, v)
+
+
+class ByPatterns(Grouped):
+    is_tiled = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = rearrange(self.of_q(x), "b t (kv n d) -> b (kv n) t d", kv=self.few, n=self.many // self.few)
+        k, v = (rearrange(each(x), "b t (kv d) -> b kv t d", kv=self.few) for each in (self.of_k, self.of_v))
+        if self.is_tiled:
+            k, v = (repeat(each, "b kv t d -> b (n kv) t d", n=self.many // self.few) for each in (k, v))
+        else:
+            k, v = (repeat(each, "b kv t d -> b (kv n) t d", n=self.many // self.few) for each in (k, v))
+        return self.read(q, k, v)
+
+
+class ByPatternsThatAgree(Grouped):
+    def forward(self, x: Tensor) -> Tensor:
+        q = rearrange(self.of_q(x), "b t (n kv d) -> b (n kv) t d", kv=self.few, n=self.many // self.few)
+        k, v = (rearrange(each(x), "b t (kv d) -> b kv t d", kv=self.few) for each in (self.of_k, self.of_v))
+        k, v = (repeat(each, "b kv t d -> b (n kv) t d", n=self.many // self.few) for each in (k, v))
+        return self.read(q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [(WithAComment, "a comment"), (ByPatterns, "the pattern of the queries, (kv n),")]
+)
+def test_keys_are_not_tiled_where_the_code_says_that_heads_of_a_group_are_side_by_side(
+    kind: type[Grouped], says: str
+) -> None:
+    kind.is_tiled = True
+    try:
+        found = analyze(of_module(kind)).violations
+    finally:
+        kind.is_tiled = False
+    assert [(each.property, says in each.message) for each in found] == [("heads-paired", True)]
+    assert not analyze(of_module(kind)).violations
+
+
+def test_keys_may_be_tiled_where_nothing_says_of_which_heads_a_group_is() -> None:
+    assert not analyze(of_module(ByPatternsThatAgree)).violations
+    assert not analyze(of_module(Tiled)).violations
