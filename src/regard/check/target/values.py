@@ -119,14 +119,11 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role in ("mask", "padding"):
         # A mask with more axes than scores runs by accident, and mixes what it reads.
         added, taken = axes_added(name, target, source), axes_subscripted(source, name)
-        shapes = sorted(
-            SCORE_SHAPES if role == "mask" else PADDING_SHAPES,
-            key=lambda each: (
-                len(each) < taken,
-                not is_as_documented(each, name, source),
-                len(each) + added > len("bhqk"),
-            ),
-        )
+
+        def unlike(each: str) -> tuple[bool, ...]:
+            return len(each) < taken, not is_as_documented(each, name, source), len(each) + added > len("bhqk")
+
+        shapes = sorted(SCORE_SHAPES if role == "mask" else PADDING_SHAPES, key=unlike)
         shapes = [each for each in shapes if each != HEADS_LAST or has_heads_last(name, source)]
         opened = {f"{form} {shape}": _mask(form, shape) for shape in shapes for form in TRIED_FORMS}
         # numpy compares None as well, with nothing
