@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping
 from functools import cache
 
-from regard.check.target.documented_shapes import documented_shape
+from regard.check.target.documented_shapes import documented_shape, letters_of
 from regard.check.target.names import constructor_meaning
 
 __all__ = ["written_map", "written_sides"]
@@ -43,6 +43,8 @@ def _are_two_of_tokens(names: tuple[str, ...]) -> bool:
     """Whether axes are named as samples, two that nothing is known of, and the width, as (b, series, segments, dim)."""
     if len(names) != len("byxd") or _letter(names[0]) != "b" or constructor_meaning(names[-1]) != "d_model":
         return False
+    if "t" in letters_of(names):  # one is of tokens, and what the other one is of stays apart
+        return False
     between = names[1:-1]
     known = ("d_model", "heads", "kv_heads", "d_head")
     return not any(each.isdigit() or _letter(each) == "d" or constructor_meaning(each) in known for each in between)
@@ -59,7 +61,10 @@ def written_sides(source: str, name: str, letters: str, sizes: Mapping[str, int]
     """
     for names in (documented_shape(source, name), _taken_by_einops(source, name)):
         if len(names) == len(letters) and {"y", "x"} <= {*letters}:
-            rows, columns = (sizes.get(names[letters.index(side)]) for side in "yx")
+            sides = [names[letters.index(side)] for side in "yx"]
+            if any(constructor_meaning(each) == "d_model" for each in sides):
+                continue  # a layout of other axes than are written
+            rows, columns = map(sizes.get, sides)
             if rows is not None or columns is not None:
                 return rows, columns
     return None, None
