@@ -341,7 +341,9 @@ def _scaled(evidence: Evidence, bias: Tensor, scale: float) -> Finding | None:
         explained = float((bias[usual] - ratio * centered).abs().max()) < 1e-6 * float(bias[usual].abs().max())
         if explained and abs(ratio - 1) > 1e-6 and abs(ratio - scale) < 1e-6 * abs(scale):
             if record.learned:
-                message = f"a learned bias is added before the scores are scaled, and learned as {1 / ratio:.4g} times it"
+                message = (
+                    f"a learned bias is added before the scores are scaled: it learns {1 / ratio:.4g} times as much"
+                )
                 return Finding("design", "bias-after-scale", "bias", message, line)
             message = f"the bias is added before the scores are scaled: it is multiplied by {ratio:.4g} as well"
             return Finding("violation", "bias-after-scale", "bias", message, line)
