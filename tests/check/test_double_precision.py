@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.check import check
 from regard.check.target.double_precision import double_precision
 
 NARROWING = {
@@ -79,3 +80,27 @@ def test_calls_are_counted() -> None:
     with double_precision() as mode:
         two(torch.ones(1, dtype=torch.float64))
     assert mode.calls == 3  # torch.ones is one
+
+
+class AssertsItsTypes(torch.nn.Module):
+    """What is no tensor of floats is refused, as in code of before 2018."""
+
+    def __init__(self, dim: int = 16, axis: int = -1) -> None:
+        super().__init__()
+        self.axis, self.qkv = axis, torch.nn.Linear(dim, 3 * dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert isinstance(x, torch.FloatTensor)
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return (q @ k.mT / q.shape[-1] ** 0.5).softmax(self.axis) @ v
+
+
+def test_asserted_types_of_floats_hold_and_are_left_as_they_were() -> None:
+    kind = torch.FloatTensor
+    with double_precision():
+        assert isinstance(torch.ones(2, dtype=torch.float64), torch.FloatTensor)
+        assert not isinstance(torch.ones(2, dtype=torch.int64), torch.FloatTensor)
+        assert torch.FloatTensor([0.5]).dtype is torch.float64
+    assert torch.FloatTensor is kind
+    assert check(AssertsItsTypes).verdict == "right"
+    assert check(AssertsItsTypes, args={"axis": -2}).verdict == "wrong"

@@ -49,3 +49,33 @@ class RunsAlone(Packed):
 
 def test_tokens_that_run_alone_are_asked_by_themselves() -> None:
     assert {each.argument for each in first(RunsAlone, width=8, heads=2).streams} == {"x"}
+
+
+class OfPrecomputedKeys(nn.Module):
+    """A decoder's state asks; the keys were made of the features before, once for all of its steps."""
+
+    def __init__(self, rnn_size: int = 24, att_size: int = 10, axis: int = 1) -> None:
+        super().__init__()
+        self.axis = axis
+        self.of_state, self.energy = nn.Linear(rnn_size, att_size), nn.Linear(att_size, 1)
+
+    def forward(self, h: Tensor, att_feats: Tensor, p_att_feats: Tensor) -> Tensor:
+        scores = self.energy((p_att_feats + self.of_state(h)[:, None]).tanh())
+        return (scores.softmax(self.axis) * att_feats).sum(1)
+
+
+class OfProjectedRegions(OfPrecomputedKeys):
+    def forward(self, hidden: Tensor, regions: Tensor, regions_proj: Tensor) -> Tensor:
+        return super().forward(hidden, regions, regions_proj)
+
+
+class OfProjectedRegionsFirst(OfPrecomputedKeys):
+    def forward(self, projected_regions: Tensor, regions: Tensor, hidden_state: Tensor) -> Tensor:
+        return super().forward(hidden_state, regions, projected_regions)
+
+
+@pytest.mark.parametrize("kind", [OfPrecomputedKeys, OfProjectedRegions, OfProjectedRegionsFirst])
+def test_keys_that_were_made_before_are_of_the_same_features(kind: type) -> None:
+    assert sorted(each.role for each in first(kind).streams) == ["context", "context", "x"]
+    assert check(kind).verdict == "different by design"
+    assert check(kind, args={"axis": 0}).verdict == "wrong"

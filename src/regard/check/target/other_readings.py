@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,10 +11,15 @@ from regard.check.target.argument import PLAIN, STREAMS, Argument, nodes_of
 from regard.check.target.axes_inside import OF_NO_SAMPLE
 from regard.check.target.graph_values import NUMBERS_OF_PAIRS
 from regard.check.target.graphs import OF_PAIRS
-from regard.check.target.names import call_meaning, first_word, is_encoded
+from regard.check.target.names import call_meaning, first_word, is_encoded, is_state
 from regard.check.target.usage import is_tensor
 
-__all__ = ["beside_named_queries", "other_readings"]
+__all__ = ["beside_named_queries", "beside_projected_keys", "other_readings"]
+
+_PROJECTED = re.compile(
+    r"(?:p|proj|projected|processed)_(?P<of>\w{4,})|(?P<before>\w{2,})_(?:p|proj|projected|processed)"
+)
+"""What was made of another argument before the call, as p_att_feats of att_feats."""
 
 
 def beside_named_queries(named: list[Argument], source: str) -> list[Argument]:
@@ -34,6 +40,28 @@ def beside_named_queries(named: list[Argument], source: str) -> list[Argument]:
         return named
     is_by_place = given[0] is streams[0] and all(_is_read(each.name, source) for each in untold)
     return named if is_by_place else [replace(each, role="context") if each is encoded[0] else each for each in named]
+
+
+def beside_projected_keys(named: list[Argument]) -> list[Argument]:
+    """The arguments; beside a state, of features and the same features projected already, both are what is asked.
+
+    As in forward(self, h, att_feats, p_att_feats), of which the keys are made once for all steps (Xu et al. 2015,
+    "Show, Attend and Tell"): by their places alone the three would be queries, keys and values.
+
+    Args:
+        named: the arguments.
+    """
+    given = [each for each in named if each.required and each.annotation not in PLAIN]
+    open_ones = [each.name for each in given if each.role in (None, "x", "context", "q")]
+    pairs = [(match["of"] or match["before"], name) for name in open_ones if (match := _PROJECTED.fullmatch(name))]
+    pairs = [pair for pair in pairs if pair[0] in open_ones]
+    asking = [each for each in given if pairs and each.name not in pairs[0]]
+    if len(pairs) != 1 or len(given) != 3 or asking[0].name not in open_ones:
+        return named
+    if not is_state(asking[0].name) and asking[0].role not in ("x", "q"):
+        return named
+    roles = {asking[0].name: "x", **dict.fromkeys(pairs[0], "context")}
+    return [replace(each, role=roles.get(each.name, each.role)) for each in named]
 
 
 def _is_read(name: str, source: str) -> bool:

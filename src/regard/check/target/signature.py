@@ -37,7 +37,7 @@ from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_p
 from regard.check.target.looked_up import are_compared_alone, fields_of, table_of
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
-from regard.check.target.other_readings import beside_named_queries, other_readings
+from regard.check.target.other_readings import beside_named_queries, beside_projected_keys, other_readings
 from regard.check.target.preparation import embeds
 from regard.check.target.relative_tables import of_relative_positions, with_distances
 from regard.check.target.time_series import of_a_series
@@ -91,7 +91,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     roles |= documents_alone({each.name: each.role for each in named if each.required}) if embeds(target) else {}
     roles |= step_roles({each.name: is_looked_up(source, each.name) for each in named if each.required}, source)
     named = [replace(each, role=roles.get(each.name, each.role)) for each in named]
-    named = beside_named_queries(named, source)
+    named = beside_projected_keys(beside_named_queries(named, source))
     named = _with_ids_of_padding(target, [_in_the_place_of_another(target, each, named) for each in named])
     alone = {"token types"} if not any(each.role in STREAMS for each in named) else set()  # a segment of a text
     if alone or any(each.required and each.role is None for each in named):

@@ -21,6 +21,7 @@ from regard.check.properties.masks.query_groups import (
     are_windows_with_a_halo,
     rows_of_a_later_step,
 )
+from regard.check.properties.masks.strictly_before import sees_what_is_before_on_purpose
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT, is_saturated
 from regard.check.properties.sums import query_numbers
 from regard.check.roles.influence import is_chosen, selections
@@ -410,10 +411,8 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         pattern = "blocks"
     if pattern == "unknown" and evidence.num_keys and built_in_pattern(first.flip(-1))[0] == "cut":
         unseen = int(first[0].to(torch.uint8).argmax())
-        pattern, wrong = (
-            "cut",
-            f"no query sees the first {unseen} of {evidence.num_keys} keys: every query sees all others",
-        )
+        wrong = f"no query sees the first {unseen} of {evidence.num_keys} keys: every query sees all others"
+        pattern = "cut"
     if pattern == "cut":
         yield Finding("violation", "keys-seen", "scores", wrong, line)
     elif wrong and pattern == "gap" and bool(evidence.base.with_sink.any()):
@@ -421,6 +420,8 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("design", "mask-pattern", "mask", message, line)
     elif wrong and pattern == "causal by blocks" and not evidence.says_causal:
         yield Finding("design", "mask-pattern", "mask", f"its own mask: {pattern}; {wrong}", line)
+    elif wrong and pattern == "strict" and (why := sees_what_is_before_on_purpose(evidence, first)):
+        yield Finding("design", "mask-pattern", "mask", f"{wrong}: {why}", line)
     elif wrong:
         yield Finding("violation", "mask-pattern", "mask", wrong, line)
     elif (who := _says_causal(evidence, pattern)) is not None:
@@ -439,8 +440,7 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         )
         yield Finding("violation", "mask-pattern", "mask", message, line)
     elif pattern == "causal":
-        message = "causal: a query sees keys up to its own position"
-        yield Finding("holds", "mask-pattern", "mask", message, line)
+        yield Finding("holds", "mask-pattern", "mask", "causal: a query sees keys up to its own position", line)
     elif pattern == "full":
         yield Finding("absent", "mask-pattern", "mask", "none of its own: every query sees every key", line)
     elif pattern == "unknown":

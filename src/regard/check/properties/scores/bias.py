@@ -57,7 +57,8 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
     scaled = _scaled(evidence, bias, scale)
     if scaled is not None:
         yield scaled
-        return
+        if scaled.kind == "violation":
+            return
     line = table.instance.softmaxes[0].location if table.instance.softmaxes else table.instance.sums_location
     at_once = (each.operation for each in table.instance.scores if each.operation.name == "baddbmm")
     added = [*(record for _, record, _ in added_to_scores(evidence)), *(each.inputs[0] for each in at_once)]
@@ -321,10 +322,13 @@ def _vanishing(evidence: Evidence) -> list[Finding]:
 
 
 def _scaled(evidence: Evidence, bias: Tensor, scale: float) -> Finding | None:
-    """A bias that is added before the scores are scaled, and so is scaled with them."""
+    """A bias that is added before the scores are scaled, and so is scaled with them.
+
+    One that is learned is learned with the scale in it; one of chosen numbers, as of distances, is another one.
+    """
     rows = query_numbers(evidence)
     live = ~bias.isnan()
-    for added, _, line in added_to_scores(evidence):
+    for added, record, line in added_to_scores(evidence):
         usual = added.isfinite() & (added.abs() < MOST) & live
         if not bool(usual.any()):
             continue
@@ -336,6 +340,11 @@ def _scaled(evidence: Evidence, bias: Tensor, scale: float) -> Finding | None:
         ratio = float((bias[usual] @ centered) / (centered @ centered))
         explained = float((bias[usual] - ratio * centered).abs().max()) < 1e-6 * float(bias[usual].abs().max())
         if explained and abs(ratio - 1) > 1e-6 and abs(ratio - scale) < 1e-6 * abs(scale):
+            if record.learned:
+                message = (
+                    f"a learned bias is added before the scores are scaled: it learns {1 / ratio:.4g} times as much"
+                )
+                return Finding("design", "bias-after-scale", "bias", message, line)
             message = f"the bias is added before the scores are scaled: it is multiplied by {ratio:.4g} as well"
             return Finding("violation", "bias-after-scale", "bias", message, line)
     return None
