@@ -15,6 +15,7 @@ from regard.check.properties.modules.lost_dropouts import lost_dropout_findings
 from regard.check.properties.modules.modes import mode_findings
 from regard.check.properties.modules.read_outs import read_out_findings
 from regard.check.properties.weights.detached_sums import detached_sum_findings
+from regard.check.properties.weights.dropped_shares import dropped_share_findings
 from regard.check.target import Invocation
 
 __all__ = ["other_mode_findings"]
@@ -30,6 +31,7 @@ def other_mode_findings(invocation: Invocation) -> Iterator[Finding]:
     yield from dropout_mode_findings(invocation)
     yield from dropout_setting_findings(invocation)
     yield from lost_dropout_findings(invocation)
+    yield from dropped_share_findings(invocation)
     yield from trained_mask_findings(invocation)
     yield from detached_sum_findings(invocation)
     yield from mode_findings(invocation)
