@@ -123,6 +123,7 @@ class EachPartOfTheMatrix(EachHeadByItself):
 
     def __init__(self) -> None:
         super().__init__()
+        del self.out
         self.parts = nn.Parameter(drawn(HEADS, WIDTH // HEADS, WIDTH, seed=5))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -35,8 +35,10 @@ class KeepsWhatIsToGo(ByHand):
 
 class DividesByNothing(ByHand):
     def dropped(self, weights: Tensor) -> Tensor:
-        gone = torch.rand(weights.shape) < self.p
-        return weights.masked_fill(gone, 0.0) if self.training else weights  # here
+        if self.training:
+            gone = torch.rand(weights.shape) < self.p
+            weights = weights.masked_fill(gone, 0.0)  # here
+        return weights
 
 
 class DividesByTheOtherShare(ByHand):
@@ -55,13 +57,6 @@ class NormalizedOnceMore(ByHand):
         return weights / weights.sum(-1, keepdim=True)
 
 
-class LessInUse(ByHand):
-    def dropped(self, weights: Tensor) -> Tensor:
-        if not self.training:
-            return weights * (1 - self.p)
-        return weights * (torch.rand_like(weights) >= self.p)
-
-
 class LeftOut(ByHand):
     """Attention whose dropped weights are left out without rescaling."""
 
@@ -74,7 +69,7 @@ class OfPyTorch(ByHand):
 
 
 CASES = [
-    *(Case("dropped-share", KeepsWhatIsToGo, right, of_module) for right in (ByHand, NormalizedOnceMore, LessInUse)),
+    *(Case("dropped-share", KeepsWhatIsToGo, right, of_module) for right in (ByHand, NormalizedOnceMore)),
     *(Case("dropped-share", DividesByNothing, right, of_module) for right in (ByHand, LeftOut, OfPyTorch)),
     Case("dropped-share", DividesByTheOtherShare, ByHand, of_module),
 ]

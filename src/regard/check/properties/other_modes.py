@@ -11,11 +11,11 @@ from regard.check.properties.masks.trained import trained_mask_findings
 from regard.check.properties.modules.drop_paths import drop_path_findings
 from regard.check.properties.modules.dropout_modes import dropout_mode_findings
 from regard.check.properties.modules.dropout_settings import dropout_setting_findings
+from regard.check.properties.modules.dropped_shares import dropped_share_findings
 from regard.check.properties.modules.lost_dropouts import lost_dropout_findings
 from regard.check.properties.modules.modes import mode_findings
 from regard.check.properties.modules.read_outs import read_out_findings
 from regard.check.properties.weights.detached_sums import detached_sum_findings
-from regard.check.properties.weights.dropped_shares import dropped_share_findings
 from regard.check.target import Invocation
 
 __all__ = ["other_mode_findings"]
