@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, drawn, joined, of_module, split
+from property_cases import HEADS, WIDTH, Case, drawn, joined, of_module, split
 
 
 class MultiHead(nn.Module):
@@ -78,6 +78,58 @@ class BlockWithIt(BlockOfHeads):
         return self.norm(x + self.feed_forward(x))
 
 
+class HeadsOfTheFormula(HeadsAddedAtOnce):
+    """Instead of performing a single attention function, project h times with different, learned linear projections.
+
+    MultiHead(Q, K, V) = Concat(head_1, ..., head_h) * W_o
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read(x)
+
+
+class HeadsOfTheWords(HeadsOfTheFormula):
+    """Multi-head attention: the outputs are concatenated and once again projected, resulting in the final values."""
+
+
+class HeadsForACaller(HeadsOfTheFormula):
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O, without W_O: a caller applies it."""
+
+
+class HeadsWithTheMatrix(MultiHead):
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.read(x))
+
+
+class EachHeadByItself(MultiHead):
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(WIDTH // HEADS, WIDTH // HEADS, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return joined(self.out(split(self.read(x))))  # here
+
+
+class EachHeadByNoFormula(EachHeadByItself):
+    """Multi-head attention, with one matrix that is applied to what each head has read."""
+
+
+class EachPartOfTheMatrix(EachHeadByItself):
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O, as the sum of what each head adds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.out
+        self.parts = nn.Parameter(drawn(HEADS, WIDTH // HEADS, WIDTH, seed=5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (split(self.read(x)) @ self.parts).sum(1)
+
+
 class OneTooFew(nn.Module):
     """Attention of several heads by a list of matrices, the last of which is that of the output."""
 
@@ -145,6 +197,15 @@ CASES = [
     *(
         Case("heads-projected", HeadsAddedAtOnce, right, of_module)
         for right in (MultiHead, HeadsAlone, HeadsOfNoPaper, HeadsWithoutIt)
+    ),
+    *(
+        Case("heads-projected", wrong, right, of_module)
+        for wrong in (HeadsOfTheFormula, HeadsOfTheWords)
+        for right in (HeadsForACaller, HeadsWithTheMatrix)
+    ),
+    *(
+        Case("heads-projected", EachHeadByItself, right, of_module)
+        for right in (EachHeadByNoFormula, EachPartOfTheMatrix, HeadsWithTheMatrix)
     ),
     Case("heads-projected", BlockOfHeads, BlockWithIt, of_module),
 ]

@@ -249,6 +249,51 @@ class ReadByAnother(Unread):
         return joined(weights @ v)
 
 
+class OfTwoSettings(nn.Module):
+    """A block with a share for its weights, and one for what is added to the stream."""
+
+    def __init__(self, dropout: float = 0.1, attention_dropout: float = 0.1) -> None:
+        super().__init__()
+        self.attention, self.dropout = Weighted(WIDTH, attention_dropout), nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x + self.dropout(self.attention(x))
+        return out
+
+
+class AttentionThatForgets(nn.Module):
+    def __init__(self, width: int, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(width, 3 * width)
+        if dropout > 0:
+            self.dropout = nn.Dropout(dropout)  # here
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+class BlockThatForgets(OfTwoSettings):
+    def __init__(self, dropout: float = 0.1, attention_dropout: float = 0.1) -> None:
+        nn.Module.__init__(self)
+        self.attention, self.dropout = AttentionThatForgets(WIDTH, attention_dropout), nn.Dropout(dropout)
+
+
+class BlockThatForgetsByName(OfTwoSettings):
+    def __init__(self, dropout: float = 0.1, attention_dropout: float = 0.1) -> None:
+        nn.Module.__init__(self)
+        self.attention = AttentionThatForgets(WIDTH, dropout=attention_dropout)
+        self.dropout = nn.Dropout(dropout)
+
+
+class BlockOfOneSetting(OfTwoSettings):
+    """A block of one share, which it drops itself."""
+
+    def __init__(self, dropout: float = 0.1) -> None:
+        nn.Module.__init__(self)
+        self.attention, self.dropout = AttentionThatForgets(WIDTH, dropout), nn.Dropout(dropout)
+
+
 def told_nothing(kind: Any) -> Any:
     return of_module(lambda: kind(0.0) if kind is not DropsOutputsAlone else kind(0.0, 0.0))
 
@@ -258,6 +303,11 @@ CASES = [
     *(
         Case("dropout-applied", NeverApplied, right, of_module)
         for right in (Documented, ShareThatIsFused, LeftFromBefore)
+    ),
+    *(
+        Case("dropout-applied", wrong, right, of_module)
+        for wrong in (BlockThatForgets, BlockThatForgetsByName)
+        for right in (OfTwoSettings, BlockOfOneSetting)
     ),
     *(
         Case("dropout-applied", KeptInVain, right, of_module)

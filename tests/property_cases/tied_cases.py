@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, of_module
+from property_cases import WIDTH, Case, joined, of_module, split
 from property_cases.surrounding_cases import Attention
 
 
@@ -128,7 +128,65 @@ class BegunAlike(UntiedAgain):
         self.behind.weight = nn.Parameter(self.before.weight.detach().clone())
 
 
+class Parts(nn.Module):
+    """Attention by matrices for queries, keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each(x)) for each in (self.q, self.k, self.v))
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+class OneThreeTimes(Parts):
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.q, self.k, self.v = nn.ModuleList([nn.Linear(WIDTH, WIDTH)] * 3)  # here
+
+
+class OneForKeysAndValues(Parts):
+    def __init__(self) -> None:
+        super().__init__()
+        layers = 2 * (nn.Linear(WIDTH, WIDTH),)  # here
+        self.k = layers[0]
+        self.v = layers[1]
+
+
+class OneOfEachName(Parts):
+    def __init__(self) -> None:
+        super().__init__()
+        for name, layer in dict.fromkeys("qkv", nn.Linear(WIDTH, WIDTH)).items():  # here
+            setattr(self, name, layer)
+
+
+class SharedByName(Parts):
+    def __init__(self) -> None:
+        super().__init__()
+        self.k = self.q
+
+
+class SharedAsSaid(OneThreeTimes):
+    """Attention in which queries, keys and values share one matrix."""
+
+
+class RepeatedFunctions(Parts):
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.behind = [nn.ReLU()] * 2
+
+
 CASES = [
+    *(
+        Case("projections-apart", wrong, right, of_module)
+        for wrong, right in (
+            (OneThreeTimes, Parts),
+            (OneThreeTimes, SharedAsSaid),
+            (OneForKeysAndValues, SharedByName),
+            (OneOfEachName, RepeatedFunctions),
+        )
+    ),
     Case("layers-apart", OfShallowCopies, OfDeepCopies, of_module, has_line=False, attentions=2),
     Case("layers-apart", OfShallowCopies, OfCopiesThatShare, of_module, has_line=False, attentions=2),
     Case("layers-apart", OfOneNetwork, Layers, of_module, has_line=False, attentions=2),

@@ -33,6 +33,7 @@ from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.plain_tensors import plain_tensor_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
+from regard.check.properties.modules.repeated_projections import repeated_projection_findings
 from regard.check.properties.modules.repeated_samples import repeated_sample_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
 from regard.check.properties.modules.unread_parameters import unread_parameter_findings
@@ -119,6 +120,7 @@ def judge_once(
         analysis.findings += norm_setting_findings(invocation)
         analysis.findings += normed_input_findings(invocation)
         analysis.findings += repeated_layer_findings(invocation.target)
+        analysis.findings += repeated_projection_findings(invocation.target)
         analysis.findings += untied_weight_findings(invocation.target)
         analysis.findings += carried_state_findings(invocation)
         analysis.findings += other_mode_findings(invocation)

@@ -11,6 +11,7 @@ from regard.check.properties.masks.trained import trained_mask_findings
 from regard.check.properties.modules.drop_paths import drop_path_findings
 from regard.check.properties.modules.dropout_modes import dropout_mode_findings
 from regard.check.properties.modules.dropout_settings import dropout_setting_findings
+from regard.check.properties.modules.dropped_shares import dropped_share_findings
 from regard.check.properties.modules.lost_dropouts import lost_dropout_findings
 from regard.check.properties.modules.modes import mode_findings
 from regard.check.properties.modules.read_outs import read_out_findings
@@ -30,6 +31,7 @@ def other_mode_findings(invocation: Invocation) -> Iterator[Finding]:
     yield from dropout_mode_findings(invocation)
     yield from dropout_setting_findings(invocation)
     yield from lost_dropout_findings(invocation)
+    yield from dropped_share_findings(invocation)
     yield from trained_mask_findings(invocation)
     yield from detached_sum_findings(invocation)
     yield from mode_findings(invocation)

@@ -99,6 +99,13 @@ PROJECTIONS = (
         "return self.out(heads)",
     ),
     Property(
+        "projections-apart",
+        "projections",
+        "layers of several names that a list is made of are one each",
+        "Queries, keys and values are the same vectors: there is one matrix to learn where three were meant.",
+        "self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))  # not [nn.Linear(...)] * 3",
+    ),
+    Property(
         "parameters-registered",
         "projections",
         "what a module constructs and computes with is among its parameters",

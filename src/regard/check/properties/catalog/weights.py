@@ -113,6 +113,13 @@ WEIGHTS = (
         "weights = self.dropout(scores.softmax(dim=-1))",
     ),
     Property(
+        "dropped-share",
+        "weights",
+        "dropout leaves as much of the weights in training, on average, as there is in eval()",
+        "What is trained reads less than what is used: all that comes after sees numbers of another size.",
+        "weights = weights * (torch.rand_like(weights) >= p) / (1 - p)  # kept with a probability of 1 - p",
+    ),
+    Property(
         "random-features-estimate",
         "weights",
         "the product of random features of a query and a key is e^(q . k) on average",

@@ -17,6 +17,7 @@ from regard.check.properties.documentation import documents_a_use
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.dropout_modes import SHARE, SHARE_NAME, is_drawn
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.classes import own_classes, parameters_of
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
@@ -45,8 +46,10 @@ class _Constructor:
         return CodeLocation(self.file, self.first + number, self.lines[number].strip())
 
     def reads(self, name: str) -> int:
-        """How many times a parameter is read."""
-        names = (each for each in ast.walk(self.tree) if isinstance(each, ast.Name))
+        """How many times a parameter is read, but for conditions: these say whether anything is dropped at all."""
+        conditions = [each.test for each in ast.walk(self.tree) if isinstance(each, ast.If | ast.IfExp)]
+        asked = {id(each) for condition in conditions for each in ast.walk(condition)}
+        names = (each for each in ast.walk(self.tree) if isinstance(each, ast.Name) and id(each) not in asked)
         return sum(each.id == name and isinstance(each.ctx, ast.Load) for each in names)
 
 
@@ -183,7 +186,10 @@ def _drops(invocation: Invocation, paths: set[str], *, more: bool = False, unlik
 
 
 def _in_vain(invocation: Invocation, made: _Constructor) -> Finding | None:
-    """A share that no line applies, nor a dropout that is made of it, where it is documented, or was asked for."""
+    """A share that no line applies, nor a dropout that is made of it, where it is documented, or was asked for.
+
+    A part is asked as well by the setting that a module takes for it alone.
+    """
     kind = type(made.module)
     text = inspect.cleandoc(f"{kind.__doc__ or ''}\n\n{kind.__init__.__doc__ or ''}")
     for node in ast.walk(made.tree):
@@ -200,7 +206,8 @@ def _in_vain(invocation: Invocation, made: _Constructor) -> Finding | None:
             continue
         default, share = made.shares[name].default, part.p if isinstance(part, _DROPOUT) else part
         usual = default if isinstance(default, float | int) else DISTINCT_SIZES[0].dropout
-        if share in (0.0, usual) and not documents_a_use(text, name):
+        is_asked_for = share not in (0.0, usual) or documents_a_use(text, name)
+        if not is_asked_for and not (share and _is_handed_its_own(invocation, made, name)):
             continue
         if isinstance(part, _DROPOUT):
             is_applied = _drops(invocation, {made.path}, more=True, unlike=part)
@@ -212,6 +219,29 @@ def _in_vain(invocation: Invocation, made: _Constructor) -> Finding | None:
             message = f"{name} = {share:g} has no effect: {what}"
             return Finding("violation", "dropout-applied", "call", message, made.location(node), made.path)
     return None
+
+
+def _is_handed_its_own(invocation: Invocation, made: _Constructor, name: str) -> bool:
+    """Whether what an attention drops is a setting of its own, beside another, of a module that it is a part of.
+
+    As where a block takes a share for the weights and one for the stream, and hands the first one to its attention. Of
+    attentions without a softmax such settings are often left over: they have no weights of which some can be dropped.
+    """
+    if "softmax" not in source_of(type(made.module).forward).lower():
+        return False
+    outer = [
+        each for each in _constructors(invocation.target) if len(each.shares) > 1 and each.module is not made.module
+    ]
+    for each in outer:
+        if not any(part is made.module for part in each.module.modules()):
+            continue
+        for node in ast.walk(each.tree):
+            if isinstance(node, ast.Call) and _class_of(node, each) is type(made.module):
+                by_place = dict(zip(parameters_of(type(made.module)), node.args, strict=False))
+                given = {**by_place, **{one.arg: one.value for one in node.keywords if one.arg}}.get(name)
+                if isinstance(given, ast.Name) and given.id in each.shares and each.reads(given.id) == 1:
+                    return True
+    return False
 
 
 def _share_in(value: ast.expr, made: _Constructor) -> str:

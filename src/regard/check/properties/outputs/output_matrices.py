@@ -12,11 +12,11 @@ from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.trace.operation import TensorRecord
 
-__all__ = ["output_matrix_findings"]
+__all__ = ["ON_PURPOSE", "output_matrix_findings"]
 
 _Matrix = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 """A matrix by its memory, its place there, its shape and its strides: its transpose is another one."""
-_ON_PURPOSE = re.compile(
+ON_PURPOSE = re.compile(
     r"\b(?:shar(?:e[sd]?|ing)|t(?:ie[sd]?|ying)|re-?us(?:e[sd]?|ing))\b|\bsame[ _-]+(?:matri|weight|linear|proj|layer)"
     r"|(?:shared?|tied?)_|\b(?:one|single) (?:matrix|linear|projection)\b|hopfield|tensori[sz]|_shared\b",
     re.I,
@@ -35,7 +35,7 @@ def output_matrix_findings(invocation: Invocation, several: Sequence[Evidence]) 
         invocation: a call.
         several: the evidence of its attentions.
     """
-    if not several or _ON_PURPOSE.search(code_of(invocation.target)):
+    if not several or ON_PURPOSE.search(code_of(invocation.target)):
         return
     makers = set[int]()
     for each in several:
