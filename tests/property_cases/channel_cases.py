@@ -194,6 +194,44 @@ class ProductsOverTheTokensAsItSays(ProductsOverTheTokens):
     """Self-attention across the channels."""
 
 
+class OfALetter(nn.Module):
+    """Self-attention of two heads."""
+
+    scores = "bihd,bjhd->bhij"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads = 2
+        self.qkv, self.out = nn.Linear(6, 18), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (self.num_heads, -1)) for each in self.qkv(x).chunk(3, -1))
+        weights = (torch.einsum(self.scores, q, k) * 3**-0.5).softmax(-1)  # here
+        return self.out(torch.einsum("bhij,bjhd->bihd", weights, v).flatten(2))
+
+
+class OfTwoLetters(OfALetter):
+    scores = "bihd,bjhe->bhij"
+
+
+class OfOneHead(nn.Module):
+    """Self-attention."""
+
+    scores = "bqd,bkd->bqk"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(6, 6) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        products = torch.einsum(self.scores, self.q(x), self.k(x))  # here
+        return (products / 6**0.5).softmax(-1) @ self.v(x)
+
+
+class OfOneHeadAndTwoLetters(OfOneHead):
+    scores = "bqd,bke->bqk"
+
+
 def of_wide_tokens(kind: type[nn.Module]) -> Invocation:
     call = of_tokens(VectorPairs)
     call.target, call.arguments = kind(), {"x": drawn(2, 5, 2 * CHANNELS, seed=0)}
@@ -210,6 +248,8 @@ CASES = [
     Case("norms-over-one-axis", OverTheHeads, OverTheTokens, of_wide_tokens),
     Case("norms-over-one-axis", KeysOverTheHeads, OverTheTokens, of_wide_tokens),
     Case("norms-over-one-axis", ByEinsumOverTheHeads, ByEinsum, of_wide_tokens),
+    Case("products-summed", OfTwoLetters, OfALetter, of_wide_tokens),
+    Case("products-summed", OfOneHeadAndTwoLetters, OfOneHead, of_wide_tokens),
     Case("products-summed", NotSummed, WindowAttention, of_image),
     Case("products-summed", VectorPairs, ChannelWise, of_tokens, has_line=False),
     Case("products-summed", VectorPairs, OfOneChannel, of_tokens, has_line=False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -15,6 +16,7 @@ from regard.check.properties.caches.beams import beam_findings
 from regard.check.properties.caches.causes import HiddenKeys, cache_causes, remembering_line
 from regard.check.properties.caches.chunks import hidden_past
 from regard.check.properties.caches.comparison import recorded
+from regard.check.properties.caches.evicted import full_cache_findings
 from regard.check.properties.caches.forgotten import forgotten_past
 from regard.check.properties.caches.handed_over import empty_cache_findings
 from regard.check.properties.caches.places import kept_writes, misplaced, reads_of, reads_own_place
@@ -303,6 +305,8 @@ def _held(call: CachedCall, form: CacheForm, prefix: int, instances: list[Attent
     joined = ", to which its caller joins what is returned," if isinstance(call.place, JoinedByTheCaller) else ""
     message = f"token by token {form.name}{joined} equals all at once"
     yield Finding("holds", "cache-equals-whole", "output", message)
+    with suppress(Failed, RuntimeError, IndexError, ValueError):
+        yield from full_cache_findings(call, instances)
     try:
         causal = _is_causal(call)
         several = _difference(call, [(0, prefix), (prefix, call.tokens)])

@@ -63,6 +63,12 @@ def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Find
     if pattern == "causal" and _is_to_slide(invocation, name):
         message = f"with {name}={number}, a query of {len(longer)} tokens sees all keys before it: no window hides any"
         yield Finding("violation", "window-as-documented", "mask", message, line)
+    if (ahead := _far_ahead(longer)) is not None:
+        message = (
+            f"with {name}={number}, query 0 of {len(longer)} tokens sees key {ahead}, a later one, though not key 1: "
+            "the window opens what the causal mask hides"
+        )
+        yield Finding("violation", "window-as-documented", "mask", message, line)
 
 
 def stacked_window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -80,6 +86,21 @@ def stacked_window_findings(invocation: Invocation, evidence: Evidence) -> Itera
     widths = {int(each.sum(-1).max()) for each in windows}
     if len(widths) == 1:
         yield _of_width(invocation, name, number, widths.pop(), evidence.base.instance.scores_location)
+
+
+def _far_ahead(allowed: Tensor) -> int | None:
+    """The least distance at which all queries see a later key, where none sees the one right after its own.
+
+    A triangle of hidden keys that a second triangle cuts off, as by `tril(triu(hidden), window)`, is open behind it.
+    What lets tokens read one another beside the attention, as a norm of all tokens, lets the nearest be read as well.
+
+    Args:
+        allowed: (queries, keys).
+    """
+    seen = [allowed.diagonal(distance) for distance in range(1, allowed.shape[1])]
+    if not seen or any(bool(each.any()) != bool(each.all()) for each in seen) or bool(seen[0].any()):
+        return None
+    return next((distance for distance, each in enumerate(seen, 1) if bool(each.all())), None)
 
 
 def _is_to_slide(invocation: Invocation, name: str) -> bool:

@@ -13,6 +13,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.target import Invocation
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in, numbers_of
+from regard.check.trace.operation import Operation, Trace
 
 __all__ = ["unsummed_products"]
 
@@ -46,6 +47,12 @@ def unsummed_products(invocation: Invocation, evidence: Evidence) -> Finding | N
     heads = [value for name, value in numbers if constructor_meaning(name) == "heads"]
     text = [name_and_documentation(invocation.target), *comments_of(invocation.target)]
     line = instance.scores_location
+    if _are_of_sums(instance.run.trace, instance.scores[0].operation) and not any(map(MEANT.search, text)):
+        message = (
+            "the channels of a query and those of a key are summed apart, and then multiplied: a score is a product "
+            "of two sums, as of an einsum with another letter for each, not q . k"
+        )
+        return Finding("violation", "products-summed", "scores", message, line)
     if table.num_heads > 1 and table.num_heads in heads:
         message = f"each of {table.num_heads} heads has a width of 1, as its settings say: a score is one product"
         return Finding("design", "vector-scores", "scores", message, line)
@@ -57,3 +64,17 @@ def unsummed_products(invocation: Invocation, evidence: Evidence) -> Finding | N
         "a softmax of its own"
     )
     return Finding("violation", "products-summed", "scores", message, line)
+
+
+def _are_of_sums(trace: Trace, product: Operation) -> bool:
+    """Whether both factors are sums that the line of the product makes itself: an einsum sums a letter of one alone.
+
+    A sum on a line of its own may be meant.
+    """
+    summed = {
+        each.outputs[0].storage
+        for each in trace.operations[: product.index]
+        if each.name == "sum" and each.location == product.location
+        if each.outputs[0].data.numel() < each.inputs[0].data.numel()
+    }
+    return len(product.inputs) == 2 and all(each.storage in summed for each in product.inputs)

@@ -18,6 +18,8 @@ from regard.check.trace.operation import TensorRecord, Trace
 __all__ = ["later_division", "raised", "results_of"]
 
 TOLERANCE = 1e-5
+EXACT, NOTICEABLE = 1e-12, 1e-3
+"""How far a sum is from 1 that is 1, and one that is another."""
 MAX_PAIRS = 10_000_000
 
 
@@ -46,7 +48,7 @@ def later_division(invocation: Invocation, evidence: Evidence) -> Finding | None
     live = gap.abs() > TOLERANCE  # a query without keys has no weights
     error = float((gap[live] - 1).abs().max()) if bool(live.any()) else 1.0
     if error > TOLERANCE:
-        return _never_divided(evidence, gap[live])
+        return _never_divided(evidence, gap[live]) or _divided_of_some(instance, gap[live])
     message = f"over the keys of a query: sum 1 (to {max(error, 1e-16):.0e}) after the division by their sum"
     return Finding("holds", "weights-sum-later", "weights", message, instance.sums_location)
 
@@ -94,6 +96,31 @@ def _never_divided(evidence: Evidence, gap: Tensor) -> Finding | None:
         "over its keys: nothing divides them by their sum"
     )
     return Finding("violation", "weights-sum-to-one", "weights", message, evidence.base.instance.sums_location)
+
+
+def _divided_of_some(instance: AttentionInstance, gap: Tensor) -> Finding | None:
+    """Keys that are read a chunk at a time, whose weights sum to 1 for some queries, and to something else for others.
+
+    A running softmax (Milakov and Gimelshein 2018) multiplies what was read, and the sum, anew where a later chunk has
+    a larger score. Where only one of the two is, the queries are right whose largest score is in the first chunk. Of
+    a sink no query's weights sum to 1, and a gate has a number for each channel.
+
+    Args:
+        instance: the attention.
+        gap: by how much the numbers that the weighted sums become are raised, where they are.
+    """
+    error = (gap - 1).abs()
+    other = error > NOTICEABLE
+    is_of_some = bool((error <= EXACT).any()) and bool(other.any())
+    is_of_channels = 2 * len(torch.unique(gap.double().round(decimals=9))) > len(gap)
+    if len(instance.sums) < 2 or not is_of_some or is_of_channels:
+        return None
+    worst = float(gap[error.argmax()])
+    message = (
+        f"keys are read a chunk at a time, and the weights of some queries sum to 1, those of others to {worst:.4g}: "
+        "what was read of earlier chunks and the sum of its weights are not rescaled alike"
+    )
+    return Finding("violation", "weights-sum-to-one", "weights", message, instance.sums_location)
 
 
 def _are_weighed_again(instance: AttentionInstance) -> bool:
