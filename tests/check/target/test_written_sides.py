@@ -66,7 +66,6 @@ def test_the_width_is_no_side_of_a_layout_with_channels_in_front() -> None:
     source = 'rearrange(x, "batch n t d_model -> (batch n) t d_model")'
     assert written_sides(source, "x", "bdyx", {"d_model": 32, "t": 5}) == (None, None)
     assert written_sides(source, "x", "byxd", {"d_model": 32, "t": 5}) == (None, 5)
-    assert written_map('"""Nodes and times.\n\nx: (batch, N, T, d_model)"""', "x") == ""
 
 
 class Sphere(nn.Module):

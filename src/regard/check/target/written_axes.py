@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping
 from functools import cache
 
-from regard.check.target.documented_shapes import documented_shape, letters_of
+from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.names import constructor_meaning
 
 __all__ = ["written_map", "written_sides"]
@@ -42,8 +42,6 @@ def written_map(source: str, name: str) -> str:
 def _are_two_of_tokens(names: tuple[str, ...]) -> bool:
     """Whether axes are named as samples, two that nothing is known of, and the width, as (b, series, segments, dim)."""
     if len(names) != len("byxd") or _letter(names[0]) != "b" or constructor_meaning(names[-1]) != "d_model":
-        return False
-    if "t" in letters_of(names):  # one is of tokens, and what the other one is of stays apart
         return False
     between = names[1:-1]
     known = ("d_model", "heads", "kv_heads", "d_head")
