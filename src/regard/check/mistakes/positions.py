@@ -34,11 +34,11 @@ POSITIONS = (
     Mistake(
         "pe-multiplied",
         "positions",
-        "rate = torch.exp(torch.arange(0, d, 2) * -(math.log(10000.0) / d))\nangle = pos / rate",
+        "angle = pos / 10000 ** (-(i - i % 2) / d)",
         "positions are multiplied by {number:g}^(2i/d), and the paper divides by it: frequencies grow from pair to "
         "pair, and should fall",
         "All channels but the first pair turn many times for each token, and look random.",
-        "angle = pos * rate  # or pos / 10000 ** ((i - i % 2) / d)",
+        "angle = pos / 10000 ** ((i - i % 2) / d)",
         references=("harvardnlp/annotated-transformer#131",),
         worked_example=table_example("pe-multiplied"),
     ),

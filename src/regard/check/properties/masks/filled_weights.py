@@ -10,7 +10,7 @@ from regard.check.properties.finding import Finding
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance
 from regard.check.target import Invocation
-from regard.check.trace.operation import Trace
+from regard.check.trace.operation import Operation, Trace
 
 __all__ = ["filled_weight_findings"]
 
@@ -32,7 +32,7 @@ def filled_weight_findings(invocation: Invocation, instances: Sequence[Attention
     if not instances:
         return
     trace = instances[0].run.trace
-    shapes = dict.fromkeys(each.outputs[0].data.shape for each in trace if each.name in SOFTMAXES)
+    shapes = dict.fromkeys(each.outputs[0].data.shape for each in trace if each.name in SOFTMAXES and _is_of_rows(each))
     for name in invocation.masks:
         if invocation.arguments.get(name) is not None or not _are_numbers(trace):
             continue
@@ -53,6 +53,12 @@ def filled_weight_findings(invocation: Invocation, instances: Sequence[Attention
             )
             yield Finding("violation", "blocked-scores", "mask", message, fills[-1].location if fills else None)
             return
+
+
+def _is_of_rows(softmax: Operation) -> bool:
+    """Whether a softmax runs over the last axis, so that keys are the last."""
+    axes = [each for each in softmax.args if type(each) is int]
+    return axes[:1] in ([-1], [softmax.outputs[0].data.ndim - 1])
 
 
 def _are_numbers(run: Trace) -> bool:

@@ -63,12 +63,14 @@ def _beside_one_key(instance: AttentionInstance, places: Sequence[tuple[int, int
     run = instance.run
     lines = {each.operation.location for each in instance.sums}
     made = set[int]().union(*(run.owner_of(run.tags.inputs[index][number]) for index, number in places))
+    of_scores = [run.tags.inputs[index][number].flatten() for each in instance.scores for index, number in each.places]
+    asking = torch.unique(torch.cat(of_scores))  # one matrix may make queries and keys as well
     return [
         (operation.index, number)
         for operation in run.trace
         if operation.name == "mul" and operation.location in lines
         for number, tags in enumerate(run.tags.inputs[operation.index])
-        if set() != run.owner_of(tags) <= made
+        if set() != run.owner_of(tags) <= made and not bool(torch.isin(tags[tags > 0], asking).any())
     ]
 
 
