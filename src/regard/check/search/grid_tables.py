@@ -24,10 +24,9 @@ from regard.check.sandbox.answer import error_text
 from regard.check.search.recipe_search import Match
 from regard.check.search.stage import Diagnosis, Stage
 from regard.check.search.subject import Subject
-from regard.check.search.table_calls import built, kept_tables, learns
+from regard.check.search.table_calls import built, kept_tables, learns, returned_for
 from regard.check.target.argument import source_of
 from regard.check.target.preparation import copied, in_float64, in_mode
-from regard.check.target.running import tensors_in
 from regard.errors import InputError
 
 __all__ = ["judge_grid_table", "looks_like_grid_table"]
@@ -106,11 +105,8 @@ def _added(module: nn.Module, diagnosis: Diagnosis) -> Tensor | str:
         sizes = table.shape[1:] if first else table.shape[:-1]
         rows, columns = min(ROWS, sizes[0]), min(COLUMNS, sizes[1])
         shape = (2, channels, rows, columns) if first else (2, rows, columns, channels)
-        noise = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         try:
-            with diagnosis.subject.settings.on():
-                results = [module(x) for x in (torch.zeros_like(noise), noise.clone())]
-            still, moved = (next(tensors_in(result), None) for result in results)
+            noise, still, moved = returned_for(module, shape, diagnosis)
         except Exception as error:
             failed = failed or f"called with x {shape}, {error_text(error)}"
             continue

@@ -19,7 +19,7 @@ from regard.check.target.preparation import copied, in_float64, in_mode
 from regard.check.target.running import tensors_in
 from regard.errors import InputError
 
-__all__ = ["built", "kept_tables", "learns", "looks_like_table", "tables_of"]
+__all__ = ["built", "kept_tables", "learns", "looks_like_table", "returned_for", "tables_of"]
 
 SIZES_TRIED = ((7, 4), (12, 6), (13, 8), (15, 10), (17, 16))
 """Lengths and widths, with even and odd numbers of pairs. Short, since float32 loses an angle's digits as it grows."""
@@ -259,15 +259,23 @@ def _of_module(subject: Subject, diagnosis: Diagnosis) -> Iterator[Tensor | str]
         yield _added(module, min(length, rows), channels, diagnosis)
 
 
+def returned_for(
+    module: nn.Module, shape: tuple[int, ...], diagnosis: Diagnosis
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Normal numbers of a shape, and what a module returns for zeros and for them; None where that is no tensor."""
+    noise = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with diagnosis.subject.settings.on():
+        results = [module(x) for x in (torch.zeros_like(noise), noise.clone())]
+    still, moved = (next(tensors_in(result), None) for result in results)
+    return noise, still, moved
+
+
 def _added(module: nn.Module, length: int, width: int, diagnosis: Diagnosis) -> Tensor | str:
     """What a module adds to x, whatever x is."""
     failed = ""
     for shape, axis in (((2, length, width), 1), ((length, 2, width), 0), ((length, width), 0)):
-        noise = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         try:
-            with diagnosis.subject.settings.on():
-                results = [module(x) for x in (torch.zeros_like(noise), noise.clone())]
-            still, moved = (next(tensors_in(result), None) for result in results)
+            noise, still, moved = returned_for(module, shape, diagnosis)
         except Exception as error:
             failed = failed or f"called with x {shape}, {error_text(error)}"
             continue
