@@ -7,16 +7,27 @@ import functools
 import inspect
 import sys
 from collections.abc import Iterator
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from torch import Tensor, from_numpy
 
-__all__ = ["as_array", "as_tensor", "is_array", "kept_objects", "names_numpy", "numpy_by_torch", "with_its_arrays"]
+__all__ = [
+    "as_array",
+    "as_tensor",
+    "is_array",
+    "kept_objects",
+    "names_numpy",
+    "names_short_floats",
+    "numpy_by_torch",
+    "with_its_arrays",
+]
 
 LIBRARIES = ("numpy", "torch", "scipy", "regard")
 TUPLES = ("tril_indices", "triu_indices", "tril_indices_from", "triu_indices_from")
 """Functions of places, whose rows and columns PyTorch returns as one array: this would choose whole rows."""
+
+SHORT_FLOATS = frozenset({"float32", "single", "float16", "half"})
 
 
 def is_array(value: object) -> bool:
@@ -48,6 +59,18 @@ def names_numpy(target: Any, depth: int = 1) -> bool:
             is_beside = inspect.isfunction(value) and value.__module__ == each.__module__
             if _is_of_numpy(value) or (is_beside and depth and names_numpy(value, depth - 1)):
                 return True
+    return False
+
+
+def names_short_floats(target: Any) -> bool:
+    """Whether the code of a target, or a function of a file that it is written in, names float32 or shorter floats."""
+    beside = (value for names in _namespaces(target) for value in list(names.values()) if _names_of(value) is not None)
+    several = [each.__code__ for each in (*_members(target), *beside) if inspect.isfunction(each)]
+    while several:
+        code = several.pop()
+        if SHORT_FLOATS & {*code.co_names}:
+            return True
+        several += [each for each in code.co_consts if isinstance(each, CodeType)]
     return False
 
 

@@ -21,7 +21,7 @@ from regard.check.target.argument import source_of
 from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import Failed, failed
 from regard.check.target.fixed_arguments import handed_over_with
-from regard.check.target.numpy_by_torch import as_array, as_tensor, numpy_by_torch, with_its_arrays
+from regard.check.target.numpy_by_torch import as_array, as_tensor, names_short_floats, numpy_by_torch, with_its_arrays
 from regard.check.target.preparation import copied
 from regard.check.target.seeds import seeded
 from regard.check.target.sizes import Sizes
@@ -32,8 +32,8 @@ __all__ = ["APPENDED", "Invocation", "Stream", "tensors_in"]
 
 APPENDED = "values (appended)"
 """The argument of `Invocation.completion`."""
-SAME = 1e-5
-"""Outputs of numpy's functions and of PyTorch's: code may round its numbers to float32, which ours keep."""
+SAME, SAME_ROUNDED = 1e-9, 1e-5
+"""Outputs of numpy's functions and of PyTorch's; of code that rounds its numbers to float32, which ours keep."""
 
 
 @dataclass(eq=False)
@@ -182,8 +182,9 @@ class Invocation:
             mine, its = (each.outputs(each.run()) for each in (self, other))
         except Failed:
             return self
+        gap = SAME_ROUNDED if names_short_floats(self.target) else SAME
         is_same = len(mine) == len(its) and all(
-            one.shape == two.shape and torch.allclose(one, two.to(one.dtype), rtol=SAME, atol=SAME, equal_nan=True)
+            one.shape == two.shape and torch.allclose(one, two.to(one.dtype), rtol=gap, atol=gap, equal_nan=True)
             for one, two in zip(mine, its, strict=False)
         )
         return other if is_same else self

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.properties.finding import Finding
-from regard.check.properties.modules.unregistered_parameters import MOVED, is_meant, kept_as
+from regard.check.properties.modules.unregistered_parameters import MOVED, is_attribute, is_meant, kept_as
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of, tree_of
 from regard.check.target.classes import own_classes
@@ -151,10 +151,7 @@ def _is_initialized(tree: ast.AST, name: str) -> bool:
 
 def _is_of(node: ast.expr, name: str) -> bool:
     """Whether an expression is self.NAME, or its data."""
-    if isinstance(node, ast.Attribute) and node.attr == "data":
-        node = node.value
-    is_of_self = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-    return is_of_self and getattr(node, "attr", "") == name
+    return is_attribute(node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node, name)
 
 
 def _is_said_to_learn(source: str, name: str) -> bool:

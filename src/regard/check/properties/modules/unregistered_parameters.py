@@ -18,7 +18,7 @@ from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied, drawn_like
 
-__all__ = ["MOVED", "is_meant", "kept_as", "unregistered_parameter_findings"]
+__all__ = ["MOVED", "is_attribute", "is_meant", "kept_as", "unregistered_parameter_findings"]
 
 MOVED = 1e-9
 """The smallest change of an output that is one."""
@@ -105,15 +105,16 @@ def kept_as(tree: ast.AST, name: str) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(_is_attribute(each, name) for each in targets):
+            if any(is_attribute(each, name) for each in targets):
                 yield node.value
         elif (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_attribute(node.func.value, name)
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_attribute(node.func.value, name)
         ):
             yield from node.args
 
 
-def _is_attribute(node: ast.AST, name: str) -> bool:
+def is_attribute(node: ast.AST, name: str) -> bool:
+    """Whether an expression is self.NAME, or a part of it."""
     while isinstance(node, ast.Subscript):
         node = node.value
     is_of_self = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
