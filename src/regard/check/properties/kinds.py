@@ -14,7 +14,7 @@ from regard.check.properties.agents import learned_agents
 from regard.check.properties.branches import mixed_branches
 from regard.check.properties.chunkwise import chunkwise
 from regard.check.properties.finding import Finding
-from regard.check.properties.flow import flow_attention
+from regard.check.properties.flow_attention import flow_attention
 from regard.check.properties.outputs.rows import row_findings
 from regard.check.properties.query_channels import met_channels
 from regard.check.properties.weights.inverted_weights import inverted_weights
