@@ -11,6 +11,7 @@ from regard.check.properties.caches.handed_over import memory_gradient_findings,
 from regard.check.properties.caches.kept_steps import kept_step_findings
 from regard.check.properties.caches.memory_order import memory_order_findings
 from regard.check.properties.caches.memory_queries import memory_query_findings
+from regard.check.properties.caches.next_tokens import next_token_findings
 from regard.check.properties.caches.renewed_memory import renewed_memory_findings
 from regard.check.properties.caches.second_texts import second_text_findings
 from regard.check.properties.caches.step_methods import step_method_findings
@@ -141,6 +142,7 @@ def judge_once(
         analysis.findings += memory_order_findings(invocation)
         analysis.findings += memory_query_findings(invocation)
         analysis.findings += generation_findings(invocation)
+        analysis.findings += next_token_findings(invocation)
         analysis.findings += state_findings(invocation)
         analysis.findings += [] if analysis.violations else kept_state_findings(invocation)
 

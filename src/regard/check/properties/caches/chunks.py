@@ -27,6 +27,8 @@ __all__ = ["hidden_past"]
 COPIES = frozenset({"_reshape_copy", "_unsafe_view", "clone", "contiguous"})
 """Operations that a tensor may need in one shape and not in another."""
 
+MAKES_MASKS = frozenset({"cat", "full", "ge", "gt", "le", "lt", "ones", "tril", "triu"})
+"""Operations that make a mask out of numbers of positions."""
 LOW = -1e3
 """What a score is lowered by to hide it, at least."""
 MASKS_OF_PARTS = [f"{shape}{form}" for shape, form in product(("", "square ", "row "), MASK_FORMS)]
@@ -37,8 +39,8 @@ def hidden_past(call: CachedCall, prefix: int, instances: list[AttentionInstance
     """An old token that has no influence on one of several new tokens, because it is masked; or a later one that has.
 
     Code that is meant for one new token takes other steps with several, as a causal mask that is made for a prompt
-    alone, or makes no mask at all: then nothing is found, unless its documentation promises several. Nor is a later
-    token that is read, without that promise, or where the caller may have to hand a mask over; nor an old one that
+    alone, or makes no mask at all: then nothing is found, unless its documentation promises several, or it makes a mask
+    that has a row for each new token and a column for each one so far. Nor is a later token that is read, without that, or where the caller may have to hand a mask over; nor an old one that
     is hidden, unless it is with every mask that the call takes and that allows it.
 
     Args:
@@ -54,7 +56,8 @@ def hidden_past(call: CachedCall, prefix: int, instances: list[AttentionInstance
     one, several = (recorded(call, [(0, prefix), (prefix, end)]) for end in (prefix + 1, call.tokens))
     if one.error or several.error:
         return
-    if _steps(one) != _steps(several) and not promises_parts(documentation_of(call.invocation.target)):
+    is_promised = promises_parts(documentation_of(call.invocation.target)) or _has_masks_of_all(several, call, prefix)
+    if _steps(one) != _steps(several) and not is_promised:
         return
     if not _are_all_there(several, instances, call.tokens):
         return
@@ -62,7 +65,7 @@ def hidden_past(call: CachedCall, prefix: int, instances: list[AttentionInstance
     if what and not _is_hidden_with_masks(call, prefix):
         return
     is_open = call.is_guessed or bool(masks_left_out(call.invocation))
-    if not what and not is_open and promises_parts(documentation_of(call.invocation.target)):
+    if not what and not is_open and is_promised:
         new, what = _reads_later(call, prefix) or (0, "")
     if not what:
         return
@@ -107,6 +110,17 @@ def _is_hidden_with_masks(call: CachedCall, prefix: int) -> bool:
             return False
         taken += 1
     return taken > 0
+
+
+def _has_masks_of_all(trace: Trace, call: CachedCall, prefix: int) -> bool:
+    """Whether a line makes a mask of the new tokens by all tokens so far: it is meant for several new ones."""
+    size = (call.tokens - prefix, call.tokens)
+    return any(
+        each.name in MAKES_MASKS and each.location is not None and tuple(record.shape[-2:]) == size
+        for each in trace
+        for record in each.outputs
+        if record.data.ndim > 1 and set(record.shape[:-2]) <= {1}
+    )
 
 
 def _steps(trace: Trace) -> set[object]:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from regard.check.properties.caches.generation import writing_methods
 from regard.check.properties.caches.step_methods import STEP
+from regard.check.properties.caches.written_texts import writing_methods
 from regard.check.properties.code import code_of, line_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation

@@ -19,6 +19,7 @@ from regard.check.properties.caches.comparison import recorded
 from regard.check.properties.caches.evicted import full_cache_findings
 from regard.check.properties.caches.forgotten import forgotten_past
 from regard.check.properties.caches.handed_over import empty_cache_findings
+from regard.check.properties.caches.padded_texts import padded_text_findings
 from regard.check.properties.caches.places import kept_writes, misplaced, reads_of, reads_own_place
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
@@ -26,7 +27,7 @@ from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.cache_forms import CacheForm, CacheNames, cache_forms, cache_names, parameters_of
 from regard.check.target.cache_room import with_room
-from regard.check.target.cache_runs import CachedCall, Part, masks_left_out
+from regard.check.target.cache_runs import CachedCall, Part, masks_left_out, optional_positions
 from regard.check.target.cache_search import JoinedByTheCaller, cached_calls, other_tokens
 from regard.check.target.errors import Failed
 from regard.check.target.names import call_meaning
@@ -78,7 +79,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
         return  # in steps, it is judged with its cache as it is
     if len(invocation.streams) > 1:
         yield from empty_cache_findings(invocation, names)
-    call = _of_one_sequence(with_room(_turned(_without_context(invocation)), names))
+    call = _of_one_sequence(with_room(_turned(_beside_context(_without_context(invocation))), names))
     if call is None:
         if names.is_certain:
             yield _not_exercised(names, "it is called with several sequences")
@@ -127,10 +128,11 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
 
 def _unread(invocation: Invocation, names: CacheNames, prefix: int) -> Finding | None:
     """A cache that the next token's keys are written into, told where it stands, and no earlier token is read from."""
-    if not names.attributes or not any(call_meaning(name) == "start" for name in invocation.arguments):
+    optional = any(kind == "start" for _, kind in optional_positions(invocation))
+    if not names.attributes or not (optional or any(call_meaning(name) == "start" for name in invocation.arguments)):
         return None
     cuts = [(0, prefix), (prefix, prefix + 1)]
-    call = CachedCall(invocation, CacheForm("", flags=dict.fromkeys(names.flags, True)))
+    call = CachedCall(invocation, CacheForm("", flags=dict.fromkeys(names.flags, True)), start=optional)
     try:
         part = recorded(call, cuts)
         difference = None if part.error else _difference(call, cuts)
@@ -204,6 +206,19 @@ def _without_context(invocation: Invocation) -> Invocation:
     except Failed:
         return invocation
     return call
+
+
+def _beside_context(invocation: Invocation) -> Invocation:
+    """The call with what its tokens attend to besides as an argument like others, which is whole in each part.
+
+    It has another number of tokens, so that it is not what the tokens of a part are cut from.
+    """
+    if [each.role for each in invocation.streams] not in (["x", "context"], ["ids", "context"]):
+        return invocation
+    asking, other = invocation.streams
+    if len(asking.token_axes) != 1 or invocation.tokens_of(asking) in invocation.arguments[other.argument].shape:
+        return invocation
+    return replace(invocation, streams=[asking])
 
 
 def _turned(invocation: Invocation) -> Invocation:
@@ -307,6 +322,7 @@ def _held(call: CachedCall, form: CacheForm, prefix: int, instances: list[Attent
     yield Finding("holds", "cache-equals-whole", "output", message)
     with suppress(Failed, RuntimeError, IndexError, ValueError):
         yield from full_cache_findings(call, instances)
+    yield from padded_text_findings(call, _one_by_one(prefix, call.tokens))
     try:
         causal = _is_causal(call)
         several = _difference(call, [(0, prefix), (prefix, call.tokens)])

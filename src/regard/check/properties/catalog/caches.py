@@ -100,6 +100,13 @@ CACHES = (
         "self.keys[:, :, n], self.values[:, :, n] = k, v  # each in its own place, behind those of the tokens before",
     ),
     Property(
+        "written-from-its-logits",
+        "output",
+        "each token that a text is written on with is drawn from the logits behind the last one, as is said",
+        "What is generated is not what the model predicts.",
+        "probabilities = (logits[:, -1] / temperature).softmax(-1)  # behind the last token, over the ids",
+    ),
+    Property(
         "cache-unasked",
         "call",
         "a call that is not given a cache does not depend on the call before",

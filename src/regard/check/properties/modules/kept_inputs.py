@@ -64,9 +64,7 @@ def kept_input_findings(invocation: Invocation) -> Iterator[Finding]:
             expected, again = (_outputs(invocation, alone, method, one) for _ in range(2))
             if not _is_same(expected, again) or _is_same(expected, after):
                 continue
-            parts = dict(live.named_modules())
-            for path, name in kept:
-                setattr(parts[path], name, before.get((path, name)))
+            _put_back(live, kept, target)
             if not _is_same(expected, _outputs(invocation, live, method, one)):
                 continue
         except Failed:
@@ -99,6 +97,21 @@ def _held(module: nn.Module) -> dict[tuple[str, str], Any]:
         for name, value in vars(part).items()
         if name not in _OF_MODULES and (_is_empty(value) or _is_of_tensors(value))
     }
+
+
+def _put_back(live: nn.Module, kept: Sequence[tuple[str, str]], target: nn.Module) -> None:
+    """Empty what a module keeps, and what it was kept by, as the shape of an input; what was not there is taken away."""
+    before, parts = dict(target.named_modules()), dict(live.named_modules())
+    for path, part in parts.items():
+        old = vars(before[path]) if path in before else {}
+        for name, value in list(vars(part).items()):
+            is_key = isinstance(value, bool | int | str | torch.Size | torch.device | torch.dtype)
+            if name in _OF_MODULES or not ((path, name) in kept or is_key):
+                continue
+            if name in old:
+                setattr(part, name, dict(old[name]) if type(old[name]) is dict else old[name])
+            else:
+                delattr(part, name)
 
 
 def _size(value: Any) -> int:

@@ -1,0 +1,283 @@
+"""Methods that write a text on: each new token is drawn from the logits behind the newest one, as they are told to."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from regard.check.properties.caches.written_texts import (
+    PROMPT,
+    STEPS,
+    WrittenText,
+    ways_to_write,
+    writing_methods,
+    written_text,
+)
+from regard.check.properties.code import line_of
+from regard.check.properties.finding import Finding
+from regard.check.target import Invocation
+from regard.check.target.preparation import modules_in
+
+__all__ = ["next_token_findings"]
+
+_HEAT = re.compile(r"temp(?:erature)?|tau", re.I)
+_CONTEXT = re.compile(
+    r"(?:max_?)?(?:block|context|ctx|window)_?(?:size|len(?:gth)?)|n_ctx|n_positions|max_?(?:seq|context|ctx)_?len(?:gth)?"
+    r"|max_(?:position_embeddings|positions|len(?:gth)?)",
+    re.I,
+)
+"""Names of how many tokens a model reads at most."""
+PEAK, LOW = 30.0, -40.0
+"""The largest logit, and one that is never drawn."""
+HEAT, STEP = 0.5, 1.0
+"""A temperature, and how far two logits are apart."""
+MAX_CONTEXT = 96
+SAME = 1e-4
+_MULTINOMIAL = (torch.multinomial, Tensor.multinomial)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """What a method wrote where it was handed logits that were made up."""
+
+    written: WrittenText
+    chosen: list[Tensor]
+    """(samples): the id whose logit was the largest behind the last token of each step."""
+    elsewhere: list[Tensor]
+    """(samples, tokens - 1): the same behind the tokens before it."""
+    drawn: list[Tensor]
+    """(samples, ids): the probabilities that ids were drawn from."""
+
+
+def next_token_findings(invocation: Invocation) -> Iterator[Finding]:
+    """A method that reads the logits behind another token, or draws from something else than their softmax.
+
+    In the place of the model's own logits it is handed some of which one is by far the largest, so that what it writes
+    says where it was read. What it writes beside that, as by a grammar of its own, is nothing that is told.
+
+    Args:
+        invocation: a call of a causal model of ids.
+    """
+    target = invocation.target
+    if not isinstance(target, nn.Module) or len(invocation.streams) != 1:
+        return
+    (stream,) = invocation.streams
+    given = invocation.arguments[stream.argument]
+    if given.is_floating_point() or stream.batch_axis != 0 or given.ndim != 2 or given.shape[1] < PROMPT:
+        return
+    for name, method in inspect.getmembers(type(target), inspect.isfunction):
+        for told in writing_methods(name, method, stream.argument, given[:2]):
+            found = _judged(target, name, told) or _beyond_its_context(target, name, stream.argument, given[:1])
+            if found is not None:
+                yield Finding("violation", "written-from-its-logits", "output", f"{name}() {found}", line_of(method))
+                return
+
+
+def _judged(target: nn.Module, name: str, told: dict[str, Any]) -> str | None:
+    """What is wrong with how a method goes from logits to ids; None where nothing is, or where that is not known."""
+    run = _run(target, name, told, PEAK)
+    if run is None and any(isinstance(each, Tensor) for each in told.values()):
+        told = {key: each[:1] if isinstance(each, Tensor) else each for key, each in told.items()}
+        run = _run(target, name, told, PEAK)  # it writes one text at a time
+    if run is None:
+        return None
+    found = _of_the_sums(run) or _of_the_text(run) or _of_the_place(run) or _of_the_best(run)
+    heats = [key for key in inspect.signature(getattr(type(target), name)).parameters if _HEAT.fullmatch(key)]
+    return found or (_of_the_heat(target, name, told, heats[0]) if len(heats) == 1 else None)
+
+
+def _run(target: nn.Module, name: str, told: dict[str, Any], peak: float) -> _Run | None:
+    """A run of a method with logits that are made up; None where it raises, or does not take one step for a token."""
+    chosen, elsewhere, probabilities = list[Tensor](), list[Tensor](), _Drawn()
+    prompt = next(each for each in told.values() if isinstance(each, Tensor))
+    try:
+        with probabilities:
+            written = written_text(
+                target, name, told, change=partial(_made_up, chosen, elsewhere, {*prompt.flatten().tolist()}, peak)
+            )
+    except Exception:  # code of others may raise anything
+        return None
+    if len(written.fed) < 2 or not written.returned or len(chosen) != len(written.fed):
+        return None
+    return _Run(written, chosen, elsewhere, probabilities.drawn)
+
+
+def _made_up(
+    chosen: list[Tensor], elsewhere: list[Tensor], prompt: set[int], peak: float, logits: Tensor
+) -> Tensor:
+    """Logits of which one is the largest behind each token: another id each time, and in each sample.
+
+    An id of the prompt is never the largest: what is written twice may be punished. The second largest is lower by one.
+    """
+    size = logits.shape[-1]
+    free = [each for each in range(2, size) if each not in prompt]
+    step, samples = len(chosen), len(logits)
+    if len(free) < 4 * (STEPS + 1):
+        raise RuntimeError("too few ids")
+    made = logits.new_full(logits.shape, LOW if peak < PEAK else 0.0)
+    rows = made if made.ndim == 3 else made[:, None]
+    each = torch.tensor([free[(2 * step + sample) % len(free)] for sample in range(samples)])
+    other = torch.tensor([free[(2 * step + sample + len(free) // 2) % len(free)] for sample in range(samples)])
+    for sample in range(samples):
+        rows[sample, :, int(other[sample])] = peak
+        rows[sample, -1] = LOW if peak < PEAK else 0.0
+        rows[sample, -1, int(each[sample])] = peak
+        if peak < PEAK:
+            rows[sample, -1, int(other[sample])] = peak - STEP
+    chosen.append(each)
+    elsewhere.append(other)
+    return made
+
+
+class _Drawn(TorchFunctionMode):
+    """Inside, the probabilities that ids are drawn from are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _MULTINOMIAL:
+            given = args[0] if args else kwargs.get("input")
+            if isinstance(given, Tensor) and given.ndim in (1, 2):
+                self.drawn.append(given.detach().reshape(-1, given.shape[-1]).double().clone())
+        return func(*args, **kwargs)
+
+
+def _of_the_sums(run: _Run) -> str | None:
+    """Probabilities that add up over the samples, and not over the ids."""
+    for each in run.drawn:
+        rows, columns = each.sum(1), each.sum(0)
+        if len(each) > 1 and bool(((columns - 1).abs() < SAME).all()) and bool(((rows - 1).abs() > SAME).all()):
+            return (
+                "draws the next token from probabilities that add up to 1 over the texts of a batch, and not over the "
+                "ids: what one text goes on with hangs on the others"
+            )
+    return None
+
+
+def _of_the_text(run: _Run) -> str | None:
+    """New ids that stand in front of the prompt."""
+    prompt, text = run.written.fed[0], run.written.returned[0]
+    size = prompt.shape[1]
+    if len(text) != len(prompt) or text.shape[1] <= size or torch.equal(text[:, :size], prompt):
+        return None
+    if torch.equal(text[:, -size:], prompt):
+        return "puts each new token in front of the text: what it reads last is always the end of the prompt"
+    return None
+
+
+def _new(run: _Run) -> tuple[Tensor, list[int]] | None:
+    """(samples, new tokens): what was written; and the step that each was read from. None where that is not known."""
+    text, prompt = run.written.text(), run.written.fed[0]
+    if text is None:
+        return None
+    new, steps = text[:, prompt.shape[1] :], len(run.chosen)
+    if new.shape[1] == 0 or new.shape[1] not in (steps, steps - 1):
+        return None
+    return new, list(range(new.shape[1]))
+
+
+def _of_the_place(run: _Run) -> str | None:
+    """Ids that are those of the logits behind another token than the last."""
+    found = _new(run)
+    if found is None:
+        return None
+    new, steps = found
+    behind = [at for at in steps if run.written.fed[at].shape[1] > 1]
+    if behind and all(torch.equal(new[:, at], run.elsewhere[at]) for at in behind):
+        return (
+            f"writes the token that is read behind another than the last of the {run.written.fed[behind[0]].shape[1]} "
+            "tokens that a step has read: the logits behind the last token are those of the next one"
+        )
+    return None
+
+
+def _of_the_best(run: _Run) -> str | None:
+    """Probabilities of 0 for the largest logit of each step, and for hardly another one."""
+    pairs = [(each, best) for each, best in zip(run.drawn, run.chosen, strict=False) if len(each) == len(best)]
+    if len(pairs) < len(run.chosen) - 1 or len(pairs) < 2:
+        return None
+    lost = [bool((each.gather(1, best[:, None]) == 0).all()) for each, best in pairs]
+    kept = [bool(((each > 0).sum(1) >= each.shape[1] // 2).all()) for each, _ in pairs]
+    if all(lost) and all(kept):
+        return "never draws the token with the largest logit: of the best ones it keeps none, and all the others"
+    return None
+
+
+def _of_the_heat(target: nn.Module, name: str, told: dict[str, Any], argument: str) -> str | None:
+    """A temperature that logits are multiplied by."""
+    run = _run(target, name, {**told, argument: HEAT}, 0.0)
+    if run is None or not run.drawn or len(run.drawn[0]) != len(run.chosen[0]):
+        return None
+    best, other = (
+        run.drawn[0].gather(1, each[:, None]).flatten() for each in (run.chosen[0], run.elsewhere[0])
+    )
+    if not bool((other > 0).all()):
+        return None
+    ratio = (best / other).log()
+    if bool(((ratio - STEP * HEAT).abs() < SAME).all()):
+        return (
+            f"multiplies the logits by {argument}={HEAT}: they are to be divided by it, so that a low one draws the "
+            "likeliest tokens more often"
+        )
+    return None
+
+
+def _beyond_its_context(target: nn.Module, name: str, argument: str, prompt: Tensor) -> str | None:
+    """A text longer than the model reads at once, of which each step reads the beginning, and so the same."""
+    method = getattr(type(target), name)
+    named = [
+        each.name
+        for each in inspect.signature(method).parameters.values()
+        if _CONTEXT.fullmatch(each.name) and type(each.default) is int
+    ]
+    sizes = [PROMPT + 2] if named else [each for each in _contexts(target) if PROMPT < each <= MAX_CONTEXT]
+    if not sizes:
+        return None
+    size = min(sizes)
+    for told in ways_to_write(method, argument, prompt[:, :PROMPT], size - PROMPT + 3):
+        try:
+            written = written_text(target, name, told | dict.fromkeys(named, size))
+        except Exception:  # code of others may raise anything
+            return None
+        text = written.text()
+        late = [(each, at) for at, each in enumerate(written.fed) if each.shape[1] < PROMPT + at]
+        if text is None or len(late) < 2 or text.shape[1] - PROMPT not in (len(written.fed), len(written.fed) - 1):
+            return None
+        if all(each.shape[1] > 1 and torch.equal(each, text[:, : each.shape[1]]) for each, _ in late):
+            return (
+                f"reads the first {late[0][0].shape[1]} tokens of a longer text in each step, and not the last ones: "
+                "what it has written since then changes nothing"
+            )
+    return None
+
+
+def _contexts(target: nn.Module) -> Sequence[int]:
+    """The numbers that a model keeps, itself or in its settings, under names of how many tokens it reads."""
+    found = []
+    for module in modules_in(target):
+        settings = [vars(module)]
+        for each in list(vars(module).values()):
+            settings += [each] if isinstance(each, dict) else [vars(each)] if _is_settings(each) else []
+        found += [
+            value
+            for several in settings
+            for key, value in several.items()
+            if isinstance(key, str) and _CONTEXT.fullmatch(key) and type(value) is int
+        ]
+    return [each for each in found if not math.isinf(each)]
+
+
+def _is_settings(value: Any) -> bool:
+    return hasattr(value, "__dict__") and not isinstance(value, nn.Module | Tensor | type) and not callable(value)
