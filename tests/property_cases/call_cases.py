@@ -303,6 +303,15 @@ class AnswersByTheFirst(AnswersEach):
         return torch.cat([self._one(x) for _ in range(2)], 1)
 
 
+class AnswersByTheShape(ReadsItsMode):
+    """What is kept is not there at first, and is known by the shape of its text."""
+
+    def answers(self, x: Tensor) -> Tensor:
+        if getattr(self, "shape", None) != x.shape:
+            self.shape, self.read = x.shape, self(x)
+        return x[:, :1] + self.read.mean(1, keepdim=True)
+
+
 class KeptUntilReset(AnswersByTheFirst):
     """Answers are by the first text until reset() is called."""
 
@@ -326,6 +335,7 @@ CASES = [
         Case("kept-of-its-input", AnswersByTheFirst, right, of_module, has_line=False)
         for right in (AnswersEach, KeptUntilReset, GoesOn)
     ),
+    Case("kept-of-its-input", AnswersByTheShape, AnswersEach, of_module, has_line=False),
     Case("begun-anew", KeepsTheFirst, ReadInSteps, of_module, has_line=False),
     Case("begun-anew", KeepsTheFirst, EmptiesTheRest, of_module, has_line=False),
     Case("gradient", BiasAsData, LearnedBias, of_module, has_line=False),

@@ -16,7 +16,6 @@ from torch.overrides import TorchFunctionMode
 
 from regard.check.properties.caches.written_texts import (
     PROMPT,
-    STEPS,
     WrittenText,
     ways_to_write,
     writing_methods,
@@ -38,6 +37,8 @@ _CONTEXT = re.compile(
 """Names of how many tokens a model reads at most."""
 PEAK, LOW = 30.0, -40.0
 """The largest logit, and one that is never drawn."""
+FEWEST_IDS = 6
+"""That a model has beside those of the prompt."""
 HEAT, STEP = 0.5, 1.0
 """A temperature, and how far two logits are apart."""
 MAX_CONTEXT = 96
@@ -121,15 +122,17 @@ def _made_up(
     size = logits.shape[-1]
     free = [each for each in range(2, size) if each not in prompt]
     step, samples = len(chosen), len(logits)
-    if len(free) < 4 * (STEPS + 1):
+    if len(free) < FEWEST_IDS:
         raise RuntimeError("too few ids")
-    made = logits.new_full(logits.shape, LOW if peak < PEAK else 0.0)
+    # No two are alike, so that it is known which are the best few.
+    base = torch.linspace(0.0, 1.0, size, dtype=logits.dtype) + (LOW if peak < PEAK else 0.0)
+    made = base.expand(logits.shape).clone()
     rows = made if made.ndim == 3 else made[:, None]
     each = torch.tensor([free[(2 * step + sample) % len(free)] for sample in range(samples)])
     other = torch.tensor([free[(2 * step + sample + len(free) // 2) % len(free)] for sample in range(samples)])
     for sample in range(samples):
         rows[sample, :, int(other[sample])] = peak
-        rows[sample, -1] = LOW if peak < PEAK else 0.0
+        rows[sample, -1] = base
         rows[sample, -1, int(each[sample])] = peak
         if peak < PEAK:
             rows[sample, -1, int(other[sample])] = peak - STEP
@@ -158,7 +161,7 @@ def _of_the_sums(run: _Run) -> str | None:
     """Probabilities that add up over the samples, and not over the ids."""
     for each in run.drawn:
         rows, columns = each.sum(1), each.sum(0)
-        if len(each) > 1 and bool(((columns - 1).abs() < SAME).all()) and bool(((rows - 1).abs() > SAME).all()):
+        if bool(((columns - 1).abs() < SAME).all()) and bool(((rows - 1).abs() > SAME).all()):
             return (
                 "draws the next token from probabilities that add up to 1 over the texts of a batch, and not over the "
                 "ids: what one text goes on with hangs on the others"
