@@ -39,9 +39,10 @@ def hidden_past(call: CachedCall, prefix: int, instances: list[AttentionInstance
     """An old token that has no influence on one of several new tokens, because it is masked; or a later one that has.
 
     Code that is meant for one new token takes other steps with several, as a causal mask that is made for a prompt
-    alone, or makes no mask at all: then nothing is found, unless its documentation promises several, or it makes a mask
-    that has a row for each new token and a column for each one so far. Nor is a later token that is read, without that, or where the caller may have to hand a mask over; nor an old one that
-    is hidden, unless it is with every mask that the call takes and that allows it.
+    alone, or makes no mask at all: then nothing is found, unless its documentation promises several, or it makes a
+    mask that has a row for each new token and a column for each one so far. Nor is a later token that is read, without
+    that, or where the caller may have to hand a mask over; nor an old one that is hidden, unless it is with every mask
+    that the call takes and that allows it.
 
     Args:
         call: with its cache, right for one new token at a time.
@@ -113,10 +114,14 @@ def _is_hidden_with_masks(call: CachedCall, prefix: int) -> bool:
 
 
 def _has_masks_of_all(trace: Trace, call: CachedCall, prefix: int) -> bool:
-    """Whether a line makes a mask of the new tokens by all tokens so far: it is meant for several new ones."""
+    """Whether a line makes a mask of the new tokens by all tokens so far: it is meant for several new ones.
+
+    A fused attention makes one on its own line where it is told no more than that it is causal.
+    """
     size = (call.tokens - prefix, call.tokens)
+    fused = {each.location for each in trace if each.name in SOFTMAXES}
     return any(
-        each.name in MAKES_MASKS and each.location is not None and tuple(record.shape[-2:]) == size
+        each.name in MAKES_MASKS and each.location not in {None, *fused} and tuple(record.shape[-2:]) == size
         for each in trace
         for record in each.outputs
         if record.data.ndim > 1 and set(record.shape[:-2]) <= {1}

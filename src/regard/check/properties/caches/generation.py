@@ -28,7 +28,7 @@ from regard.check.target.argument import text_of
 from regard.check.target.double_precision import double_precision
 from regard.check.target.preparation import copied
 
-__all__ = ["generation_findings"]
+__all__ = ["generation_findings", "hides_later"]
 
 _LOSSY = re.compile(r"\bquanti[sz]|\bevict|heavy.hitter|\blossy\b|\bprun(?:e|ing)\b|\bint8\b", re.I)
 """In code whose steps give something else on purpose."""
@@ -77,7 +77,9 @@ def _of_the_call(target: nn.Module, argument: str, given: Tensor) -> Iterator[Fi
     steps = dict.fromkeys(re.findall(r"\bself\.(\w+)\(", text_of(forward)))
     for step in steps if _LOOP.search(text_of(forward)) else ():
         for told in (
-            ways_to_write(forward, argument, given[:, :PROMPT]) if inspect.isroutine(getattr(target, step, None)) else ()
+            ways_to_write(forward, argument, given[:, :PROMPT])
+            if inspect.isroutine(getattr(target, step, None))
+            else ()
         ):
             found = _first_other(target, "forward", told, step)
             if found is not None:
@@ -117,7 +119,7 @@ def _first_other(
         if text is None or len(ends) < FEWEST_STEPS or len(text) != 1 or text.shape[1] - ends[-1] not in (0, 1):
             return None
         with torch.no_grad(), torch.random.fork_rng(devices=[]), double_precision():
-            is_causal = _hides_later(read_at_once(text), read_at_once(text[:, : ends[0]]))
+            is_causal = hides_later(read_at_once(text), read_at_once(text[:, : ends[0]]))
             if step != "forward" and not is_causal:
                 return None
             whole = [last_logits(read_at_once(text[:, :end])) for end in ends]
@@ -139,8 +141,13 @@ def _is_plain(written: WrittenText) -> bool:
     return all(is_of_ids(each) or each is None or type(each) is bool for each in leaves)
 
 
-def _hides_later(whole: Any, part: Any) -> bool:
-    """Whether the first tokens of a text have the same logits as without the others; not where they have none."""
+def hides_later(whole: Any, part: Any) -> bool:
+    """Whether the first tokens of a text have the same logits as without the others; not where they have none.
+
+    Args:
+        whole: what a call of the text returned.
+        part: what a call of its first tokens returned.
+    """
     both = [
         [each for each in tree_leaves(one) if isinstance(each, Tensor) and each.is_floating_point()]
         for one in (whole, part)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from regard.check.properties.caches.generation import hides_later
 from regard.check.properties.caches.written_texts import (
     PROMPT,
     WrittenText,
@@ -24,7 +25,8 @@ from regard.check.properties.caches.written_texts import (
 from regard.check.properties.code import line_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
-from regard.check.target.preparation import modules_in
+from regard.check.target.double_precision import double_precision
+from regard.check.target.preparation import copied, modules_in
 
 __all__ = ["next_token_findings"]
 
@@ -77,10 +79,22 @@ def next_token_findings(invocation: Invocation) -> Iterator[Finding]:
         return
     for name, method in inspect.getmembers(type(target), inspect.isfunction):
         for told in writing_methods(name, method, stream.argument, given[:2]):
+            if not _is_causal(target, given[:1]):
+                return
             found = _judged(target, name, told) or _beyond_its_context(target, name, stream.argument, given[:1])
             if found is not None:
                 yield Finding("violation", "written-from-its-logits", "output", f"{name}() {found}", line_of(method))
                 return
+
+
+def _is_causal(target: nn.Module, given: Tensor) -> bool:
+    """Whether a call gives each token the same logits, whatever comes behind it."""
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), double_precision():
+            whole, part = (copied(target)(each.clone()) for each in (given, given[:, :-1]))
+    except Exception:  # code of others may raise anything
+        return False
+    return hides_later(whole, part)
 
 
 def _judged(target: nn.Module, name: str, told: dict[str, Any]) -> str | None:
@@ -112,9 +126,7 @@ def _run(target: nn.Module, name: str, told: dict[str, Any], peak: float) -> _Ru
     return _Run(written, chosen, elsewhere, probabilities.drawn)
 
 
-def _made_up(
-    chosen: list[Tensor], elsewhere: list[Tensor], prompt: set[int], peak: float, logits: Tensor
-) -> Tensor:
+def _made_up(chosen: list[Tensor], elsewhere: list[Tensor], prompt: set[int], peak: float, logits: Tensor) -> Tensor:
     """Logits of which one is the largest behind each token: another id each time, and in each sample.
 
     An id of the prompt is never the largest: what is written twice may be punished. The second largest is lower by one.
@@ -197,6 +209,9 @@ def _of_the_place(run: _Run) -> str | None:
     if found is None:
         return None
     new, steps = found
+    end, text = run.written.fed[0].shape[1], torch.cat([run.written.fed[0], new], 1)
+    if not all(torch.equal(each, text[:, : end + at][:, -each.shape[1] :]) for at, each in enumerate(run.written.fed)):
+        return None  # what is read last is not the newest token, but padding
     behind = [at for at in steps if run.written.fed[at].shape[1] > 1]
     if behind and all(torch.equal(new[:, at], run.elsewhere[at]) for at in behind):
         return (
@@ -223,9 +238,7 @@ def _of_the_heat(target: nn.Module, name: str, told: dict[str, Any], argument: s
     run = _run(target, name, {**told, argument: HEAT}, 0.0)
     if run is None or not run.drawn or len(run.drawn[0]) != len(run.chosen[0]):
         return None
-    best, other = (
-        run.drawn[0].gather(1, each[:, None]).flatten() for each in (run.chosen[0], run.elsewhere[0])
-    )
+    best, other = (run.drawn[0].gather(1, each[:, None]).flatten() for each in (run.chosen[0], run.elsewhere[0]))
     if not bool((other > 0).all()):
         return None
     ratio = (best / other).log()

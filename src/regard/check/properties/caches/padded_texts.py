@@ -31,6 +31,8 @@ def padded_text_findings(call: CachedCall, cuts: list[Part]) -> Iterator[Finding
         call: with its cache, right without a mask.
         cuts: the parts that it is given.
     """
+    if len(call.invocation.streams) != 1:
+        return
     (stream,) = call.invocation.streams
     given = call.invocation.arguments[stream.argument]
     if stream.batch_axis != 0 or stream.token_axes != (1,) or given.shape[0] < 2 or call.from_first or call.mask:

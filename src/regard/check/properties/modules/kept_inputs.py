@@ -100,7 +100,7 @@ def _held(module: nn.Module) -> dict[tuple[str, str], Any]:
 
 
 def _put_back(live: nn.Module, kept: Sequence[tuple[str, str]], target: nn.Module) -> None:
-    """Empty what a module keeps, and what it was kept by, as the shape of an input; what was not there is taken away."""
+    """Empty what a module keeps, and what it was kept by, as the shape of an input."""
     before, parts = dict(target.named_modules()), dict(live.named_modules())
     for path, part in parts.items():
         old = vars(before[path]) if path in before else {}
