@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, joined, of_module, split
+from property_cases import WIDTH, Case, joined, of_module, of_x_and_context, split
 from property_cases.modulation_cases import of_x_and_condition
 from property_cases.output_cases import attention
+from regard.check.target import Invocation
 
 
 class SteeredApart(nn.Module):
@@ -84,8 +85,32 @@ class OfTheSumBehindANorm(OfTheAttentionBehindANorm):
         return x
 
 
+class ReadsAnother(nn.Module):
+    """Post-norm: attention to itself, to another sequence, and a network, each added to what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own, self.other = (nn.MultiheadAttention(WIDTH, 2, batch_first=True) for _ in range(2))
+        self.norm_1, self.norm_2, self.norm_3 = (nn.LayerNorm(WIDTH) for _ in range(3))
+        self.network = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.ReLU(), nn.Linear(2 * WIDTH, WIDTH))
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        read = self.norm_1(x + self.own(x, x, x)[0])
+        read = self.norm_2(read + self.other(read, context, context)[0])
+        total: Tensor = self.norm_3(self.carried(x, read) + self.network(read))  # here
+        return total
+
+    def carried(self, x: Tensor, read: Tensor) -> Tensor:
+        return read
+
+
+class AddsToItsInput(ReadsAnother):
+    def carried(self, x: Tensor, read: Tensor) -> Tensor:
+        return x
+
+
 class BetweenNetworksWithNorms(nn.Module):
-    """Two networks with a norm in each, an attention behind its own between them, and a norm of the whole in the end."""
+    """Two networks with a norm in each, an attention behind its own between them, and a norm of the whole."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,10 +212,15 @@ class BeginsAsACopy(CopiesItsTable):
         self.back.weight = nn.Parameter(self.table.weight.detach().clone())
 
 
+def of_a_layer(kind: type[nn.Module]) -> Invocation:
+    return of_x_and_context(of_module(kind).target)
+
+
 CASES = [
     Case("residual-of-the-input", SteeredNetworkAlone, SteeredApart, of_x_and_condition, has_line=False),
     Case("norm-used", SteeredWithoutItsNorm, SteeredApart, of_x_and_condition, has_line=False),
     Case("residual-of-the-sum", OfTheAttentionBehindANorm, OfTheSumBehindANorm, of_module),
+    Case("residual-of-the-sum", AddsToItsInput, ReadsAnother, of_a_layer, attentions=2),
     Case("norms-alike", NormsOfBothArrangements, BetweenNetworksWithNorms, of_module, has_line=False),
     Case("dropout-handed-on", DropsTheRest, DropsTheRestOfWhatItKeeps, of_module),
     Case("samples-apart", WithAVerdictOfOneSample, WithAVerdict, of_module, has_line=False),

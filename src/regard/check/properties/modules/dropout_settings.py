@@ -105,9 +105,10 @@ def _told_what_stays(made: _Constructor) -> Finding | None:
         if not isinstance(node, ast.Call) or "dropout" not in ast.unparse(node.func).lower():
             continue
         for given in (*node.args[:1], *(each.value for each in node.keywords if each.arg == "p")):
-            name = getattr(given.right, "id", "") if isinstance(given, ast.BinOp) else ""
-            is_rest = isinstance(given, ast.BinOp) and isinstance(given.op, ast.Sub) and name in made.shares
-            if is_rest and ast.unparse(given.left) in ("1", "1.0") and not _KEPT.search(source_of(type(made.module))):
+            if not isinstance(given, ast.BinOp) or not isinstance(given.op, ast.Sub):
+                continue
+            name, is_rest = ast.unparse(given.right), ast.unparse(given.left) in ("1", "1.0")
+            if is_rest and name in made.shares and not _KEPT.search(source_of(type(made.module))):
                 message = f"it drops 1 - {name}: what {name} says is the share that stays, and the rest is dropped"
                 return Finding("violation", "dropout-handed-on", "call", message, made.location(node), made.path)
     return None

@@ -80,9 +80,7 @@ def _samples_left_out(invocation: Invocation, base: Trace, influence: Influence)
     """
     name = invocation.streams[0].argument
     rows = [
-        number
-        for number, (source, _) in enumerate(influence.runs)
-        if source.kind == "sample" and source.stream == name
+        number for number, (source, _) in enumerate(influence.runs) if source.kind == "sample" and source.stream == name
     ]
     if len(rows) < 2 or any(len(run.outputs) != len(base.outputs) for _, run in influence.runs):
         return
@@ -93,7 +91,7 @@ def _samples_left_out(invocation: Invocation, base: Trace, influence: Influence)
         changing = [row for row in rows if bool(influence.returned(number)[row].any())]
         if len(changing) == 1:
             sample = influence.runs[changing[0]][0].index
-            message = f"output {number} (counted from 0) depends on sample {sample} alone: nothing is said of the others"
+            message = f"output {number} (counted from 0) depends on sample {sample} alone, and on none of the others"
             yield Finding("violation", "samples-apart", "output", message)
             return
 
