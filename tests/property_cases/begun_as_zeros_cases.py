@@ -45,7 +45,35 @@ class BehindAGate(nn.Module):
         return x + self.gate.tanh() * (joined((q @ k.mT / 2).softmax(-1) @ v) + self.bias)
 
 
+class BegunEverywhere(nn.Module):
+    """Attention that goes through its matrices, and begins each as zeros: values and what projects them never move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.apply(self.begin)
+
+    def begin(self, part: nn.Module) -> None:
+        if isinstance(part, nn.Linear):
+            nn.init.zeros_(part.weight)
+            nn.init.zeros_(part.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each) for each in self.qkv(x).chunk(3, -1))
+        return self.out(joined((q @ k.mT / 2).softmax(-1) @ v))
+
+
+class BegunAtTheEnd(BegunEverywhere):
+    """The same of which the last matrix alone begins as zeros: it learns first, and then the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn.init.normal_(self.qkv.weight)
+
+
 CASES = [
     Case("begins-to-learn", Adapted, AdaptedFromOneSide, of_module, has_line=False),
     Case("begins-to-learn", Adapted, BehindAGate, of_module, has_line=False),
+    Case("begins-to-learn", BegunEverywhere, BegunAtTheEnd, of_module, has_line=False),
 ]

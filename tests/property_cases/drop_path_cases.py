@@ -56,6 +56,52 @@ class KeptForAnotherShare(TokensFirst):
         self.drop_path = DropPath(self.axis, rate=0.2, kept=0.2)
 
 
+class BehindTheSum(TokensFirst):
+    """The sum with the residual is left out, and not the branch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.transpose(0, 1) for each in self.qkv(x).chunk(3, -1))
+        read = (q @ k.mT / WIDTH**0.5).softmax(-1) @ v
+        kept: Tensor = self.drop_path(x + read.transpose(0, 1))
+        return kept
+
+
+class ReadAtTheFirstToken(nn.Module):
+    """A learned token is read in the end: where all branches are left out, it has read nothing of the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.block = nn.Parameter(torch.zeros(1, 1, WIDTH)), TokensFirst()
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.block(torch.cat([self.first.expand(1, x.shape[1], -1), x]))[0]
+        return result
+
+
+class DropPathAsItIs(DropPath):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (1 - self.rate) if self.training else x
+
+
+class NeverDivided(TokensFirst):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop_path = DropPathAsItIs(self.axis)
+
+
+class DropPathLessInEval(DropPath):
+    """What stays is not divided in training, and all is multiplied by the share in evaluation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (1 - self.rate)
+
+
+class MultipliedInEval(TokensFirst):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop_path = DropPathLessInEval(self.axis)
+
+
 def drop_path(x: Tensor, axis: int, kept: float, training: bool) -> Tensor:
     if not training:
         return x
@@ -83,6 +129,8 @@ class KeptForAnotherShareByAFunction(ByAFunction):
 CASES = [
     Case("drop-path-of-samples", LeavesOutTokens, TokensFirst, tokens_first, has_line=False),
     Case("drop-path-of-samples", TokensLeftOutByAFunction, ByAFunction, tokens_first, has_line=False),
+    Case("drop-path-of-samples", BehindTheSum, ReadAtTheFirstToken, tokens_first, has_line=False),
+    Case("drop-path-keeps-mean", NeverDivided, MultipliedInEval, tokens_first, has_line=False),
     Case("drop-path-keeps-mean", KeptForAnotherShare, TokensFirst, tokens_first, has_line=False),
     Case("drop-path-keeps-mean", KeptForAnotherShareByAFunction, ByAFunction, tokens_first, has_line=False),
 ]

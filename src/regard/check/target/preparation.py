@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.target.closures import ClosureCopies
+from regard.check.target.first_numbers import FirstNumbers
 from regard.check.target.module_copies import DICTS, SHARED, copy_modules
 from regard.check.target.numpy_by_torch import kept_objects
 from regard.errors import InputError
@@ -24,6 +25,7 @@ __all__ = [
     "copied",
     "drawn_like",
     "embeds",
+    "first_numbers",
     "in_float64",
     "in_mode",
     "is_norm",
@@ -43,6 +45,8 @@ ONES = ("norm", "ln", "scale", "temp", "gamma")
 """In the names of parameters that multiply: redrawn around one, others around zero."""
 _ZEROS = "_regard_began_as_zeros"
 """Where a prepared module keeps the names of its parameters that were zeros: copies have it as well."""
+_FIRST = "_regard_first_numbers"
+"""Where it keeps what its parameters began with, if some of its units began alike."""
 _HALF = "_regard_began_in_half"
 """Where it keeps whether a parameter was of float16."""
 SPREAD = 1.2
@@ -82,6 +86,8 @@ def prepare(target: Any, seed: int) -> None:
         require_cpu(module)
         zeros = (name for name, each in module.named_parameters() if _is_zero(each))
         module.__dict__.setdefault(_ZEROS, frozenset(zeros))
+        if _FIRST not in vars(module):
+            module.__dict__[_FIRST] = FirstNumbers(module)
         module.__dict__.setdefault(_HALF, any(each.dtype == torch.float16 for each in module.parameters()))
         in_float64(module).eval()
         redraw(module, seed)
@@ -98,6 +104,11 @@ def began_as_zeros(module: Any) -> frozenset[str]:
     """The paths of the parameters that were all zeros before they were redrawn; none of what is no module."""
     found: frozenset[str] = getattr(module, "__dict__", {}).get(_ZEROS, frozenset())
     return found
+
+
+def first_numbers(module: Any) -> FirstNumbers | None:
+    """What the parameters of a prepared module began with; None of what is no module."""
+    return getattr(module, "__dict__", {}).get(_FIRST)
 
 
 def began_in_half(module: Any) -> bool:

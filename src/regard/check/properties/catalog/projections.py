@@ -169,6 +169,13 @@ PROJECTIONS = (
         "nn.init.kaiming_uniform_(self.lora_A)\nnn.init.zeros_(self.lora_B)  # the update is zero, and learns",
     ),
     Property(
+        "begins-apart",
+        "projections",
+        "heads, channels and learned tokens that are to become several begin with different numbers",
+        "They get the same gradient in every step and stay one and the same: a layer of many units has one.",
+        "nn.init.normal_(self.weight, std=0.02)  # not nn.init.constant_(self.weight, 0.02)",
+    ),
+    Property(
         "gradient-of-the-whole",
         "output",
         "the gradient of queries, keys and values is the slope of the output",

@@ -15,7 +15,7 @@ from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import began_as_zeros, copied, drawn_like
 
-__all__ = ["begun_as_zeros_findings"]
+__all__ = ["begun_as_zeros_findings", "is_written_as_zeros"]
 
 ZERO = 1e-13
 """A gradient that is none."""
@@ -37,7 +37,11 @@ def begun_as_zeros_findings(invocation: Invocation) -> Iterator[Finding]:
         return
     live = copied(target)
     learned = {name: each for name, each in live.named_parameters() if each.requires_grad}
-    stuck = [name for name in learned if name in began_as_zeros(target) and _is_written_as_zeros(live, name)]
+    stuck = [name for name in learned if name in began_as_zeros(target) and is_written_as_zeros(live, name)]
+    if len(stuck) < 2:
+        return
+    written = {*stuck}
+    stuck += [name for name in learned if name in began_as_zeros(target) - written and learned[name].ndim == 1]
     drawn = {name: learned[name].detach().clone() for name in stuck}
     stuck = _moving(invocation, live, {name: learned[name] for name in stuck})
     while len(stuck) > 1:
@@ -48,6 +52,7 @@ def begun_as_zeros_findings(invocation: Invocation) -> Iterator[Finding]:
         if not moving:
             break
         stuck = [name for name in stuck if name not in moving]
+    stuck = [name for name in stuck if name in written]
     if len(stuck) > 1:
         first, *others = stuck
         other = next((each for each in others if each.rpartition(".")[0] == first.rpartition(".")[0]), others[0])
@@ -74,12 +79,20 @@ def _moving(invocation: Invocation, live: nn.Module, parameters: dict[str, nn.Pa
     return [name for name, each in pairs if each is not None and not float(each.abs().max()) <= ZERO]
 
 
-def _is_written_as_zeros(live: nn.Module, path: str) -> bool:
-    """Whether a line of the class of a parameter's owner, or of a class around it, writes zeros by its name."""
+def is_written_as_zeros(live: nn.Module, path: str) -> bool:
+    """Whether a line of the class of a parameter's owner, or of a class around it, writes zeros by its name.
+
+    A class may go through all matrices at once, as by `nn.init.zeros_(module.weight)`.
+
+    Args:
+        live: what the parameter is of.
+        path: of the parameter.
+    """
     parts = path.split(".")
+    is_matrix = live.get_parameter(path).ndim > 1
     for count in range(len(parts)):
-        name = re.escape(parts[count])
+        name = re.escape(parts[count]) + (rf"|(?<=\w\.){parts[-1]}" if is_matrix and parts[-1] == "weight" else "")
         for kind in own_classes(type(live.get_submodule(".".join(parts[:count])))):
-            if re.search(rf"^.*{_OF_ZEROS}.*\b{name}\b|^.*\b{name}\b.*{_OF_ZEROS}", text_of(kind), re.M):
+            if re.search(rf"^.*{_OF_ZEROS}.*\b(?:{name})\b|^.*\b(?:{name})\b.*{_OF_ZEROS}", text_of(kind), re.M):
                 return True
     return False

@@ -13,7 +13,7 @@ from typing import Any
 
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.norm_calls import NormCall, norm_calls, parent_of
-from regard.check.properties.modules.residuals import ACTIVATIONS, IN_GELU, is_sum
+from regard.check.properties.modules.residuals import ACTIVATIONS, IN_GELU, LAYER_NORMS, is_sum
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.roles.local import projections_of
 from regard.check.trace.operation import Operation, TensorRecord, reached
@@ -22,6 +22,7 @@ __all__ = ["block_residual_findings"]
 
 MOST = 3
 """Attentions of what is asked: more are layers of a stack."""
+MODULATING = frozenset({"mul", "add", "addcmul"})
 MATRICES = frozenset({"mm", "addmm", "bmm", "convolution"})
 
 
@@ -57,14 +58,26 @@ class _Block:
     end: int
 
     def meets(self, operation: Operation, some: set[int]) -> bool:
-        """Whether something of some memory meets anything else that is made of what was handed over."""
+        """Whether something of some memory meets anything else that is made of what was handed over.
+
+        A gate that a condition makes for all tokens of a sample holds nothing of theirs.
+        """
         taken = {each.storage for each in operation.inputs}
-        return bool(taken & some) and bool(taken & self.given - some)
+        others = [each for each in operation.inputs if each.storage in self.given - some]
+        if operation.name.rstrip("_") in MODULATING and others:
+            others = [each for each in others if each.shape == operation.outputs[0].shape]
+        return bool(taken & some) and bool(others)
 
     @property
     def norm(self) -> NormCall | None:
-        """That returns what it reads."""
-        return next((each for each in self.norms if each.returned == self.read.storage), None)
+        """That returns what it reads, or what a condition scales and shifts on the way, as in adaLN."""
+        wanted = [self.read.storage]
+        for operation in reversed(self.run.trace.operations[: self.start]):
+            if operation.name.rstrip("_") in MODULATING and operation.outputs[0].storage == wanted[-1]:
+                larger = [each for each in operation.inputs if each.shape == operation.outputs[0].shape]
+                if len(larger) == 1:
+                    wanted.append(larger[0].storage)
+        return next((each for each in self.norms if each.returned in wanted), None)
 
 
 def block_residual_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
@@ -217,7 +230,7 @@ def _network_of_attention(block: _Block) -> Finding | None:
     alone = {each.operation.outputs[0].storage for each in block.instance.sums}
     total: _Residual | None = None
     by_operation = {each.operation.index: each for each in block.residuals}
-    of_total, activated = set[int](), set[int]()
+    of_total, streams, activated = set[int](), set[int](), set[int]()
     for operation in trace.operations[block.end + 1 :]:
         taken = {each.storage for each in operation.inputs}
         made = {each.storage for each in (*operation.outputs, *operation.written)}
@@ -226,9 +239,10 @@ def _network_of_attention(block: _Block) -> Finding | None:
             if total.branch.storage not in alone:
                 return None
             of_total = {total.total}
+            streams = {total.total}
         elif total is not None and is_sum(operation) and taken & of_total and taken & activated:
             carried = next(each for each in operation.inputs if each.storage in of_total)
-            if carried.storage != total.total or carried.shape != total.carried.shape:
+            if carried.storage not in streams or carried.shape != total.carried.shape:
                 return None
             message = (
                 "the feed-forward network reads what the attention returned alone, and is added to the sum of that "
@@ -237,7 +251,8 @@ def _network_of_attention(block: _Block) -> Finding | None:
             return Finding("violation", "residual-of-the-sum", "block", message, operation.location)
         elif total is not None and taken & of_total:
             of_total |= made
-            if not operation.is_view:
+            streams |= {operation.outputs[0].storage} if operation.name in LAYER_NORMS else set()
+            if not operation.is_view and operation.name not in LAYER_NORMS:
                 return None  # the sum goes on in another way
         elif taken & alone:
             if block.meets(operation, alone):

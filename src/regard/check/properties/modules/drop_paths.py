@@ -10,15 +10,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
+from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Finding
 from regard.check.target import Failed, Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.preparation import copied, in_mode
 
 __all__ = ["drop_path_findings"]
 
 PATHS = re.compile(r"drop_?path|stochastic_?depth", re.I)
 """In the names of classes and functions that leave out branches."""
+_TOLD = re.compile(r"scale_by|rescale|scale_at|layer_?drop", re.I)
+"""In the code of a class that is told whether it divides."""
 DRAWS = 400
 MOVED = 1e-9
 SURE = 6.0
@@ -46,10 +51,18 @@ def drop_path_findings(invocation: Invocation) -> Iterator[Finding]:
     axes = _sample_axes(invocation, lambda given: _handed_over(invocation, paths, given)) if paths else {}
     for path, (shape, axis) in axes.items():
         live = in_mode(copied(invocation.target.get_submodule(path)), training=True)
-        found = [*_judged(_draws(live, shape), axis)]
+        draws = _draws(live, shape)
+        found = [*_judged(draws, axis)] or [*_never_divided(in_mode(live, training=False), draws)]
         if found:
             yield Finding("violation", *found[0], module=path)
             return
+    if axes and _leaves_nothing(invocation, [*axes]):
+        message = (
+            "where stochastic depth leaves out all that it is handed, what is returned hangs on no input: it stands "
+            "behind the sum with the residual, and a sample that it leaves out is lost"
+        )
+        yield Finding("violation", "drop-path-of-samples", "block", message, module=next(iter(axes)))
+        return
     functions = dict(_functions(invocation.target))
     calls = dict[str, tuple[tuple[Any, ...], dict[str, Any]]]()
     axes = _sample_axes(invocation, lambda given: _given_to_functions(invocation, functions, given, calls))
@@ -93,6 +106,53 @@ def _judged(draws: Tensor | None, axis: int) -> Iterator[tuple[str, str, str]]:
             f"{told:.3g}: on average it is {kept / told:.2g} times what it is in eval()"
         )
         yield "drop-path-keeps-mean", "block", message
+
+
+def _never_divided(path: nn.Module, draws: Tensor | None) -> Iterator[tuple[str, str, str]]:
+    """The same of what stays as it is in train(), and in eval() as well: nothing makes up for what is left out.
+
+    Not of a class that is told so, as by scale_by_keep=False.
+
+    Args:
+        path: in eval().
+        draws: (draws, shape of the branch).
+    """
+    if draws is None or not bool(((draws == 0) | (draws == 1)).all()) or _TOLD.search(source_of(type(path))):
+        return
+    kept = float(draws.mean())
+    ones = torch.ones(draws.shape[1:], dtype=torch.float64)
+    if 0.0 < kept < 1.0 and torch.equal(path(ones), ones):
+        message = (
+            f"while it trains, a branch stays for about {kept:.2g} of the samples as it is, and for all of them in "
+            f"eval(): on average it is {kept:.2g} times what it is there"
+        )
+        yield "drop-path-keeps-mean", "block", message
+
+
+def _leaves_nothing(invocation: Invocation, paths: list[str]) -> bool:
+    """Whether what a block returns hangs on nothing that it is handed, where the modules of some paths return zeros.
+
+    The block is what the first of them is a part of.
+    """
+    live, seen = copied(invocation.target), list[tuple[Any, Any]]()
+    for path in paths:
+        live.get_submodule(path).register_forward_hook(lambda _, __, made: torch.zeros_like(made))
+    owner = live.get_submodule(paths[0].rpartition(".")[0])
+    owner.register_forward_hook(
+        lambda _, args, kwargs, made: seen.append((tree_leaves((args, kwargs)), tree_leaves(made))), with_kwargs=True
+    )
+    try:
+        for each in (invocation.arguments, with_fresh_tokens(invocation)):
+            invocation.run(each, target=live)
+    except Failed:
+        return False
+    if len(seen) < 2 or len(seen) % 2:
+        return False
+    (given, made), (fresh, other) = seen[0], seen[len(seen) // 2]
+    handed = [pair for pair in zip(given, fresh, strict=False) if isinstance(pair[0], Tensor)]
+    is_handed = any(not torch.equal(*pair) for pair in handed)
+    returned = [pair for pair in zip(made, other, strict=False) if isinstance(pair[0], Tensor)]
+    return is_handed and bool(returned) and all(torch.equal(*pair) for pair in returned)
 
 
 def _sample_axes(

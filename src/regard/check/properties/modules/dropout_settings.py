@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from regard.check.target.subclasses import is_read_by_a_subclass
 
 __all__ = ["dropout_setting_findings"]
 
+_KEPT = re.compile(r"keep|kept|retain|surviv", re.I)
 _DROPOUT = nn.modules.dropout._DropoutNd
 
 
@@ -63,7 +65,7 @@ def dropout_setting_findings(invocation: Invocation) -> Iterator[Finding]:
         return
     for each in _constructors(invocation.target):
         try:
-            found = _not_handed_on(invocation, each) or _in_vain(invocation, each)
+            found = _told_what_stays(each) or _not_handed_on(invocation, each) or _in_vain(invocation, each)
         except (Failed, RuntimeError):
             continue
         if found is not None:
@@ -92,6 +94,24 @@ def _constructors(target: nn.Module) -> Iterator[_Constructor]:
             continue
         if isinstance(tree, ast.FunctionDef):
             yield _Constructor(path, module, tree, tuple(lines), first, begun.__code__.co_filename, shares)
+
+
+def _told_what_stays(made: _Constructor) -> Finding | None:
+    """A dropout that is made of 1 minus the share to be dropped, as TensorFlow's was told which share to keep.
+
+    Nothing in the class speaks of a share that is kept.
+    """
+    for node in ast.walk(made.tree):
+        if not isinstance(node, ast.Call) or "dropout" not in ast.unparse(node.func).lower():
+            continue
+        for given in (*node.args[:1], *(each.value for each in node.keywords if each.arg == "p")):
+            if not isinstance(given, ast.BinOp) or not isinstance(given.op, ast.Sub):
+                continue
+            name, is_rest = ast.unparse(given.right), ast.unparse(given.left) in ("1", "1.0")
+            if is_rest and name in made.shares and not _KEPT.search(source_of(type(made.module))):
+                message = f"it drops 1 - {name}: what {name} says is the share that stays, and the rest is dropped"
+                return Finding("violation", "dropout-handed-on", "call", message, made.location(node), made.path)
+    return None
 
 
 def _not_handed_on(invocation: Invocation, made: _Constructor) -> Finding | None:

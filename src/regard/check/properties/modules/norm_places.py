@@ -36,7 +36,7 @@ def norm_place_findings(target: Any, run: TaggedRun, instances: Sequence[Attenti
     for each in calls:
         blocks[parent_of(each.path)].append(each)
     for path, siblings in blocks.items():
-        if len(siblings) != 2 or not _holds_one_attention(path, instances):
+        if len(siblings) != 2 or not _holds_one_attention(path, instances) or _has_others(path, calls, instances):
             continue
         (here, total), (there, last) = (_place_of(run, each) for each in siblings)
         if here and there and here != there and total is not last:  # both may be of one sublayer, as in CCT
@@ -67,6 +67,21 @@ def _holds_one_attention(path: str, instances: Sequence[AttentionInstance]) -> b
     """Whether one attention alone is computed inside a module, and not by that module itself."""
     inside = [each.module for each in instances if not path or each.module.startswith(f"{path}.")]
     return len(inside) == 1 and inside[0] != path
+
+
+def _has_others(path: str, calls: Sequence[NormCall], instances: Sequence[AttentionInstance]) -> bool:
+    """Whether a part of a block beside its attention has a norm of its own: the block's are not of its two sublayers.
+
+    As those of the networks of a Conformer, whose block ends with one more.
+    """
+    attending = [each.module for each in instances]
+    inside = [parent_of(each.path) for each in calls]
+    return any(
+        each != path
+        and (not path or each.startswith(f"{path}."))
+        and not any(one == each or one.startswith(f"{each}.") or each.startswith(f"{one}.") for one in attending)
+        for each in inside
+    )
 
 
 def _place_of(run: TaggedRun, call: NormCall) -> tuple[str, Operation | None]:

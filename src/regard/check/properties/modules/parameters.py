@@ -16,6 +16,7 @@ from regard.check.names import role
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.argument_matrices import argument_matrix_findings
 from regard.check.properties.modules.backward import overwritten, training_findings
+from regard.check.properties.modules.begun_alike import begun_alike_findings
 from regard.check.properties.modules.begun_as_zeros import begun_as_zeros_findings
 from regard.check.properties.modules.handed_out import handed_out_by
 from regard.check.properties.modules.slopes import (
@@ -84,6 +85,7 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     yield from unused_parameter_findings(invocation, gradients, [each.module for each in instances])
     yield from unread_table_findings(invocation)
     yield from begun_as_zeros_findings(invocation)
+    yield from begun_alike_findings(invocation)
 
 
 def _judged(

@@ -101,6 +101,15 @@ def forgotten_findings(run: TaggedRun, instances: Sequence[AttentionInstance]) -
             )
             yield Finding("violation", "residual-of-the-sum", "block", message, added.location)
             return
+        before = next(each for each in total.inputs if each.storage not in attended)
+        late = _sum_without(run, added, before)
+        if late is not None:
+            message = (
+                "the feed-forward network's output is added to what the first attention's was added to, and not to "
+                "the sum that it reads: what both attentions added is lost"
+            )
+            yield Finding("violation", "residual-of-the-sum", "block", message, late.location)
+            return
 
 
 def _added_to_itself(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:

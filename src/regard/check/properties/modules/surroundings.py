@@ -42,6 +42,7 @@ def surrounding_findings(
     """
     if base.outputs:
         found = list(_samples_apart(invocation, influence)) or list(_others_apart(invocation, base))
+        found = found or list(_samples_left_out(invocation, base, influence))
         if not found and holds and not is_random(invocation):
             found = list(_samples_alike(invocation, base, influence)) or list(larger_batch_findings(invocation, base))
         yield from found
@@ -68,6 +69,29 @@ def _samples_apart(invocation: Invocation, influence: Influence) -> Iterator[Fin
         depends = influence.returned(0)[rows]
         if bool((depends.sum(0) > 1).any()):
             message = f"an output depends on {int(depends.sum(0).max())} samples of {stream.argument}: they are mixed"
+            yield Finding("violation", "samples-apart", "output", message)
+            return
+
+
+def _samples_left_out(invocation: Invocation, base: Trace, influence: Influence) -> Iterator[Finding]:
+    """What is returned beside the first output, and is of one sample alone, as where the first axis is not of tokens.
+
+    Weights may be those of one sample, to be looked at.
+    """
+    name = invocation.streams[0].argument
+    rows = [
+        number for number, (source, _) in enumerate(influence.runs) if source.kind == "sample" and source.stream == name
+    ]
+    if len(rows) < 2 or any(len(run.outputs) != len(base.outputs) for _, run in influence.runs):
+        return
+    for number, output in enumerate(base.outputs):
+        numbers = output.data
+        if number == 0 or not numbers.is_floating_point() or numbers.numel() < 2 or bool((numbers >= 0).all()):
+            continue
+        changing = [row for row in rows if bool(influence.returned(number)[row].any())]
+        if len(changing) == 1:
+            sample = influence.runs[changing[0]][0].index
+            message = f"output {number} (counted from 0) depends on sample {sample} alone, and on none of the others"
             yield Finding("violation", "samples-apart", "output", message)
             return
 

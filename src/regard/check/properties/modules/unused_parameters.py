@@ -59,7 +59,7 @@ def unused_parameter_findings(
         attending: the paths of the modules that attend.
     """
     target = invocation.target
-    if not isinstance(target, nn.Module) or not any(each is None for each in gradients.values()):
+    if not isinstance(target, nn.Module):
         return
     unused = _Unused(target, gradients, attending)
     for name, several in unused.layers():
@@ -75,6 +75,10 @@ def unused_parameter_findings(
             return  # a copy of it calls what it was copied from, as a lambda does
         message = f"{name} is constructed, and no line reads it: it has no effect and does not learn"
         yield Finding("violation", "parameters-used", "projections", message)
+        return
+    for name in unused.norms():
+        message = f"{name} is constructed, and no line calls it: what follows is not normalized by it"
+        yield Finding("violation", "norm-used", "projections", message)
         return
     for name in _computed_with(invocation, [name for name, each in gradients.items() if each is None]):
         message = f"{name} is computed with, and what is made of it is not used: it has no effect and does not learn"
@@ -239,6 +243,20 @@ class _Unused:
                 is_for_others = _FOR_OTHERS.search(name) or _is_left_out(type(owner), name)
                 if is_unused and not is_handed_in and not is_for_others and is_unread(type(owner), name):
                     yield whole
+
+    def norms(self) -> Iterator[str]:
+        """The paths of norms without parameters that no line of their owner's class reads, as one beside them is read.
+
+        As those of adaLN, whose scale and shift are made of a condition.
+        """
+        for path, owner in self.target.named_modules():
+            norms = [name for name, each in owner.named_children() if isinstance(each, nn.LayerNorm | nn.RMSNorm)]
+            bare = [name for name in norms if not any(True for _ in getattr(owner, name).parameters())]
+            if isinstance(owner, CONTAINERS) or type(owner).__module__.partition(".")[0] == "torch":
+                continue
+            unread = [name for name in bare if is_unread(type(owner), name) and name not in _given_to(type(owner))]
+            if unread and len(unread) < len(bare):
+                yield from (f"{path}.{name}" if path else name for name in unread)
 
     def layers(self) -> Iterator[tuple[str, int]]:
         """The paths of layers with an attention that no output is computed with, beside others of their list that are.
