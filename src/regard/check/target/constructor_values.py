@@ -96,7 +96,7 @@ def number_values(name: str, source: str, sizes: Sizes) -> list[Any]:
 
 
 def optional_values(source: str, name: str, default: Any, sizes: Sizes) -> list[Any]:
-    """For an argument that has a default and a name that says nothing: the default, unless it makes no sense of a small target.
+    """For an argument that has a default and a name that says nothing: the default, if a small target can have it.
 
     Args:
         source: the text of the class.
