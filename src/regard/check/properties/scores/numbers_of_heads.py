@@ -47,7 +47,9 @@ def number_of_head_findings(invocation: Invocation, evidence: Evidence) -> Itera
         if each.numel() != heads or not _OF_HEADS.search(text):
             continue
         other = _with_another_number(invocation, table, path, STEP)
-        changed = [] if other is None else table.head[(other.weight - table.weight).abs() > CHANGED].unique().tolist()
+        if other is None:
+            continue
+        changed = sorted(set(table.head[(other.weight - table.weight).abs() > CHANGED].tolist()))
         if len(changed) > 1:
             listed = ", ".join(map(str, changed))
             message = f"{path} has a number for each of {heads} heads, and its first changes weights of heads {listed}"
