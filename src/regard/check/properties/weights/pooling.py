@@ -57,7 +57,7 @@ def pooling_findings(invocation: Invocation, trace: Trace, influence: Influence)
 
 
 def _averaged(trace: Trace, weights: Operation, influence: Influence, streams: Sequence[str]) -> Finding | None:
-    """Tokens times weights that sum to 1 over them, of which the mean over the tokens is taken; None where it is not."""
+    """Tokens times weights that sum to 1 over them, whose mean over the tokens is taken; None of others."""
     made = weights.outputs[0]
     for product in trace.operations[weights.index + 1 :]:
         if product.name.rstrip("_") != "mul" or len(product.inputs) != 2:
