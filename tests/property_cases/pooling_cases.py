@@ -27,4 +27,18 @@ def less_the_weighted_mean(x: Tensor) -> Tensor:
     return torch.cat((mean, variance.clamp(min=1e-6).sqrt()), -1)
 
 
-CASES = [Case("variance-of-the-weights", less_the_plain_mean, less_the_weighted_mean, of_x, attentions=2)]
+def mean_of_the_weighted(x: Tensor) -> Tensor:
+    """One weight for each token."""
+    weights = (torch.tanh(x @ drawn(WIDTH, 5, seed=1)) @ drawn(5, 1, seed=2)).softmax(1)
+    return (weights * x).mean(1)  # here
+
+
+def sum_of_the_weighted(x: Tensor) -> Tensor:
+    weights = (torch.tanh(x @ drawn(WIDTH, 5, seed=1)) @ drawn(5, 1, seed=2)).softmax(1)
+    return (weights * x).sum(1)
+
+
+CASES = [
+    Case("variance-of-the-weights", less_the_plain_mean, less_the_weighted_mean, of_x, attentions=2),
+    Case("weights-kept", mean_of_the_weighted, sum_of_the_weighted, of_x),
+]

@@ -43,3 +43,25 @@ def test_weights_of_each_channel_and_frame_are_a_design(of_all: bool) -> None:
 
 def test_weights_that_sum_to_one_over_the_channels_are_none_of_frames() -> None:
     assert analyzed(Pooled(axis=1)).missing
+
+
+class Averaged(Pooled):
+    """The mean of frames times weights, where their sum is meant; times a number."""
+
+    def __init__(self, *, times: int = 1, gates: bool = False) -> None:
+        super().__init__()
+        self.times, self.gates = times, gates
+
+    def forward(self, frames: Tensor) -> Tensor:
+        scores = self.score(frames)
+        weights = scores.sigmoid() if self.gates else scores.softmax(-1)
+        return self.times * (weights * frames).mean(dim=-1)
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [(Averaged(), ["weights-kept"]), (Averaged(times=5), []), (Averaged(gates=True), [])],
+    ids=["a mean", "times the number of frames", "of gates"],
+)
+def test_the_mean_of_tokens_times_weights_that_sum_to_one_is_told(module: nn.Module, told: list[str]) -> None:
+    assert [each.property for each in analyzed(module).violations] == told

@@ -37,6 +37,7 @@ from regard.check.properties.scores.learned_tables import (
     table_head_findings,
 )
 from regard.check.properties.scores.norm_axes import norm_axis_findings, one_sided_norm_findings
+from regard.check.properties.scores.numbers_of_heads import learned_logarithm_findings, number_of_head_findings
 from regard.check.properties.scores.packed_groups import packed_group_findings
 from regard.check.properties.scores.pair_biases import pair_bias
 from regard.check.properties.scores.relative_logits import relative_logit_findings
@@ -148,6 +149,8 @@ def attention_findings(
     yield from _mixed_heads(evidence)
     yield from shared_head_findings(invocation, evidence)
     yield from told_head_findings(invocation, evidence)
+    yield from number_of_head_findings(invocation, evidence)
+    yield from learned_logarithm_findings(invocation, evidence)
     unsummed = unsummed_products(invocation, evidence)
     if unsummed is not None:
         yield unsummed

@@ -40,6 +40,7 @@ from regard.check.target.constructor_values import (
     known_values,
     norm_values,
     number_values,
+    optional_values,
 )
 from regard.check.target.double_precision import double_precision
 from regard.check.target.errors import AlwaysFails, Failed, error_line, failed, named_in
@@ -49,13 +50,11 @@ from regard.check.target.names import constructor_meaning, is_of_a_picture, last
 from regard.check.target.preparation import copied
 from regard.check.target.sizes import Sizes
 from regard.check.target.usage import (
-    FEW_TOKENS,
     PARTS,
     called_with,
     has_fields,
     has_places,
     is_called_unasked,
-    is_large_part,
     squared,
 )
 from regard.errors import InputError
@@ -214,8 +213,7 @@ class Construction:
             if not required and self._is_as_wide(parameter):
                 return [sizes.d_model, DEFAULT]
             if not required:
-                is_large = is_large_part(source_of(self.kind), name, parameter.default)
-                return [FEW_TOKENS, DEFAULT] if is_large else [DEFAULT]
+                return optional_values(source_of(self.kind), name, parameter.default, sizes)
             return self._unknown(name, parameter, sizes)
         values = self._known(name, parameter, means, sizes)
         if required:

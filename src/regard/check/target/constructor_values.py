@@ -11,9 +11,18 @@ from torch import nn
 from regard.check.target.configs import COUNT_WORDS, number
 from regard.check.target.layouts import GRID
 from regard.check.target.sizes import Sizes
-from regard.check.target.usage import FEW_TOKENS, divides, is_part, is_step
+from regard.check.target.usage import FEW_TOKENS, divides, is_large_part, is_part, is_step
 
-__all__ = ["ALWAYS", "DEFAULT", "annotated_values", "feed_forward", "known_values", "norm_values", "number_values"]
+__all__ = [
+    "ALWAYS",
+    "DEFAULT",
+    "annotated_values",
+    "feed_forward",
+    "known_values",
+    "norm_values",
+    "number_values",
+    "optional_values",
+]
 
 ALWAYS = frozenset(
     ("d_model", "heads", "d_head", "length", "d_context", "d_ff", "vocab", "layers", "d_out", "batch", "image", "patch")
@@ -23,6 +32,9 @@ DEFAULT = object()
 """The argument is not given."""
 SPATIAL = ("window", "image", "patch", "grid")
 """Meanings of which there may be one number, or one for the rows and one for the columns."""
+HALF = 0.5
+"""Of the channels of a head: what rotary positions turn, where less would be no pairs."""
+_TURNED = re.compile(r"rot|rope", re.IGNORECASE)
 _SEVERAL = re.compile(r"\b(list|tuple|sequence)\[(\s*int\b[^\[\]]*)\]", re.IGNORECASE)
 _MADE_LATER = re.compile(r"\bCallable\b|\btype\[", re.IGNORECASE)
 
@@ -81,6 +93,23 @@ def number_values(name: str, source: str, sizes: Sizes) -> list[Any]:
     elif name.lower().partition("_")[0] in COUNT_WORDS:
         values.insert(0, 2)
     return values
+
+
+def optional_values(source: str, name: str, default: Any, sizes: Sizes) -> list[Any]:
+    """For an argument that has a default and a name that says nothing: the default, if a small target can have it.
+
+    Args:
+        source: the text of the class.
+        name: of the argument.
+        default: its own.
+        sizes: of what is made.
+    """
+    if is_large_part(source, name, default):
+        return [FEW_TOKENS, DEFAULT]
+    # Rotary positions turn pairs of channels: a share that leaves a small head an odd number is a matter of its size.
+    if type(default) is float and 0 < default < 1 and _TURNED.search(name) and int(sizes.d_head * default) % 2:
+        return [HALF, DEFAULT]
+    return [DEFAULT]
 
 
 def norm_values(annotation: str, sizes: Sizes) -> list[Any]:

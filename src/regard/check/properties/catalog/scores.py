@@ -155,6 +155,20 @@ SCORES = (
         "q = q.view(B, T, heads, width // heads).transpose(1, 2)",
     ),
     Property(
+        "scale-of-its-logarithm",
+        "scale",
+        "a scale that is learned as its logarithm goes through the exponential",
+        "Scores are scaled by a small number that may become negative.",
+        "scores = scores * self.logit_scale.clamp(max=math.log(100)).exp()",
+    ),
+    Property(
+        "number-of-its-head",
+        "heads",
+        "what is learned of a head reaches the weights of that head alone",
+        "Heads, tokens or samples are given the sink, the temperature or the slope of another head.",
+        "scores = scores * self.temperature.view(1, -1, 1, 1)  # (B, heads, T, T)",
+    ),
+    Property(
         "value-heads-paired",
         "output",
         "weights go to the values of their head",

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import SOFTMAXES, TaggedRun
-from regard.check.trace.operation import Operation
+from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["averaged_value"]
+__all__ = ["averaged_message", "averaged_value", "is_multiplied"]
 
 
 def averaged_value(run: TaggedRun) -> Finding | None:
@@ -37,13 +37,17 @@ def averaged_value(run: TaggedRun) -> Finding | None:
             if count < 2 or not any(_is_of_rows(each, tags.broadcast_to(shape).movedim(axes[0], -1)) for each in rows):
                 continue
             sums = record.data.broadcast_to(shape).sum(axes[0])
-            if torch.allclose(sums, torch.ones_like(sums)) and not _is_multiplied(run, mean, count):
-                message = (
-                    f"values times weights are averaged over the {count} keys, and not summed: the weights of a query "
-                    f"sum to 1 already, and are divided by {count} once more"
-                )
-                return Finding("violation", "weights-kept", "weights", message, mean.location)
+            if torch.allclose(sums, torch.ones_like(sums)) and not is_multiplied(run.trace, mean, count):
+                return Finding("violation", "weights-kept", "weights", averaged_message(count), mean.location)
     return None
+
+
+def averaged_message(count: int) -> str:
+    """What is told of values times weights whose mean over so many keys is taken."""
+    return (
+        f"values times weights are averaged over the {count} keys, and not summed: the weights of a query "
+        f"sum to 1 already, and are divided by {count} once more"
+    )
 
 
 def _rows(tags: Tensor, axis: int, count: int) -> Tensor:
@@ -61,14 +65,14 @@ def _is_of_rows(rows: Tensor, tags: Tensor) -> bool:
     return is_one and count > 1 and int((rows == found.flatten()[0]).sum()) == count
 
 
-def _is_multiplied(run: TaggedRun, mean: Operation, count: int) -> bool:
+def is_multiplied(trace: Trace, mean: Operation, count: int) -> bool:
     """Whether what an average returns is multiplied by the number of keys."""
-    made = run.trace.made_of([mean.outputs[0].storage])
+    made = trace.made_of([mean.outputs[0].storage])
     return any(
         each.name.rstrip("_") in ("mul", "div")
         and each.inputs[0].storage in made
         and any(abs(float(number)) in (count, 1 / count) for number in _numbers(each))
-        for each in run.trace
+        for each in trace
     )
 
 

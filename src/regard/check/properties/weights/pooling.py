@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Finding
+from regard.check.properties.weights.averaged_values import averaged_message, is_multiplied
 from regard.check.roles.influence import Influence
 from regard.check.roles.instances import SOFTMAXES
 from regard.check.roles.owners import owners
@@ -49,7 +50,31 @@ def pooling_findings(invocation: Invocation, trace: Trace, influence: Influence)
                 Finding("holds", "softmax-over-keys", "weights", "over the tokens, sum 1", weights.location),
                 *deviation_findings(trace),
             ]
+        averaged = _averaged(trace, weights, influence, streams)
+        if averaged is not None:
+            return [averaged]
     return []
+
+
+def _averaged(trace: Trace, weights: Operation, influence: Influence, streams: Sequence[str]) -> Finding | None:
+    """Tokens times weights that sum to 1 over them, whose mean over the tokens is taken; None of others."""
+    made = weights.outputs[0]
+    for product in trace.operations[weights.index + 1 :]:
+        if product.name.rstrip("_") != "mul" or len(product.inputs) != 2:
+            continue
+        shape = product.outputs[0].shape
+        for number, (values, other) in enumerate((product.inputs, product.inputs[::-1])):
+            if other.storage != made.storage or values.storage == made.storage or values.shape != shape:
+                continue
+            of = owners(influence.of(product.index, number).flatten(1), influence, streams)
+            axis = _axis_of_tokens(of.token.view(shape))
+            mean = None if axis is None else _total(trace, product, axis, "mean")
+            if axis is None or mean is None or is_multiplied(trace, mean, shape[axis]):
+                continue
+            sums = other.data.broadcast_to(shape).sum(axis)
+            if float((sums - 1).abs().max()) <= SAME:
+                return Finding("violation", "weights-kept", "weights", averaged_message(shape[axis]), mean.location)
+    return None
 
 
 def _products(trace: Trace, weights: TensorRecord) -> Iterator[tuple[Operation, int]]:
@@ -71,10 +96,10 @@ def _axis_of_tokens(token: Tensor) -> int | None:
     return None
 
 
-def _total(trace: Trace, product: Operation, axis: int) -> Operation | None:
-    """What sums a product over an axis alone."""
+def _total(trace: Trace, product: Operation, axis: int, name: str = "sum") -> Operation | None:
+    """What sums a product over an axis alone, or takes its mean."""
     for operation in trace.operations[product.index + 1 :]:
-        taken = operation.inputs[0] if operation.name == "sum" and operation.inputs else None
+        taken = operation.inputs[0] if operation.name == name and operation.inputs else None
         if taken is None or taken.storage != product.outputs[0].storage or len(operation.args) < 2:
             continue
         axes = operation.args[1]
