@@ -50,7 +50,7 @@ from regard.check.properties.sums import query_numbers
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
-from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, write_mask
+from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, OF_EACH_TOKEN, write_mask
 from regard.check.target.names import call_meaning
 
 __all__ = ["flag_findings", "mask_argument_findings", "shared_mask_findings", "those_sharing"]
@@ -60,8 +60,6 @@ MOST_SHARING = 2
 
 SHAPES = ("bhqk", "b1qk", "qk", "bqk", "b11k", "bk", "b1k", "bqkh", "kb", "k")
 """Axes of a mask: samples, heads, queries, keys."""
-LAST_OF_ONE = [HEADS_LAST, "bk1"]
-"""With a last axis of one: of all heads, or of the channels of a token, which such a mask is multiplied by as well."""
 PADDING_NAMES = re.compile("pad|key_mask|kpm|lengths|valid|present|presence|exists")
 MOST_UNREAD = 12
 """Masks that change no weight of an attention, after which it is taken not to read them."""
@@ -377,7 +375,7 @@ def _outcomes_of(
 def _shapes(name: str, given: object, *, is_causal: bool, of_keys: bool = False) -> list[str]:
     """The axes that a mask may have, by its name and by what had to be given for it."""
     shapes = [each for each in SHAPES if "q" not in each] if of_keys or PADDING_NAMES.search(name) else [*SHAPES]
-    shapes += LAST_OF_ONE if isinstance(given, Tensor) and given.ndim == 3 and given.shape[-1] == 1 else []
+    shapes += [OF_EACH_TOKEN, HEADS_LAST] if isinstance(given, Tensor) and given.ndim == 3 and given.shape[-1] == 1 else []
     return [each for each in shapes if "q" in each or not is_causal]
 
 
