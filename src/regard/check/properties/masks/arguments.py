@@ -375,9 +375,8 @@ def _outcomes_of(
 def _shapes(name: str, given: object, *, is_causal: bool, of_keys: bool = False) -> list[str]:
     """The axes that a mask may have, by its name and by what had to be given for it."""
     shapes = [each for each in SHAPES if "q" not in each] if of_keys or PADDING_NAMES.search(name) else [*SHAPES]
-    shapes += (
-        [OF_EACH_TOKEN, HEADS_LAST] if isinstance(given, Tensor) and given.ndim == 3 and given.shape[-1] == 1 else []
-    )
+    is_last_one = isinstance(given, Tensor) and given.ndim == 3 and given.shape[-1] == 1
+    shapes += [OF_EACH_TOKEN, HEADS_LAST] if is_last_one else []
     return [each for each in shapes if "q" in each or not is_causal]
 
 
