@@ -243,6 +243,48 @@ def test_a_mask_that_has_its_heads_last_is_found_and_judged() -> None:
     assert "mask hides exactly the keys that it blocks; True in mask means blocked" in [each.message for each in found]
 
 
+def causal_scores(x: Tensor) -> Tensor:
+    later = torch.ones(x.shape[1], x.shape[1]).triu(1) == 1
+    return (x @ x.mT / x.shape[-1] ** 0.5).masked_fill(later, -torch.inf)
+
+
+def causal_where_a_mask_is_given(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = x @ x.mT / x.shape[-1] ** 0.5 if mask is None else causal_scores(x)
+    return scores.softmax(-1) @ x
+
+
+def causal_and_hiding(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = causal_scores(x)
+    scores = scores if mask is None else scores.masked_fill(mask[:, None] == 0, -torch.inf)
+    return scores.softmax(-1) @ x
+
+
+def causal_with_an_added_one(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return (causal_scores(x) + (0 if mask is None else (mask[:, None] == 0))).softmax(-1) @ x
+
+
+def causal_with_a_factor(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = causal_scores(x)
+    if mask is not None:
+        scores = torch.where(scores == -torch.inf, scores, scores * (mask[:, None] != 0))
+    return scores.softmax(-1) @ x
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (causal_where_a_mask_is_given, "design"),
+        (causal_and_hiding, "holds"),
+        (causal_with_an_added_one, "violation"),
+        (causal_with_a_factor, "violation"),
+    ],
+)
+def test_a_mask_that_is_read_and_hides_nothing_is_no_flag(function: Any, kind: str) -> None:
+    found = masks_of(analyze(of_x(function, masks=("mask",)), masks=True))
+    assert kind in {each.kind for each in found}
+    assert ("violation" in {each.kind for each in found}) == (kind == "violation")
+
+
 class OfEachToken(nn.Module):
     """A mask with an axis of one behind, which tokens are multiplied by as well."""
 
