@@ -72,6 +72,13 @@ def padding_of_any_sample(ids: Tensor) -> Tensor:
     return encoded(ids, no_padding(ids).all(0, keepdim=True))
 
 
+def words_hidden(ids: Tensor) -> Tensor:
+    """A query without any key reads nothing."""
+    x = TABLE[ids]
+    scores = (x @ x.mT / WIDTH**0.5).masked_fill(no_padding(ids)[:, 0], -torch.inf)
+    return x + scores.softmax(-1).nan_to_num() @ x
+
+
 def padding_alone_seen(ids: Tensor) -> Tensor:
     is_padding = ~no_padding(ids)
     return encoded(ids, is_padding | ~is_padding.any(-1, keepdim=True))
@@ -379,6 +386,7 @@ CASES = [
             (padding_of_the_head_of_another_sample, padding_of_each_sample_in_both_heads),
             (padding_of_the_first_sample, padding_hidden_at_once),
             (padding_of_any_sample, padding_hidden_at_once),
+            (words_hidden, padding_hidden_at_once),
         )
     ),
     Case("padding-by-ids", padding_alone_seen, padding_hidden_at_once, of_ids, has_line=False),
