@@ -270,9 +270,22 @@ def causal_with_a_factor(x: Tensor, mask: Tensor | None = None) -> Tensor:
     return scores.softmax(-1) @ x
 
 
+def causal_with_a_number_of_each_query(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    lowered = 0 if mask is None else (mask[:, :, None] == 0) * -4.0
+    return (causal_scores(x) + lowered).softmax(-1) @ x
+
+
+def causal_in_any_case(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """What is handed over is looked at, and not read."""
+    assert mask is None or mask.ndim > 0
+    return causal_scores(x).softmax(-1) @ x
+
+
 @pytest.mark.parametrize(
     ("function", "kind"),
     [
+        (causal_with_a_number_of_each_query, "violation"),
+        (causal_in_any_case, "design"),
         (causal_where_a_mask_is_given, "design"),
         (causal_and_hiding, "holds"),
         (causal_with_an_added_one, "violation"),
