@@ -49,7 +49,28 @@ def of_a_graph(kind: type[nn.Module]) -> Invocation:
     return replace(call, arguments={**call.arguments, "adj": adj}, positional=["x", "adj"])
 
 
+class OfOthersBesideItself(OfNeighbours):
+    """With all edges a node would see none, and itself is hidden from it in any case."""
+
+    def hidden(self, edges: Tensor) -> Tensor:
+        return edges | torch.eye(edges.shape[1], dtype=torch.bool)
+
+
+class OfNeighboursOrAll(OfNeighbours):
+    """A node without any neighbour but itself attends to all others."""
+
+    def hidden(self, edges: Tensor) -> Tensor:
+        return ~(edges | (edges.sum(-1, keepdim=True) == 1))
+
+
+def without_edges(kind: type[nn.Module]) -> Invocation:
+    """The same with none."""
+    call = of_a_graph(kind)
+    return replace(call, arguments={**call.arguments, "adj": torch.zeros_like(call.arguments["adj"])})
+
+
 CASES = [
+    Case("mask-argument", OfOthersBesideItself, OfNeighboursOrAll, without_edges, attentions=2),
     Case("mask-argument", OfAllOthers, OfNeighbours, of_a_graph, attentions=2),
     Case("mask-argument", OfAllOthers, OfNonNeighbours, of_a_graph, attentions=2),
 ]

@@ -196,6 +196,64 @@ class SeeingEarlierTexts(OfPackedTexts):
         return text[:, None] > text[:, :, None]
 
 
+def texts_of(ids: Tensor) -> Tensor:
+    """Of texts that are packed into one row: no token sees anything across an EOS."""
+    is_end = (ids == 2).long()
+    return is_end.cumsum(-1) - is_end
+
+
+class OfTextsByAFunction(OfPackedTexts):
+    """A language model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eos_id, self.bos_id = self.bos_id + 1, None
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, text = self.table(ids), texts_of(ids)
+        scores = x @ x.mT / x.shape[-1] ** 0.5  # here
+        later = torch.ones(ids.shape[1], ids.shape[1]).triu(1) == 1
+        return scores.masked_fill(self.hidden(later, text), -torch.inf).softmax(-1) @ x
+
+    def hidden(self, later: Tensor, text: Tensor) -> Tensor:
+        return later | self.is_other(text)
+
+
+class OfTextsSeenInPart(OfTextsByAFunction):
+    """A language model."""
+
+    def hidden(self, later: Tensor, text: Tensor) -> Tensor:
+        return later & self.is_other(text)
+
+
+class InTwoLayers(nn.Module):
+    """The layers read the words of a row, which some token closes."""
+
+    of_layers = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eos_id, self.table = 2, nn.Embedding(9, 8)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, is_end = self.table(ids), (ids == self.eos_id).long()
+        text = is_end.cumsum(-1) - is_end
+        other = text[:, None] != text[:, :, None]
+        later = torch.ones(ids.shape[1], ids.shape[1]).triu(1) == 1
+        for layer in range(2):
+            hidden = later | other if layer < self.of_layers else later.expand_as(other)
+            x = x + (x @ x.mT / x.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1) @ x  # here
+        return x
+
+
+class InOneLayer(InTwoLayers):
+    of_layers = 1
+
+
+class InNoLayer(InTwoLayers):
+    of_layers = 0
+
+
 class OfOneTextAfterAnother(SeeingEarlierTexts):
     """Several texts are packed into a row, each of which begins with BOS, and are read as one."""
 
@@ -212,6 +270,9 @@ CASES = [
     Case("opening-token", begin_in_the_document_before, begin_in_its_document, with_ids),
     Case("sequences-apart", SeeingEarlierTexts, OfPackedTexts, of_words),
     Case("sequences-apart", SeeingEarlierTexts, OfOneTextAfterAnother, of_words),
+    Case("sequences-apart", OfTextsSeenInPart, OfTextsByAFunction, of_words),
+    Case("sequences-apart", InOneLayer, InTwoLayers, of_words, attentions=2),
+    Case("sequences-apart", InOneLayer, InNoLayer, of_words, attentions=2),
     Case("closing-token", end_in_the_next_document, end_in_its_document, with_ids),
     Case("closing-token", end_in_the_next_by_a_function, end_in_its_document, with_ids),
     Case("closing-token", end_in_the_next_document, end_before_the_next_document, with_ids),

@@ -48,6 +48,37 @@ def padding_hidden_in_the_first_layer(ids: Tensor) -> Tensor:
     return encoded(ids, no_padding(ids), torch.ones_like(no_padding(ids)))
 
 
+def of_each_head(ids: Tensor, keep: Tensor) -> Tensor:
+    """The heads of all samples stand one after the other on one axis, and are told apart again afterwards."""
+    x = TABLE[ids]
+    q, k, v = (torch.cat((x @ each).chunk(2, -1)) for each in MATRICES[:3])
+    weights = (q @ k.mT / 2).masked_fill(~keep[:, None], -torch.inf).softmax(-1)
+    return x + torch.cat((weights @ v).chunk(2), -1)
+
+
+def padding_of_the_head_of_another_sample(ids: Tensor) -> Tensor:
+    return of_each_head(ids, (ids != 0).repeat_interleave(2, 0))
+
+
+def padding_of_each_sample_in_both_heads(ids: Tensor) -> Tensor:
+    return of_each_head(ids, (ids != 0).repeat(2, 1))
+
+
+def padding_of_the_first_sample(ids: Tensor) -> Tensor:
+    return encoded(ids, no_padding(ids)[:1])
+
+
+def padding_of_any_sample(ids: Tensor) -> Tensor:
+    return encoded(ids, no_padding(ids).all(0, keepdim=True))
+
+
+def words_hidden(ids: Tensor) -> Tensor:
+    """A query without any key reads nothing."""
+    x = TABLE[ids]
+    scores = (x @ x.mT / WIDTH**0.5).masked_fill(no_padding(ids)[:, 0], -torch.inf)
+    return x + scores.softmax(-1).nan_to_num() @ x
+
+
 def padding_alone_seen(ids: Tensor) -> Tensor:
     is_padding = ~no_padding(ids)
     return encoded(ids, is_padding | ~is_padding.any(-1, keepdim=True))
@@ -349,6 +380,15 @@ CASES = [
     Case("queries-from-x", asked_by_the_source, translated_with_places, of_one_length_of_texts, False, 3),
     Case("padding-by-ids", queries_of_padding_blocked, keys_of_padding_blocked, of_tokens_and_ids, has_line=False),
     Case("padding-by-ids", said_to_be_hidden_and_seen, said_to_be_seen, of_ids, has_line=False),
+    *(
+        Case("padding-by-ids", wrong, right, of_ids, has_line=False)
+        for wrong, right in (
+            (padding_of_the_head_of_another_sample, padding_of_each_sample_in_both_heads),
+            (padding_of_the_first_sample, padding_hidden_at_once),
+            (padding_of_any_sample, padding_hidden_at_once),
+            (words_hidden, padding_hidden_at_once),
+        )
+    ),
     Case("padding-by-ids", padding_alone_seen, padding_hidden_at_once, of_ids, has_line=False),
     Case("padding-by-ids", padding_hidden_in_the_first_layer, padding_hidden_in_both, of_ids, False, attentions=2),
     *(

@@ -225,6 +225,32 @@ def test_a_setting_that_says_that_it_is_not_causal_outweighs_its_name(kind, caus
     assert [mistake.id for mistake, _ in wiring(kind).behaviour] == causes
 
 
+class DecoderBlockWithAWholeStart(Block):
+    """Nothing is said of tokens that see one another."""
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1])
+        hidden = (places > places[:, None]) & (places >= 2)
+        return self.norm(x + self.attn(x, x, x, attn_mask=hidden)[0])
+
+
+class DecoderBlockWithAStart(DecoderBlockWithAWholeStart):
+    def __init__(self, d_model, num_heads, prefix_len=2):
+        super().__init__(d_model, num_heads)
+
+
+class BlockOfAPrefixLM(DecoderBlockWithAWholeStart):
+    """The first tokens see one another; those behind them see what came before them."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "causes"),
+    [(BlockOfAPrefixLM, []), (DecoderBlockWithAStart, []), (DecoderBlockWithAWholeStart, ["future-leak"])],
+)
+def test_what_speaks_of_a_prefix_is_not_causal_by_its_name(kind, causes):
+    assert [mistake.id for mistake, _ in wiring(kind).behaviour] == causes
+
+
 class CausalWhereTold(Block):
     def forward(self, x, is_causal=False):
         later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1) if is_causal else None

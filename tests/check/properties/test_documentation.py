@@ -56,6 +56,19 @@ MEANINGS = {
     "mask: True for invalid frames": "blocked",
     "mask: True for padding inside of a batch": None,
     "mask: True where nothing is missing": None,
+    "mask: of the shape of the ids, 1 represents non-padding tokens, 0 represents padding": "allowed",
+    "mask: floats, with ones for tokens to attend to, zeros for tokens to ignore": "allowed",
+    "mask: zeros indicating frames to skip": "allowed",
+    "mask: True stands for a padded key": "blocked",
+    "mask: True positions are ignored": "blocked",
+    "mask: (batch, keys), valid tokens are 1 and padding is 0": "allowed",
+    "mask: (batch, keys) bool, padded positions are True": "blocked",
+    "mask: boolean, padding set to False": "allowed",
+    "mask: (batch, keys), pad=1": "blocked",
+    "mask: padded keys have weight 0, the others are ones with weight": None,
+    "mask: the loss of masked tokens is 0": None,
+    "mask: attention weights of padding are 0": None,
+    "mask: where it is set, scores of hidden keys are 0": None,
 }
 
 

@@ -243,6 +243,103 @@ def test_a_mask_that_has_its_heads_last_is_found_and_judged() -> None:
     assert "mask hides exactly the keys that it blocks; True in mask means blocked" in [each.message for each in found]
 
 
+def causal_scores(x: Tensor) -> Tensor:
+    later = torch.ones(x.shape[1], x.shape[1]).triu(1) == 1
+    return (x @ x.mT / x.shape[-1] ** 0.5).masked_fill(later, -torch.inf)
+
+
+def causal_where_a_mask_is_given(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = x @ x.mT / x.shape[-1] ** 0.5 if mask is None else causal_scores(x)
+    return scores.softmax(-1) @ x
+
+
+def causal_and_hiding(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = causal_scores(x)
+    scores = scores if mask is None else scores.masked_fill(mask[:, None] == 0, -torch.inf)
+    return scores.softmax(-1) @ x
+
+
+def causal_with_an_added_one(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    return (causal_scores(x) + (0 if mask is None else (mask[:, None] == 0))).softmax(-1) @ x
+
+
+def causal_with_a_factor(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = causal_scores(x)
+    if mask is not None:
+        scores = torch.where(scores == -torch.inf, scores, scores * (mask[:, None] != 0))
+    return scores.softmax(-1) @ x
+
+
+def causal_with_a_number_of_each_query(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    lowered = 0 if mask is None else (mask[:, :, None] == 0) * -4.0
+    return (causal_scores(x) + lowered).softmax(-1) @ x
+
+
+def causal_in_any_case(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """What is handed over is looked at, and not read."""
+    assert mask is None or mask.ndim > 0
+    return causal_scores(x).softmax(-1) @ x
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (causal_with_a_number_of_each_query, "violation"),
+        (causal_in_any_case, "design"),
+        (causal_where_a_mask_is_given, "design"),
+        (causal_and_hiding, "holds"),
+        (causal_with_an_added_one, "violation"),
+        (causal_with_a_factor, "violation"),
+    ],
+)
+def test_a_mask_that_is_read_and_hides_nothing_is_no_flag(function: Any, kind: str) -> None:
+    found = masks_of(analyze(of_x(function, masks=("mask",)), masks=True))
+    assert kind in {each.kind for each in found}
+    assert ("violation" in {each.kind for each in found}) == (kind == "violation")
+
+
+class OfEachToken(nn.Module):
+    """A mask with an axis of one behind, which tokens are multiplied by as well."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.qkv = num_heads, nn.Linear(d_model, 3 * d_model)
+
+    def seen(self, mask: Tensor) -> Tensor:
+        return mask[:, None].mT != 0
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~self.seen(mask), -1e9)
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2) * mask
+
+
+class OfEachTokenAsQuery(OfEachToken):
+    def seen(self, mask: Tensor) -> Tensor:
+        return mask[:, None] != 0
+
+
+class OfEachTokenInOutputs(OfEachToken):
+    def seen(self, mask: Tensor) -> Tensor:
+        return torch.ones(mask.shape[1], mask.shape[1], dtype=torch.bool)
+
+
+def of_each_token(kind: Any) -> list[Finding]:
+    call = next(invocations(kind, args={}))
+    assert call.arguments["mask"].shape == (*call.arguments["x"].shape[:2], 1)
+    return masks_of(analyze(call, masks=True))
+
+
+def test_a_mask_with_an_axis_of_one_behind_is_found_and_judged() -> None:
+    messages = [each.message for each in of_each_token(OfEachToken)]
+    assert any(each.startswith("mask hides exactly the keys that it blocks") for each in messages)
+
+
+@pytest.mark.parametrize("kind", [OfEachTokenAsQuery, OfEachTokenInOutputs])
+def test_a_mask_with_an_axis_of_one_behind_has_to_hide_keys(kind: Any) -> None:
+    assert [each.property for each in of_each_token(kind) if each.kind == "violation"] == ["mask-argument"]
+
+
 def sees_what_came_before(x: Tensor) -> Tensor:
     later = torch.ones(x.shape[1], x.shape[1]).triu() == 1
     return (x @ x.mT / 8**0.5).masked_fill(later, -1e9).softmax(-1) @ x

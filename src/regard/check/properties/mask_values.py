@@ -7,12 +7,21 @@ from collections.abc import Iterator
 
 __all__ = ["ADDED", "VALUE", "meanings_of"]
 
+_WRITTEN = r"(?<![\w.\-])[`'\"*]*(1s?|true|0s?|false|(?<!the )(?<!other )ones|zeros)[`'\"*]*(?![\w.]\w)"
 VALUE = re.compile(
-    r"(?<![\w.\-])[`'\"*]*(1s?|true|0s?|false)[`'\"*]*(?![\w.]\w)"
-    r"\s*(?:values?\s+)?(?:=+>?|:|->|→|-|is\b|are\b|will\b|means?\b|marks?\b|for\b|at\b|where\b|wherever\b|if\b|in\b"
-    r"|on\b|to\b|indicates?\b|denotes?\b)",
+    _WRITTEN + r"\s*(?:values?\s+|positions?\s+|entries\s+)?"
+    r"(?:=+>?|:|->|→|-|is\b|are\b|will\b|mean(?:s|ing)?\b|mark(?:s|ing)?\b|for\b|at\b|where\b|wherever\b|if\b|in\b"
+    r"|on\b|to\b|indicat(?:es?|ing)\b|denot(?:es?|ing)\b|represent(?:s|ing)?\b|stands? for\b|correspond(?:s|ing)? to\b"
+    r"|signif(?:y|ies)\b|refers? to\b)",
     re.I,
 )
+_WRITTEN_LAST = re.compile(
+    r"(?P<what>(?:[\w<>\[\]-]+\s+){0,3}[\w<>\[\]-]+)\s*"
+    r"(?:=+|->|→|\bare(?: marked (?:as|with|by)| set to)?|\bis(?: marked (?:as|with|by)| set to)?|\bset to|"
+    r"\bmarked (?:as|with|by))\s*" + _WRITTEN + r"\s*$",
+    re.I,
+)
+"""The tokens first, and their value at the end: padding is True."""
 _END = re.compile(r"[,;()\n]|\.\s|\band\b|\bor\b|\belse\b|\botherwise\b")
 _NEGATED = re.compile(r"\b(?:not|non|no|nothing|none|never|cannot|without|un\w+|in(?:valid|visible))\b|n't", re.I)
 _BLOCKED = re.compile(
@@ -37,6 +46,13 @@ _IN_OTHER_WORDS = (
     ),
 )
 """What is said by a negation, and the word for it."""
+_OF_TOKENS = re.compile(
+    r"(?:(?:all|the|every|each|real|valid|actual|non-?pad(?:ding|ded)?|pad(?:ding|ded|s)?|<pad>|\[pad\]|masked|hidden|ignored|blocked"
+    r"|kept|missing|observed|present|visible)\s+)*"
+    r"(?:tokens?|words?|positions?|places?|frames?|steps?|keys?|elements?|pad(?:ding|s)?|<pad>|\[pad\]|real|valid|masked)",
+    re.I,
+)
+"""Words of tokens alone, and not of weights or of a loss, which are 0 as well."""
 _TOKENS = re.compile(r"\b(?:tokens?|words?)\b", re.I)
 ADDED = re.compile(r"\binf\b|infinity|additive|\badded\b|negative|-1e|\bbias\b", re.I)
 
@@ -51,10 +67,22 @@ def meanings_of(sentence: str) -> Iterator[tuple[int, str]]:
         said = _END.split(sentence[value.end() : end].lstrip())[0]
         for words, word in _IN_OTHER_WORDS:
             said = words.sub(word, said)
-        if _NEGATED.search(said):
-            continue
-        blocked, allowed = bool(_BLOCKED.search(said)), bool(_ALLOWED.search(said))
-        allowed = allowed or (not blocked and bool(_TOKENS.search(said)))
-        if blocked != allowed:
-            is_one = value[1].lower()[0] in "1t"
-            yield int(is_one), "blocked" if blocked == is_one else "allowed"
+        yield from _meaning(value[1], said)
+    for clause in _END.split(sentence):
+        last = _WRITTEN_LAST.search(clause)
+        if last is not None and not VALUE.search(clause) and _OF_TOKENS.fullmatch(last["what"]):
+            said = last["what"]
+            for words, word in _IN_OTHER_WORDS:
+                said = words.sub(word, said)
+            yield from _meaning(last[2], said)
+
+
+def _meaning(value: str, said: str) -> Iterator[tuple[int, str]]:
+    """What 1 means where this is said of the tokens that have a value."""
+    if _NEGATED.search(said):
+        return
+    blocked, allowed = bool(_BLOCKED.search(said)), bool(_ALLOWED.search(said))
+    allowed = allowed or (not blocked and bool(_TOKENS.search(said)))
+    if blocked != allowed:
+        is_one = value.lower()[0] in "1to"
+        yield int(is_one), "blocked" if blocked == is_one else "allowed"

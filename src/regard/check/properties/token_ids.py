@@ -133,6 +133,16 @@ def _of_stream(
         if not run.same_operations(base.instance.run.trace):
             return
         before, after = (table.weight > ZERO_WEIGHT for table in (base, base.of_run(run)))
+        if (mixed := _in_other_samples(base, stream, before & ~after)) is not None:
+            message = f"where {name} of sample 0 ends with {padding}, tokens of sample {mixed} are hidden"
+            line = base.instance.scores_location
+            yield Finding("violation", "padding-by-ids", "mask", message, line, base.instance.module)
+            return
+        if not bool(before.any()) and _is_of_padding_alone(base, stream, tokens, after):
+            message = f"where no id in {name} is {padding}, every key is blocked; where some are, they are attended to"
+            line = base.instance.scores_location
+            yield Finding("violation", "padding-by-ids", "mask", message, line, base.instance.module)
+            return
         of_first = (base.key.stream == stream) & (base.key.sample == 0) & before & ~_of_padding(base, stream, tokens)
         keys, real = of_first & (base.key.token >= tokens - PADDED), of_first & (base.key.token < tokens - PADDED)
         if not bool(keys.any()):
@@ -177,6 +187,18 @@ def _of_stream(
     else:
         message = f"padding ({name} is {padding}) is hidden"
         yield Finding("holds", "padding-by-ids", "mask", message, first.scores_location)
+
+
+def _is_of_padding_alone(table: AttentionTable, stream: int, tokens: int, seen: Tensor) -> bool:
+    """Whether the keys that are seen are those of padding, at the end of sample 0, and all of these."""
+    of_padding = (table.key.stream == stream) & (table.key.sample == 0) & (table.key.token >= tokens - PADDED)
+    return bool(of_padding.any()) and torch.equal(seen, of_padding)
+
+
+def _in_other_samples(table: AttentionTable, stream: int, hidden: Tensor) -> int | None:
+    """The first other sample whose own keys padding of sample 0 hides, as where samples and heads are mixed up."""
+    of_others = hidden & (table.key.stream == stream) & (table.key.sample > 0) & (table.query.sample > 0)
+    return int(table.key.sample[of_others].min()) if bool(of_others.any()) else None
 
 
 def _says_that_padding_is_hidden(invocation: Invocation) -> bool:

@@ -14,6 +14,7 @@ from regard.check.target.draft import Draft
 __all__ = [
     "HEADS_LAST",
     "MASK_FORMS",
+    "OF_EACH_TOKEN",
     "PADDING_SHAPES",
     "SCORE_SHAPES",
     "TRIED_FORMS",
@@ -29,8 +30,10 @@ TRIED_FORMS = MASK_FORMS[:4]
 """Of those that cannot be told apart by whether a call runs, one each."""
 HEADS_LAST = "qk1"
 """Of a mask for all samples and heads, which stand behind: of one graph, or of tokens that come first."""
-SCORE_SHAPES = ("qk", "b1qk", "b11k", "bqk", "11qk", "bk", "b1k", "bhqk", "bqkh", "kb", HEADS_LAST)
-PADDING_SHAPES = ("bk", "b11k", "b1k", "b1qk", "bqk", "qk", "kb")
+OF_EACH_TOKEN = "bk1"
+"""Of a mask that the channels of a token are multiplied by as well."""
+SCORE_SHAPES = ("qk", "b1qk", "b11k", "bqk", "11qk", "bk", "b1k", "bhqk", "bqkh", "kb", OF_EACH_TOKEN, HEADS_LAST)
+PADDING_SHAPES = ("bk", "b11k", "b1k", "b1qk", "bqk", "qk", "kb", OF_EACH_TOKEN)
 
 
 def open_mask(draft: Draft, form: str, shape: str) -> Any:

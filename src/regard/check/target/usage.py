@@ -9,6 +9,7 @@ from functools import cache, partial
 from torch import Tensor
 
 from regard.check.target.argument import nodes_of
+from regard.check.target.compared_numbers import is_compared_with_itself
 from regard.check.target.documented_shapes import (
     documented_letters,
     documented_role,
@@ -253,6 +254,7 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
         ("ids", (None,), is_looked_up),
         ("ids", (None, "x", "q"), is_part_of_ids),
         ("token types", (None,), partial(is_part_of_ids, is_times=True)),
+        ("documents", (None, "token types"), is_compared_with_itself),
         ("diagonal", (None, "mask"), is_diagonal),
         ("ids", (None, "x"), is_written_whole),
         ("positions", (None,), is_gathered_by),

@@ -36,10 +36,12 @@ from regard.check.properties.masks.outcome_findings import (
     violated,
 )
 from regard.check.properties.masks.patterns import allowed_of, are_of_others, built_in_pattern, own_keys, square
+from regard.check.properties.masks.read_in_vain import read_in_vain
 from regard.check.properties.masks.settings import (
     EXPLAINED,
     NOT_OF_KEYS,
     OTHER_SEQUENCE,
+    is_counted,
     switched_off,
 )
 from regard.check.properties.masks.together import beside_others
@@ -50,7 +52,7 @@ from regard.check.properties.sums import query_numbers
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
-from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, write_mask
+from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, OF_EACH_TOKEN, write_mask
 from regard.check.target.names import call_meaning
 
 __all__ = ["flag_findings", "mask_argument_findings", "shared_mask_findings", "those_sharing"]
@@ -111,7 +113,10 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             [reason for each in explained if (reason := each(invocation, name))] if have_no_effect(outcomes) else []
         )
         yield from (
-            reasons[:1] or blanked_tokens(invocation, evidence, outcomes, name) or violated(evidence, outcomes, name)
+            reasons[:1]
+            or blanked_tokens(invocation, evidence, outcomes, name)
+            or read_in_vain(invocation, evidence, outcomes, name)
+            or violated(evidence, outcomes, name)
         )
 
 
@@ -307,19 +312,12 @@ def _flag_lost(invocation: Invocation, evidence: Evidence, flag: str, later: Ten
 
 def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator[MaskOutcome]:
     """What masks do, in every form and shape that the call takes, until one hides exactly what it blocks."""
-    sides = SIDES if _is_counted(invocation, name) else ("anywhere",)
+    sides = SIDES if is_counted(invocation, name) else ("anywhere",)
     for side in sides:
         for outcome in _outcomes_of(invocation, evidence, name, side):
             yield outcome
             if outcome.exact and next(kept(evidence, outcome, name), None) is None:
                 return
-
-
-def _is_counted(invocation: Invocation, name: str) -> bool:
-    """Whether the code asks a mask how many keys it blocks or leaves: these stand together, at one end."""
-    name = re.escape(name)
-    counted = rf"\b{name}(?:\.\w+\([^()]*\))*\.sum\(|\bsum\(\s*~?{name}\b"
-    return re.search(counted, source_of(invocation.target)) is not None
 
 
 def _outcomes_of(
@@ -375,7 +373,8 @@ def _outcomes_of(
 def _shapes(name: str, given: object, *, is_causal: bool, of_keys: bool = False) -> list[str]:
     """The axes that a mask may have, by its name and by what had to be given for it."""
     shapes = [each for each in SHAPES if "q" not in each] if of_keys or PADDING_NAMES.search(name) else [*SHAPES]
-    shapes += [HEADS_LAST] if isinstance(given, Tensor) and given.ndim == 3 and given.shape[-1] == 1 else []
+    is_last_one = isinstance(given, Tensor) and given.ndim == 3 and given.shape[-1] == 1
+    shapes += [OF_EACH_TOKEN, HEADS_LAST] if is_last_one else []
     return [each for each in shapes if "q" in each or not is_causal]
 
 

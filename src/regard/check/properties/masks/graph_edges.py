@@ -27,23 +27,28 @@ def edge_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterat
     """Nodes that see all others where there is no edge, and none where each has an edge to all.
 
     Args:
-        invocation: a call with all edges that there can be.
+        invocation: a call with all edges that there can be, or with none.
         several: the evidence of its attentions.
     """
     if _OF_OTHERS.search(code_of(invocation.target)):
         return
     for name in [each for each in invocation.masks if GRAPH.fullmatch(each.lower())]:
         edges = invocation.arguments.get(name)
-        if not isinstance(edges, Tensor) or edges.is_complex() or not bool((edges == 1).all()):
+        if not isinstance(edges, Tensor) or edges.is_complex():
             continue
-        without = record_invocation(invocation, {**invocation.arguments, name: torch.zeros_like(edges)})
+        is_without = bool((edges == 0).all())
+        if not is_without and not bool((edges == 1).all()):
+            continue
+        other = torch.ones_like(edges) if is_without else torch.zeros_like(edges)
+        run = record_invocation(invocation, {**invocation.arguments, name: other})
         for evidence in several:
             table = evidence.base
             others = table.query.token != table.key.token
-            seen = None if without.error else masked_weights(evidence, without)
-            if seen is None or not bool(others.any()) or not bool((seen[others] > ZERO_WEIGHT).all()):
+            found = None if run.error else masked_weights(evidence, run)
+            if found is None or not bool(others.any()):
                 return
-            if bool((table.weight.abs() > ZERO_WEIGHT)[others].any()):
+            linked, apart = (found, table.weight) if is_without else (table.weight, found)
+            if bool((linked.abs() > ZERO_WEIGHT)[others].any()) or not bool((apart > ZERO_WEIGHT)[others].all()):
                 return
         message = (
             f"with an edge between all nodes in {name} no node sees any other, and without one each sees all others: "

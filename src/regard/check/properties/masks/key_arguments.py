@@ -17,6 +17,7 @@ from regard.check.properties.masks.subsampled_lengths import are_of_more_tokens
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
+from regard.check.target.names import call_meaning
 
 __all__ = ["key_argument_findings", "stacked_key_argument_findings"]
 
@@ -53,6 +54,8 @@ def key_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterato
             texts = texts[0]
         one = torch.zeros_like(texts)
         says, judged = "keeps the texts of a row apart", torch.ones_like(same)
+        if call_meaning(name) != "documents" and _hides_nothing(invocation, evidence, name, texts, same):
+            continue  # numbers that are alike may be told to the scores by a bias as well
         one_way = _one_way(invocation, evidence, name, texts, same)
         if one_way is not None:
             yield one_way
@@ -86,6 +89,17 @@ def stacked_key_argument_findings(
         found = [replace(each, module=first.base.instance.module) for each in key_argument_findings(alone, first)]
         if found and all(each.kind != "open" and WITHOUT_EFFECT not in each.message for each in found):
             yield name, found
+
+
+def _hides_nothing(invocation: Invocation, evidence: Evidence, name: str, texts: Tensor, same: Tensor) -> bool:
+    """Whether each text of a row sees all others, as far as it saw them as one text."""
+    weight, free = (
+        masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: value}))
+        for value in (texts, torch.zeros_like(texts))
+    )
+    if weight is None or free is None:
+        return True
+    return not bool(((free > ZERO_WEIGHT) & (weight.abs() <= ZERO_WEIGHT))[~same].any())
 
 
 def _one_way(invocation: Invocation, evidence: Evidence, name: str, texts: Tensor, same: Tensor) -> Finding | None:

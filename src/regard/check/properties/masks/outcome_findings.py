@@ -113,7 +113,8 @@ def violated(evidence: Evidence, outcomes: list[MaskOutcome], name: str) -> Iter
             return
         yield Finding("violation", "mask-argument", "mask", f"{name} {WITHOUT_EFFECT}", line)
         return
-    if len(outcomes) > 1 and all(_is_causal(evidence, each) for each in outcomes):
+    are_alike = all(torch.allclose(each.weight, outcomes[0].weight, 0.0, 1e-9) for each in outcomes)
+    if len(outcomes) > 1 and are_alike and all(_is_causal(evidence, each) for each in outcomes):
         message = (
             f"whatever {name} holds, a query sees keys up to its own position: that it is given is all that is read"
         )

@@ -21,6 +21,7 @@ __all__ = [
     "EXPLAINED",
     "NOT_OF_KEYS",
     "OTHER_SEQUENCE",
+    "is_counted",
     "is_of_another_setting",
     "switched_off",
 ]
@@ -322,3 +323,10 @@ def _has_a_setting(test: ast.expr, arguments: Collection[str]) -> bool:
 
 EXPLAINED = (not_chosen, put_for_another, documented_unused, said_by_boundaries, of_the_loss, of_whole_samples)
 """What may say why a mask has no effect."""
+
+
+def is_counted(invocation: Invocation, name: str) -> bool:
+    """Whether the code asks a mask how many keys it blocks or leaves: these stand together, at one end."""
+    name = re.escape(name)
+    counted = rf"\b{name}(?:\.\w+\([^()]*\))*\.sum\(|\bsum\(\s*~?{name}\b"
+    return re.search(counted, source_of(invocation.target)) is not None
