@@ -56,3 +56,21 @@ def test_the_vector_of_padding_stays_zero():
     words = in_float64(nn.Embedding(5, 3, padding_idx=2))
     redraw(words, 1)
     assert [each.any().item() for each in words.weight] == [True, True, False, True, True]
+
+
+def test_what_began_positive_stays_positive():
+    class Deviations(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mean = nn.Parameter(torch.randn(1, 1, 16))
+            self.deviation = nn.Parameter(torch.rand(1, 1, 16) + 0.1)
+
+        def forward(self, x):
+            return torch.normal(self.mean, self.deviation) + x
+
+    torch.manual_seed(0)
+    module = Deviations()
+    redraw(module, 0)
+    assert (module.deviation > 0).all() and len(module.deviation.unique()) == 16
+    assert (module.mean < 0).any()
+    assert module(torch.ones(16)).isfinite().all()

@@ -43,6 +43,8 @@ WITHOUT_COPIES = (staticmethod, classmethod, types.ModuleType, types.GeneratorTy
 """Kinds of attributes that `copy.deepcopy` refuses: a copy shares them."""
 ONES = ("norm", "ln", "scale", "temp", "gamma")
 """In the names of parameters that multiply: redrawn around one, others around zero."""
+ENOUGH_TO_TELL = 8
+"""Numbers of a parameter: fewer may all be positive by chance."""
 _ZEROS = "_regard_began_as_zeros"
 """Where a prepared module keeps the names of its parameters that were zeros: copies have it as well."""
 _FIRST = "_regard_first_numbers"
@@ -150,7 +152,8 @@ def redraw(module: nn.Module, seed: int) -> None:
     """New random parameters, so that each has an effect: also those that begin as zeros or ones.
 
     What never learns, beside parameters that do, is what its constructor computed, as a scale, a table of sinusoids or
-    the features of a kernel: it stays, but for zeros. So do the zeros of an embedding's padding.
+    the features of a kernel: it stays, but for zeros. So do the zeros of an embedding's padding. What began positive
+    stays positive.
     """
     generator = torch.Generator().manual_seed(seed)
     learns = any(each.requires_grad for each in module.parameters())
@@ -170,6 +173,8 @@ def redraw(module: nn.Module, seed: int) -> None:
                 kind = type(owner).__name__.lower()
                 multiplies = any(word in name for word in ONES) or ("norm" in kind and name.endswith("weight"))
                 drawn = drawn * 0.3 + (1.0 if multiplies else 0.0)
+            if parameter.numel() >= ENOUGH_TO_TELL and bool((parameter > 0).all()):
+                drawn = drawn.abs()  # as deviations, which a call may refuse with another sign
             padding = owner.padding_idx if isinstance(owner, nn.Embedding) else None
             if padding is not None and not bool(parameter[padding].any()):
                 drawn[padding] = 0.0
