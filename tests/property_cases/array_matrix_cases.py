@@ -84,6 +84,17 @@ class SumsOfGradients(Projected):
         self.grad_value = np.random.default_rng(1).standard_normal((d_model, d_model))
 
 
+class ReadByName(Projected):
+    """What reads its matrices puts their names together."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__(d_model)
+        self.m_value = np.random.default_rng(2).standard_normal((d_model, d_model)) / d_model**0.5
+
+    def values(self, x: np.ndarray) -> np.ndarray:
+        return x @ getattr(self, f"m_{'value'}") + x @ self.w_value
+
+
 CASES = [
     Case("parameters-used", ValuesOfTheKeys, Projected, of_arrays, has_line=False),
     Case("parameters-used", LayerNeverCalled, SumsOfGradients, of_arrays, has_line=False),

@@ -7,6 +7,7 @@ import pytest
 from property_cases.array_matrix_cases import (
     LayerNeverCalled,
     Projected,
+    ReadByName,
     SumsOfGradients,
     ValuesOfTheKeys,
     of_arrays,
@@ -20,6 +21,7 @@ from regard.check.properties.modules.unused_parameters import unread_matrix_find
     [
         (Projected, []),
         (SumsOfGradients, []),
+        (ReadByName, []),
         (ValuesOfTheKeys, ["u_value"]),
         (LayerNeverCalled, ["to_output"]),
     ],

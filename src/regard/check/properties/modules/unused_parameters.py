@@ -18,6 +18,7 @@ from regard.check.properties.code import code_of
 from regard.check.properties.documentation import comments_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied, is_norm
@@ -42,6 +43,8 @@ _FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|classif|head$|logit|pool|nul
 """In the name of what only some calls read, or another module."""
 _KEPT = re.compile(r"grad|^_?d_?[wqkvob]|moment|velocity|last|saved", re.I)
 """In the name of what an object without modules keeps of a call, or of its gradients."""
+_BY_NAME = re.compile(r"\bgetattr\(|\bvars\(|__dict__|attrgetter")
+"""What reads attributes whose names are put together."""
 _ATTENDS = re.compile(r"att(?:entio)?n|mha|transformer|encoder_?layer|decoder_?layer", re.I)
 """In the name of a class that attends, or holds what does."""
 _STACK = re.compile(r"layer|block|stack|(?:^|\.)h$", re.I)
@@ -115,7 +118,8 @@ def unread_matrix_findings(invocation: Invocation) -> Iterator[Finding]:
         invocation: the call, of an object or of a method.
     """
     owner = getattr(invocation.target, "__self__", invocation.target)
-    if isinstance(owner, nn.Module | type) or inspect.isroutine(owner) or not own_classes(type(owner)):
+    kinds = [] if isinstance(owner, nn.Module | type) or inspect.isroutine(owner) else own_classes(type(owner))
+    if not kinds or any(_BY_NAME.search(source_of(each)) for each in kinds):
         return
     for name, value in getattr(owner, "__dict__", {}).items():
         is_own = type(value).__module__ == type(owner).__module__
