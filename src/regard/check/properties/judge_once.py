@@ -42,7 +42,7 @@ from regard.check.properties.modules.unread_sequences import unread_sequence_fin
 from regard.check.properties.modules.unread_settings import unread_setting_findings
 from regard.check.properties.modules.unregistered_parameters import unregistered_parameter_findings
 from regard.check.properties.modules.untied_weights import untied_weight_findings
-from regard.check.properties.modules.unused_parameters import unread_scale_findings
+from regard.check.properties.modules.unused_parameters import unread_matrix_findings, unread_scale_findings
 from regard.check.properties.modules.written_inputs import written_input_findings
 from regard.check.properties.other_modes import other_mode_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
@@ -116,6 +116,7 @@ def judge_once(
     if not analysis.violations:
         analysis.findings += parameter_findings(invocation, instances)
     if not analysis.violations:
+        analysis.findings += unread_matrix_findings(invocation)
         analysis.findings += unregistered_parameter_findings(invocation)
         analysis.findings += plain_tensor_findings(invocation)
         analysis.findings += norm_setting_findings(invocation)

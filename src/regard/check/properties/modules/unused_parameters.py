@@ -18,11 +18,14 @@ from regard.check.properties.code import code_of
 from regard.check.properties.documentation import comments_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
+from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied, is_norm
 
 __all__ = [
     "is_applied_by_the_caller",
+    "unread_matrix_findings",
     "unread_scale_findings",
     "unread_table_findings",
     "unused_parameter_findings",
@@ -38,6 +41,10 @@ _SCALES_ITSELF = re.compile(
 """Functions and modules that divide by the root of the width without being told."""
 _FOR_OTHERS = re.compile(r"mask|expert|adapter|lora|classif|head$|logit|pool|null|empty|cache|buffer", re.I)
 """In the name of what only some calls read, or another module."""
+_KEPT = re.compile(r"grad|^_?d_?[wqkvob]|moment|velocity|last|saved", re.I)
+"""In the name of what an object without modules keeps of a call, or of its gradients."""
+_BY_NAME = re.compile(r"\bgetattr\(|\bvars\(|__dict__|attrgetter")
+"""What reads attributes whose names are put together."""
 _ATTENDS = re.compile(r"att(?:entio)?n|mha|transformer|encoder_?layer|decoder_?layer", re.I)
 """In the name of a class that attends, or holds what does."""
 _STACK = re.compile(r"layer|block|stack|(?:^|\.)h$", re.I)
@@ -104,6 +111,40 @@ def _is_said_to_be_left_out(invocation: Invocation, path: str) -> bool:
         _LEFT_OUT.search(said) is not None and all(re.search(rf"\b{each}", said, re.I) for each in words)
         for said in comments_of(invocation.target)
     )
+
+
+def unread_matrix_findings(invocation: Invocation) -> Iterator[Finding]:
+    """A matrix that an object without modules draws when it is made, or a part with such, and that no line reads.
+
+    As of a class of numpy that makes its values with the matrix of the keys.
+
+    Args:
+        invocation: the call, of an object or of a method.
+    """
+    owner = getattr(invocation.target, "__self__", invocation.target)
+    kinds = [] if isinstance(owner, nn.Module | type) or inspect.isroutine(owner) else own_classes(type(owner))
+    if not kinds or any(_BY_NAME.search(source_of(each)) for each in kinds):
+        return
+    for name, value in getattr(owner, "__dict__", {}).items():
+        is_own = type(value).__module__ == type(owner).__module__
+        held = vars(value).values() if is_own and hasattr(value, "__dict__") else [value]
+        if (
+            _KEPT.search(name) is None
+            and _FOR_OTHERS.search(name) is None
+            and any(map(_is_drawn, held))
+            and is_unread(type(owner), name)
+        ):
+            message = f"{name} is constructed, and no line reads it: it has no effect and does not learn"
+            yield Finding("violation", "parameters-used", "projections", message)
+            return
+
+
+def _is_drawn(value: Any) -> bool:
+    """Whether it is a matrix of numbers that are not all alike: sums of gradients begin as zeros."""
+    if type(value).__name__ not in ("ndarray", "Tensor") or value.ndim < 2 or "float" not in str(value.dtype):
+        return False
+    numbers = torch.as_tensor(value)
+    return numbers.numel() > 0 and bool((numbers != numbers.flatten()[0]).any())
 
 
 def unread_table_findings(invocation: Invocation) -> Iterator[Finding]:
