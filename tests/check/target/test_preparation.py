@@ -71,6 +71,7 @@ def test_what_began_positive_stays_positive():
     torch.manual_seed(0)
     module = Deviations()
     redraw(module, 0)
-    assert (module.deviation > 0).all() and len(module.deviation.unique()) == 16
+    assert (module.deviation > 0).all()
+    assert len(module.deviation.unique()) == 16
     assert (module.mean < 0).any()
     assert module(torch.ones(16)).isfinite().all()
