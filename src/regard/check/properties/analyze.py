@@ -55,7 +55,6 @@ from regard.check.properties.read_weights import linear_findings, read_findings
 from regard.check.properties.running_sums import running_state_findings, running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
 from regard.check.properties.scores.equal_scores import equal_scores
-from regard.check.properties.scores.lost_scales import lost_scale_findings
 from regard.check.properties.scores.paired_attentions import open_paired_queries
 from regard.check.properties.scores.tied_scales import tied_scale_findings
 from regard.check.properties.summaries import summary_of, with_summaries
@@ -203,7 +202,6 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         judge_once(analysis, instances, lambda other: analyze(other, is_first=False))
         if any(each.property == "samples-attend" for each in analysis.findings):
             analysis.findings = [each for each in analysis.findings if each.property not in OF_ONE_SAMPLE]
-    analysis.findings += [] if analysis.violations or not is_first else lost_scale_findings(base)
     return analysis
 
 

@@ -23,13 +23,13 @@ __all__ = ["promised_residual_findings"]
 _KEPT = re.compile(r"(?:\w+_)?(?:residual|shortcut|identity|skip)(?:_?\w)?", re.I)
 """The name of what is kept to be added in the end."""
 _SAID = re.compile(
-    r"\b(?:with|and|plus|includ(?:es?|ing)|adds?|has|have|uses?|applies)\s+(?:an?\s+|the\s+|its\s+)?(?:\w+[- ]){0,2}"
+    r"\b(?:with|and|plus|includ(?:es?|ing)|uses)\s+(?:an?\s+|the\s+|its\s+)?(?:\w+[- ]){0,2}"
     r"(?:residual|skip)[- ]connections?\b",
     re.I,
 )
 _ELSEWHERE = re.compile(
     r"\b(?:no|not|never|without|caller|calling|outside|elsewhere|parent|expects?|must|should|optional\w*|if|when|by|"
-    r"before|after|else|todo)\b|n't",
+    r"before|after|else|around|holds?|wraps?|todo)\b|n't",
     re.I,
 )
 """In such a sentence: another part adds it, or it depends on something."""

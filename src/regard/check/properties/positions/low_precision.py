@@ -79,8 +79,9 @@ def rounded_table_findings(target: object) -> Iterator[Finding]:
                 later = same[first:]
                 share = float(later.double().mean())
                 if not bool(same[:first].any()) and 1 / 2 - MARGIN < share < 1 / 2 + MARGIN:
+                    whole = f"{path}.{name}" if path else name
                     message = (
-                        f"of {path + '.' * bool(path)}{name}, row {first + int(later.nonzero()[0]) + 1} is the one before, "
+                        f"of {whole}, row {first + int(later.nonzero()[0]) + 1} is the one before, "
                         "and so is half of those after it: positions were counted in low precision, not in float32"
                     )
                     yield Finding("violation", "positions-unrounded", "positions", message, module=path)
