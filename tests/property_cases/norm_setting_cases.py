@@ -109,8 +109,8 @@ class NetworksWithoutNorms(ListsOfNorms):
 
 
 CASES = [
-    Case("norm-used", OneListForBoth, ListsOfNorms, of_module, has_line=False),
-    Case("norm-used", OneListForBoth, NetworksWithoutNorms, of_module, has_line=False),
+    Case("norm-used", OneListForBoth, ListsOfNorms, of_module, has_line=False, attentions=2),
+    Case("norm-used", OneListForBoth, NetworksWithoutNorms, of_module, has_line=False, attentions=2),
     Case("norm-used", SecondNormBeforeAlone, BeforeOrAfter, of_module, has_line=False),
     Case("norm-used", SecondNormBeforeAlone, NormsOfTheirOwn, of_module, has_line=False),
 ]
