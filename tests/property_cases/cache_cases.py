@@ -287,6 +287,14 @@ def keys_as_values_seen_by_all(x: Tensor, past: Past = None) -> tuple[Tensor, Pa
     return joined((q @ k.mT / 2).softmax(-1) @ v), (k, v)
 
 
+def new_key_as_value_seen_by_all(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+    q, k, v = projected(x, None)
+    if past is not None:
+        v = torch.cat([past[1], k], 2)  # here
+        k = torch.cat([past[0], k], 2)
+    return joined((q @ k.mT / 2).softmax(-1) @ v), (k, v)
+
+
 class KeysValues:
     """Keys and values, as many as were given."""
 
@@ -399,6 +407,7 @@ CASES = [
     Case("cache-order", with_its_keys_turned, to_itself_or_another, of_x_and_kv),
     Case("cache-mask", ToMemoryInPlaceOfItself, ToMemory, of_module),
     Case("cache-values", keys_as_values_seen_by_all, seen_by_all, of_x),
+    Case("cache-values", new_key_as_value_seen_by_all, seen_by_all, of_x),
     Case("cache-mask", OfKeysValuesFromTheFirstRow, OfKeysValues, of_module),
     Case("cache-unasked", KeepingAlways, Keeping, of_x_and_itself),
     Case("cache-positions", positions_from_zero, handed_over, of_x),

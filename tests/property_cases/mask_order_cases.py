@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from attention_styles import heads_call
 from property_cases import HEADS, WIDTH, Case, drawn, joined, of_module, of_x, split
+from regard.check.target import Invocation
 
 W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=each) / 3 for each in range(80, 83))
 
@@ -97,9 +100,37 @@ class MemoryBehindItsMask(MemoryInFront):
     is_mask_behind = True
 
 
+def _to_the_keys(q: Tensor, k: Tensor, v: Tensor, first: int) -> Tensor:
+    hidden = torch.ones(q.shape[-2], k.shape[-2]).triu(first + 1).bool()
+    scores = q @ k.mT / q.shape[-1] ** 0.5  # here
+    return scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
+
+
+def said_to_end_together(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The queries are the last tokens of the keys: both are aligned to the right."""
+    return _to_the_keys(q, k, v, 0)
+
+
+def ends_together(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The queries are the last tokens of the keys: both are aligned to the right."""
+    return _to_the_keys(q, k, v, k.shape[-2] - q.shape[-2])
+
+
+def begins_together(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The first query stands at the first key, not aligned to the right."""
+    return _to_the_keys(q, k, v, 0)
+
+
+def of_fewer_queries(function: Any) -> Invocation:
+    """A call with two queries and five keys."""
+    return heads_call(function, drawn(2, 2, 2, 4, seed=0), drawn(2, 2, 5, 4, seed=1), drawn(2, 2, 5, 4, seed=2))
+
+
 of_seven = functools.partial(of_x, tokens=7)
 
 CASES = [
+    Case("mask-pattern", said_to_end_together, ends_together, of_fewer_queries),
+    Case("mask-pattern", said_to_end_together, begins_together, of_fewer_queries),
     Case("mask-pattern", seen_by_a_mask_turned_round, hidden_by_its_mask, of_x),
     Case("mask-pattern", every_third, every_third_before, of_seven),
     Case("mask-pattern", every_third, every_second_on_both_sides, of_seven),

@@ -70,7 +70,47 @@ class Stack(nn.Module):
         return self.norm_out(x) if self.norm_first else x
 
 
+class ListsOfNorms(nn.Module):
+    """Norms of attentions and of networks, in a list of each."""
+
+    def __init__(self, norm_first: bool = True) -> None:
+        super().__init__()
+        self.norm_first = norm_first
+        self.attentions = nn.ModuleList(Attending() for _ in range(2))
+        self.networks = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH)) for _ in range(2)
+        )
+        self.before, self.between = (nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, (attend, network) in enumerate(zip(self.attentions, self.networks, strict=True)):
+            if self.norm_first:
+                x = x + attend(self.before[number](x))
+                x = x + network(self.of_network(number)(x))
+            else:
+                x = self.before[number](x + attend(x))
+                x = self.between[number](x + network(x))
+        return x
+
+    def of_network(self, number: int) -> nn.Module:
+        return self.between[number]
+
+
+class OneListForBoth(ListsOfNorms):
+    def of_network(self, number: int) -> nn.Module:
+        return self.before[number]
+
+
+class NetworksWithoutNorms(ListsOfNorms):
+    """Norms in front are for the attentions alone."""
+
+    def of_network(self, number: int) -> nn.Module:
+        return nn.Identity()
+
+
 CASES = [
+    Case("norm-used", OneListForBoth, ListsOfNorms, of_module, has_line=False, attentions=2),
+    Case("norm-used", OneListForBoth, NetworksWithoutNorms, of_module, has_line=False, attentions=2),
     Case("norm-used", SecondNormBeforeAlone, BeforeOrAfter, of_module, has_line=False),
     Case("norm-used", SecondNormBeforeAlone, NormsOfTheirOwn, of_module, has_line=False),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from property_cases import drawn, of_x
+from regard.check.properties.masks.lost_fills import lost_fill_line_findings
 from regard.check.properties.masks.unread import lost_fill_findings
 from regard.check.roles.influence import record_invocation
 
@@ -62,3 +64,42 @@ def test_a_result_that_is_not_kept_hides_nothing() -> None:
 def test_a_result_without_a_name_is_lost_whatever_the_call_hides() -> None:
     (said,) = said_of(nothing_hidden_in_this_call)
     assert said.startswith("what masked_fill returns is not kept")
+
+
+def hidden_when_told(scores: Tensor, future: Tensor, how: str = "") -> Tensor:
+    if how == "causal":
+        scores.masked_fill(future, -torch.inf)
+    return scores.softmax(-1)
+
+
+def kept_when_told(scores: Tensor, future: Tensor, how: str = "") -> Tensor:
+    if how == "causal":
+        scores = scores.masked_fill(future, -torch.inf)
+    elif how == "in place":
+        scores.masked_fill_(future, -torch.inf)
+    return scores.softmax(-1)
+
+
+def cut_when_told(scores: Tensor, how: str = "") -> Tensor:
+    if how == "causal":
+        torch.tril(scores)
+    return scores
+
+
+def cut_into_another(scores: Tensor, how: str = "") -> Tensor:
+    if how == "causal":
+        torch.tril(scores, out=scores)
+    return scores
+
+
+@pytest.mark.parametrize("function", [hidden_when_told, cut_when_told])
+def test_a_line_that_keeps_no_result_is_found_where_no_call_goes_by_it(function: Callable[..., Tensor]) -> None:
+    (found,) = lost_fill_line_findings(function)
+    assert found.property == "mask-read"
+    assert found.location is not None
+    assert re.search(r"masked_fill\(|tril\(", found.location.text)
+
+
+@pytest.mark.parametrize("function", [kept_when_told, cut_into_another])
+def test_a_line_that_keeps_its_result_is_right(function: Callable[..., Tensor]) -> None:
+    assert list(lost_fill_line_findings(function)) == []

@@ -23,6 +23,7 @@ __all__ = [
     "documentation_of_functions",
     "line_of",
     "numbers_in",
+    "parts_of",
     "sentences_of",
 ]
 
@@ -34,12 +35,12 @@ MOST = 40
 
 def code_of(target: Any) -> str:
     """The text of a target, of the classes of its modules, and of what it uses of the functions of its file."""
-    return "\n\n".join(text for _, text in _parts(target))
+    return "\n\n".join(text for _, text in parts_of(target))
 
 
 def documentation_of_functions(target: Any) -> str:
     """The documentation of the functions of its file that a target uses, as of one that makes its mask."""
-    functions = [each for each, _ in _parts(target) if inspect.isfunction(each)]
+    functions = [each for each, _ in parts_of(target) if inspect.isfunction(each)]
     return "\n\n".join(inspect.cleandoc(each.__doc__) for each in functions if each.__doc__)
 
 
@@ -86,7 +87,7 @@ def sentences_of(text: str, ends: str = ".;") -> list[str]:
     return [" ".join(each.split()) for each in re.split(rf"(?<=[{ends}])\s+|\n\s*\n", text)]
 
 
-def _parts(target: Any) -> Iterator[tuple[Any, str]]:
+def parts_of(target: Any) -> Iterator[tuple[Any, str]]:
     """A target, the classes of its modules, and what it uses of the functions of its file, each with its text."""
     kinds = [type(each) for module in modules_in(target) for each in module.modules()]
     waiting = [target, *(each for each in dict.fromkeys(kinds) if not each.__module__.startswith("torch."))]

@@ -18,6 +18,7 @@ from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.filled_weights import filled_weight_findings
+from regard.check.properties.masks.lost_fills import lost_fill_line_findings
 from regard.check.properties.masks.nearest_keys import farthest_of_more_findings
 from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
@@ -52,7 +53,7 @@ from regard.check.properties.outputs.other_sizes import other_size_findings
 from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.positions.handed_to_values import handed_position_findings
-from regard.check.properties.positions.low_precision import rounded_position_findings
+from regard.check.properties.positions.low_precision import rounded_position_findings, rounded_table_findings
 from regard.check.properties.positions.unused_classes import unused_position_findings
 from regard.check.properties.scores.wide_scores import wide_score_findings
 from regard.check.properties.summaries import MIXED_TOKENS
@@ -103,6 +104,7 @@ def judge_once(
         analysis.findings += fused_kernel_findings(invocation)
         analysis.findings += [] if analysis.violations else unread_parameter_findings(invocation)
         analysis.findings += unread_setting_findings(invocation.target)
+        analysis.findings += lost_fill_line_findings(invocation.target)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
@@ -129,6 +131,7 @@ def judge_once(
         analysis.findings += dropped_score_findings(invocation, instances)
         analysis.findings += repeated_sample_findings(invocation)
         analysis.findings += rounded_position_findings(invocation)
+        analysis.findings += rounded_table_findings(invocation.target)
         analysis.findings += wide_score_findings(invocation, instances)
         analysis.findings += half_norm_findings(invocation)
         analysis.findings += filled_weight_findings(invocation, instances)

@@ -177,7 +177,11 @@ def _keys(runs: PartOfWhole, keys: tuple[Tensor, Tensor], line: CodeLocation | N
 
 
 def _keys_as_values(call: CachedCall, prefix: int, instance: AttentionInstance) -> Finding | None:
-    """Cached values that are the very numbers of the cached keys, and others without a cache: whatever a mask hides."""
+    """Values that are the very numbers of the keys, and others without a cache: whatever a mask hides.
+
+    Either those of the tokens before, as where the wrong cache is read, or that of the new token, as where its key is
+    put into the cache of values.
+    """
     base = instance.run.trace
     part = recorded(call, [(0, prefix), (prefix, prefix + 1)])
     if part.error:
@@ -187,25 +191,29 @@ def _keys_as_values(call: CachedCall, prefix: int, instance: AttentionInstance) 
         for place in score.places:
             runs = PartOfWhole(base, part, prefix, prefix + 1)
             found = [runs.tensors(place_of(base, each)) for each in (place, value)]
-            if any(each is None for each in found) or _are_equal(
-                base.taken(place).data, base.taken(value).data, prefix
-            ):
+            if any(each is None for each in found):
                 continue
             keys, values = (each[1] for each in found if each is not None)
-            if _are_equal(keys, values, prefix):
-                message = f"with a cache the values of the tokens before token {prefix} are their keys"
-                return Finding("violation", "cache-values", "v", message, _writing(runs, values))
+            for first, end, said in (
+                (0, prefix, f"values of the tokens before token {prefix} are their keys"),
+                (prefix, prefix + 1, f"value of token {prefix}, the new one, is its key"),
+            ):
+                if _are_equal(base.taken(place).data, base.taken(value).data, first, end):
+                    continue
+                if _are_equal(keys, values, first, end):
+                    message = f"with a cache the {said}"
+                    return Finding("violation", "cache-values", "v", message, _writing(runs, values))
     return None
 
 
-def _are_equal(keys: Tensor, values: Tensor, tokens: int) -> bool:
-    """Whether the first keys, or those of the transpose that scores take, are the values.
+def _are_equal(keys: Tensor, values: Tensor, first: int, end: int) -> bool:
+    """Whether some keys, or those of the transpose that scores take, are the values.
 
     PyTorch's kernel scales keys before it multiplies them.
     """
     for each in (keys, keys.mT) if keys.ndim > 1 else ():
-        if each.shape == values.shape and each.shape[-2] >= tokens:
-            one, other = (side.narrow(-2, 0, tokens) for side in (each, values))
+        if each.shape == values.shape and each.shape[-2] >= end:
+            one, other = (side.narrow(-2, first, end - first) for side in (each, values))
             if bool(one.any()) and same_tensor(one * (other.norm() / one.norm()), other):
                 return True
     return False

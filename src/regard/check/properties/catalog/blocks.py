@@ -8,6 +8,13 @@ __all__ = ["BLOCKS"]
 
 BLOCKS = (
     Property(
+        "network-reads-the-sum",
+        "block",
+        "a feed-forward network that is added to the sum of the input and the attention reads that sum",
+        "The network never sees what the tokens have read of each other in its block.",
+        "y = x + self.attention(self.norm1(x))  # and then y + self.mlp(self.norm2(y)), not of x",
+    ),
+    Property(
         "gate-as-documented",
         "block",
         "a network that is said to be SwiGLU multiplies swish of one matrix by another one",

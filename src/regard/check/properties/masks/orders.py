@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from torch import Tensor
 
 from regard.check.properties.documentation import promises_causal_mask
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.target.names import is_encoded
 
-__all__ = ["encoded_sequence", "later_key"]
+__all__ = ["encoded_sequence", "later_key", "unaligned"]
 
 
 def later_key(evidence: Evidence, allowed: Tensor) -> Finding | None:
@@ -43,6 +45,27 @@ def later_key(evidence: Evidence, allowed: Tensor) -> Finding | None:
         )
         return Finding("violation", "mask-pattern", "mask", message, line)
     return None
+
+
+_RIGHT = re.compile(r"\bright[- ]align|\balign\w* (?:to|at|on) the (?:right|end)\b|\bbottom[- ]right\b", re.I)
+_OTHERWISE = re.compile(r"\b(?:not|no|never|unlike|instead|rather|top[- ]left)\b|n't", re.I)
+
+
+def unaligned(evidence: Evidence, pattern: str) -> Finding | None:
+    """A causal mask of fewer queries than keys that begins at the first key, in code that says it ends at the last.
+
+    Args:
+        evidence: an attention.
+        pattern: the name of its mask.
+    """
+    said = [each for each in evidence.code.splitlines() if _RIGHT.search(each)]
+    if "from the first key on" not in pattern or not any(_OTHERWISE.search(each) is None for each in said):
+        return None
+    message = (
+        "it says that queries and keys are aligned at the right, and its causal mask begins at the first key: the last "
+        "query does not see the last keys"
+    )
+    return Finding("violation", "mask-pattern", "mask", message, evidence.base.instance.scores_location)
 
 
 def encoded_sequence(evidence: Evidence) -> str:

@@ -13,7 +13,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.barred_keys import BARRED, bars_keys_evenly, whole_mask
 from regard.check.properties.masks.by_head import pattern_of_each_head
 from regard.check.properties.masks.joined_sequences import joined_order
-from regard.check.properties.masks.orders import encoded_sequence, later_key
+from regard.check.properties.masks.orders import encoded_sequence, later_key, unaligned
 from regard.check.properties.masks.overlapping_windows import overlapping_windows
 from regard.check.properties.masks.query_groups import (
     are_blocks_beside_others,
@@ -426,11 +426,8 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("violation", "mask-pattern", "mask", wrong, line)
     elif (who := _says_causal(evidence, pattern)) is not None:
         query, key = (int(each) for each in first.triu(1).nonzero()[0])
-        mask = (
-            f"its own mask is {NOT_CAUSAL[pattern]}, in which"
-            if pattern in NOT_CAUSAL
-            else "every query sees every key:"
-        )
+        name = NOT_CAUSAL.get(pattern)
+        mask = f"its own mask is {name}, in which" if name else "every query sees every key:"
         message = f"its {who} says that it is causal; {mask} query {query} sees key {key}, a later one"
         yield Finding("violation", "mask-pattern", "mask", message, line)
     elif pattern in ("causal", FROM_FIRST_KEY) and (source := encoded_sequence(evidence)):
@@ -447,4 +444,6 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         message = "its own mask is no pattern that is known"
         yield later_key(evidence, first) or Finding("open", "mask-unknown", "mask", message, line)
     else:
-        yield Finding("design", "mask-pattern", "mask", f"its own mask: {pattern}", line)
+        yield unaligned(evidence, pattern) or Finding(
+            "design", "mask-pattern", "mask", f"its own mask: {pattern}", line
+        )

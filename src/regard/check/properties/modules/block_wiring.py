@@ -22,7 +22,8 @@ from regard.check.properties.modules.normed_alone import (
     passed_over_findings,
 )
 from regard.check.properties.modules.norms_passed import passed_norm_findings
-from regard.check.properties.modules.parallel_branches import parallel_branch_findings
+from regard.check.properties.modules.parallel_branches import network_past_the_sum_findings, parallel_branch_findings
+from regard.check.properties.modules.promised_residuals import promised_residual_findings
 from regard.check.properties.modules.repeated_residuals import repeated_residual_findings
 from regard.check.properties.modules.residuals import forgotten_findings, residual_findings
 from regard.check.roles.instances import AttentionInstance, TaggedRun
@@ -40,6 +41,7 @@ def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionIns
     """
     yield from residual_findings(run, instances, name_and_documentation(target))
     yield from repeated_residual_findings(run, instances)
+    yield from promised_residual_findings(target, run, instances)
     yield from layer_residual_findings(run, instances)
     yield from normed_alone_findings(target, run, instances)
     yield from block_residual_findings(target, run, instances)
@@ -50,6 +52,7 @@ def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionIns
     yield from passed_norm_residual_findings(target, run, instances)
     yield from norm_place_findings(target, run, instances)
     yield from parallel_branch_findings(target, run, instances)
+    yield from network_past_the_sum_findings(target, run, instances)
     yield from modulation_findings(run.trace)
     yield from gated_stream_findings(target, run)
     yield from named_modulation_findings(target, run, instances)

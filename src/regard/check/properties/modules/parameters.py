@@ -275,12 +275,19 @@ def _thrown_away(norms: dict[str, nn.Module], counts: dict[str, int], moving: se
 
 
 def _siblings(norms: dict[str, nn.Module], name: str) -> Iterator[str]:
-    """The other norms of a module that are of the same kind and size."""
+    """The other norms of a module that are of the same kind and size; of lists of norms, those of the same layer."""
     module, place = norms[name], name.rpartition(".")[0]
     for other, sibling in norms.items():
-        same = type(sibling) is type(module) and other.rpartition(".")[0] == place and other != name
+        is_beside = other.rpartition(".")[0] == place or _layer_of(other) == _layer_of(name) is not None
+        same = type(sibling) is type(module) and is_beside and other != name
         if same and next(sibling.parameters()).shape == next(module.parameters()).shape:
             yield other
+
+
+def _layer_of(path: str) -> tuple[str, str] | None:
+    """The module that has a list, and the place in the list; None of what is in none, as by its path."""
+    rest, _, number = path.rpartition(".")
+    return (rest.rpartition(".")[0], number) if number.isdigit() and rest else None
 
 
 def _moves(gradient: Tensor | None) -> bool:

@@ -13,12 +13,17 @@ from regard.check.properties.documentation import documentation_of, works_in_low
 from regard.check.properties.finding import Finding
 from regard.check.properties.other_lengths import with_tokens
 from regard.check.target import Invocation
-from regard.check.target.preparation import copied
+from regard.check.target.preparation import copied, modules_in
 
-__all__ = ["rounded_position_findings"]
+__all__ = ["rounded_position_findings", "rounded_table_findings"]
 
 TOKENS = 300
 """More than bfloat16 tells apart, whose numbers have 8 bits."""
+ROUNDED_FROM = (256, 2048)
+"""The first whole number after which bfloat16, and float16, have the even ones alone."""
+FEWEST = 32
+"""Rows after it that say something."""
+MARGIN = 0.1
 
 
 def rounded_position_findings(invocation: Invocation) -> Iterator[Finding]:
@@ -52,6 +57,36 @@ def rounded_position_findings(invocation: Invocation) -> Iterator[Finding]:
             )
             yield Finding("violation", "positions-unrounded", "positions", message)
             return
+
+
+def rounded_table_findings(target: object) -> Iterator[Finding]:
+    """A table of positions that a module keeps, in which every other row is the one before, from 256 on, or from 2048.
+
+    So far bfloat16, or float16, tells whole numbers apart, and to twice as many the even ones alone. Tables that learn,
+    and those that end with one row again and again, are left out.
+
+    Args:
+        target: what was called.
+    """
+    for path, module in (each for owner in modules_in(target) for each in owner.named_modules()):
+        for name, table in (*module.named_buffers(recurse=False), *vars(module).items()):
+            if not isinstance(table, Tensor) or isinstance(table, nn.Parameter) or table.ndim < 2:
+                continue
+            rows = table.detach().flatten(0, -2) if max(table.shape[:-1]) == table[..., 0].numel() else table[:0]
+            for first in (each for each in ROUNDED_FROM if len(rows) >= each + FEWEST):
+                same = (rows[1 : 2 * first] == rows[: 2 * first][:-1]).all(-1)
+                # Ties go to the even one: 257 becomes 256, and 259 becomes 260, so that of four numbers two are new.
+                later = same[first:]
+                share = float(later.double().mean())
+                is_one_row = bool((later[2:] & later[1:-1] & later[:-2]).any())  # again and again
+                if not bool(same[:first].any()) and not is_one_row and abs(share - 1 / 2) < MARGIN:
+                    whole = f"{path}.{name}" if path else name
+                    message = (
+                        f"of {whole}, row {first + int(later.nonzero()[0]) + 1} is the one before, "
+                        "and so is half of those after it: positions were counted in low precision, not in float32"
+                    )
+                    yield Finding("violation", "positions-unrounded", "positions", message, module=path)
+                    return
 
 
 class _AngleWatch(TorchFunctionMode):

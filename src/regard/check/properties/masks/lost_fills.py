@@ -1,0 +1,57 @@
+"""Lines that hide numbers in a new tensor, which they do not keep, wherever the code has them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from regard.check.location import CodeLocation
+from regard.check.properties.code import parts_of
+from regard.check.properties.finding import Finding
+
+__all__ = ["lost_fill_line_findings"]
+
+FILLS = frozenset({"index_fill", "masked_fill", "masked_scatter", "tril", "triu"})
+"""Methods and functions that return a new tensor; those that write into the old one end with an underscore."""
+
+
+def lost_fill_line_findings(target: Any) -> Iterator[Finding]:
+    """A line that calls ``masked_fill``, or the like, and does nothing else, also where no call that ran goes by it.
+
+    As on a condition on how an option was told.
+
+    Args:
+        target: what was called.
+    """
+    for part, text in parts_of(target):
+        try:
+            tree = ast.parse(textwrap.dedent(text))
+        except SyntaxError:
+            continue
+        own = {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
+        for node in ast.walk(tree):
+            call = node.value if isinstance(node, ast.Expr) else None
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                continue
+            name = call.func.attr
+            is_of_itself = isinstance(call.func.value, ast.Name) and call.func.value.id in ("self", "cls", "super")
+            is_written = any(each.arg in ("out", "inplace") for each in call.keywords)
+            if name in FILLS - own and not is_of_itself and not is_written:
+                message = f"what {name} returns is not kept: what it should have hidden is read all the same"
+                yield Finding("violation", "mask-read", "mask", message, _line(part, call.lineno))
+                return
+
+
+def _line(part: Any, number: int) -> CodeLocation | None:
+    """A line of the text of a class, or of a function, counted from 1 there."""
+    kind = part if inspect.isclass(part) or inspect.isroutine(part) else type(part)
+    try:
+        file, (lines, first) = inspect.getsourcefile(kind), inspect.getsourcelines(kind)
+    except (OSError, TypeError):
+        return None
+    if file is None or number > len(lines):
+        return None
+    return CodeLocation(file, first + number - 1, lines[number - 1].strip())
