@@ -33,6 +33,25 @@ class KeysStrided(Heads):
         return split(self.q(x)), strided(self.k(x)), split(self.v(x))
 
 
+class PairedNumbers(Heads):
+    """Queries and keys are of one projection, in which their numbers alternate; heads are in a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qk = nn.Linear(WIDTH, 2 * WIDTH)
+        del self.q, self.k
+
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k = self.qk(x).unflatten(-1, (HEADS, -1, 2)).transpose(1, 2).unbind(-1)
+        return q, k, split(self.v(x))
+
+
+class PairedNumbersStrided(PairedNumbers):
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, _ = super().parts(x)
+        return q, k, strided(self.v(x))
+
+
 class AllStrided(Heads):
     """Heads are joined in another order than they are split in, by one rule for all three."""
 
@@ -167,6 +186,7 @@ class WholeWidth(SetAttention):
 CASES = [
     Case("heads-split-alike", KeysStrided, Heads, of_module),
     Case("heads-split-alike", KeysOfOtherHeads, AllStrided, of_module),
+    Case("heads-split-alike", PairedNumbersStrided, PairedNumbers, of_module, has_line=False),
     Case("heads-joined-in-order", JoinedBackwards, ShuffledHeads, of_module, has_line=False),
     Case("projected-from-the-input", ValuesOfKeys, ValuesOfProjectedKeys, of_module, has_line=False),
     Case("projected-from-the-input", KeysOfQueries, LowRankQueries, of_module, has_line=False),

@@ -251,6 +251,22 @@ def test_what_speaks_of_a_prefix_is_not_causal_by_its_name(kind, causes):
     assert [mistake.id for mistake, _ in wiring(kind).behaviour] == causes
 
 
+class DecoderBlockOfOneToken(Block):
+    """x: (beams, 1, width), the newest token of each beam."""
+
+    def forward(self, x):
+        return self.norm(x + self.attn(x, x, x)[0])
+
+
+class DecoderBlockOfTokens(DecoderBlockOfOneToken):
+    """x: (beams, tokens, width), the newest tokens of each beam."""
+
+
+@pytest.mark.parametrize(("kind", "causes"), [(DecoderBlockOfOneToken, []), (DecoderBlockOfTokens, ["future-leak"])])
+def test_what_is_given_one_token_has_no_later_one(kind, causes):
+    assert [mistake.id for mistake, _ in wiring(kind).behaviour] == causes
+
+
 class CausalWhereTold(Block):
     def forward(self, x, is_causal=False):
         later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1) if is_causal else None

@@ -53,6 +53,30 @@ def test_sums_that_lost_the_axis_of_keys_divide_the_weights_of_other_queries() -
     assert found.location.text.endswith("# here")
 
 
+def with_drawn_matrices(x: Any, num_heads: int = 2, normalize: Callable[[Any], Any] = softmax) -> Any:
+    """x: (n, d)"""
+    numbers = np.random.RandomState(0)
+    w_q, w_k, w_v = (numbers.randn(x.shape[1], x.shape[1]) for _ in range(3))
+    q, k, v = ((x @ w).reshape(len(x), num_heads, -1).swapaxes(0, 1) for w in (w_q, w_k, w_v))
+    read = normalize(q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])) @ v
+    return read.swapaxes(0, 1).reshape(x.shape) @ np.random.default_rng(1).normal(size=(x.shape[1], x.shape[1]))
+
+
+def over_queries(scores: Any) -> Any:
+    e = np.exp(scores - np.max(scores, axis=1, keepdims=True))
+    return e / np.sum(e, axis=1, keepdims=True)
+
+
+def test_matrices_of_numpys_generators_are_those_of_pytorchs_arrays() -> None:
+    analysis = analyze(first(with_drawn_matrices))
+    assert (analysis.violations, analysis.missing) == ([], [])
+    assert {"scale", "weights-sum-to-one"} <= {each.property for each in analysis.findings if each.kind == "holds"}
+    violated = {
+        each.property for each in analyze(first(partial(with_drawn_matrices, normalize=over_queries))).violations
+    }
+    assert violated == {"softmax-over-keys"}
+
+
 def with_places_of_later_keys(x: Any, w_q: Any, w_k: Any, w_v: Any, causal: bool = False) -> Any:
     scores = (x @ w_q) @ (x @ w_k).T / np.sqrt(w_k.shape[-1])
     if causal:
@@ -112,12 +136,12 @@ def test_numpy_is_what_it_was_after_the_call() -> None:
     assert isinstance(np.zeros(1), np.ndarray)
 
 
-def by_numbers_of_numpy(x: Any) -> Any:
-    return x + np.random.RandomState(0).standard_normal(x.shape)
+def by_places_between(x: Any) -> Any:
+    return x + np.interp(0.5, [0.0, 1.0], [0.0, 1.0])
 
 
 def test_what_pytorch_has_not_is_computed_by_numpy() -> None:
-    call = of_x(by_numbers_of_numpy)
+    call = of_x(by_places_between)
     assert call.watched() is call
 
 

@@ -153,7 +153,7 @@ def _in_place(subject: Subject, outer: BlockCall, one: BlockAttention) -> Subjec
         [this, x, *(subject.called[name].replace(annotation=inspect.Parameter.empty) for name in masks)]
     )
     kind = type(subject.name, (_InPlace,), {"forward": forward})
-    inner = Subject(subject.name, kind=kind, file=subject.file, settings=subject.settings)
+    inner = Subject(subject.name, kind=kind, block=subject.kind, file=subject.file, settings=subject.settings)
 
     def build(sizes: Sizes) -> tuple[nn.Module, list[str]]:
         other, said = subject.build(sizes) if subject.build is not None else (copied(outer.module), [])

@@ -81,7 +81,7 @@ def _causal(outer: BlockCall, output: Tensor) -> tuple[str, bool]:
         return f"its flag {flags[0]}", True
     if outer.names("mask") or any(map(_is_causal_mask, outer.subject.called)):
         return "", False
-    if _is_set_not_causal(outer.subject) or _has_prefix(outer):
+    if _is_set_not_causal(outer.subject) or _has_prefix(outer) or outer.subject.takes_one_token:
         return "", False
     if re.search("bert|encoder|classif|mlm|fill|bidirect", name.lower()) and "decoder" not in name.lower():
         return "", False

@@ -140,7 +140,8 @@ def _causal_by(subject: Subject, settings: list[CallConfig]) -> tuple[str, bool]
     off = subject.module is not None and _flag_of(subject.module, False)  # then nothing says that it is causal
     if not told and not off:
         alone = roles & {"x", "q", "k", "v", "context"} == {"x"}
-        words = ("causal", "masked", "autoregress", *(["decoder"] if alone and "encoder" not in name else []))
+        decodes = alone and "encoder" not in name and not subject.takes_one_token
+        words = ("causal", "masked", "autoregress", *(["decoder"] if decodes else []))
         if re.search(rf"(?<!non)(?<!non_)(?<!un)(?:{'|'.join(words)})", name):
             by = f"its name, {subject.name}"
         elif subject.module is not None:

@@ -18,7 +18,9 @@ from regard.check.search.arrays import module_of_arrays
 from regard.check.search.cases import DIFFERENT
 from regard.check.search.construction import constructed
 from regard.check.search.layouts import Sizes
+from regard.check.target.argument import source_of
 from regard.check.target.classes import method_of
+from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.preparation import copied, require_cpu, width_of_scale
 from regard.errors import InputError
 
@@ -40,6 +42,8 @@ class Subject:
     module: nn.Module | None = None
     kind: type[nn.Module] | None = None
     """The class of the module."""
+    block: type[nn.Module] | None = None
+    """The class of the block that it is run by, whose text is its own."""
     build: Callable[[Sizes], tuple[nn.Module, list[str]]] | None = None
     """Makes a module of other sizes; None where one was handed over that is made already."""
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -50,6 +54,13 @@ class Subject:
     """Whether its constructor was told how many heads to have."""
     settings: UserSettings = field(default_factory=UserSettings)
     """PyTorch's settings during its calls."""
+
+    @cached_property
+    def takes_one_token(self) -> bool:
+        """Whether its tokens are written to be one, as in "x: (beams, 1, width)": none is later."""
+        text = source_of(self.block or self.kind or self.function)
+        tokens = [name for name, role in self.roles().items() if role == "x"]
+        return any(documented_shape(text, name)[1:2] == ("1",) for name in tokens)
 
     @cached_property
     def called(self) -> Mapping[str, inspect.Parameter]:

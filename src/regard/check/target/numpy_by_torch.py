@@ -26,6 +26,8 @@ __all__ = [
 LIBRARIES = ("numpy", "torch", "scipy", "regard")
 TUPLES = ("tril_indices", "triu_indices", "tril_indices_from", "triu_indices_from")
 """Functions of places, whose rows and columns PyTorch returns as one array: this would choose whole rows."""
+GENERATORS = ("RandomState", "default_rng")
+"""Of numpy's random numbers."""
 
 SHORT_FLOATS = frozenset({"float32", "single", "float16", "half"})
 
@@ -129,7 +131,40 @@ def _functions() -> Any:
     found = ModuleType("numpy")
     found.__dict__.update({name: value for name, value in vars(torch._numpy).items() if not name.startswith("__")})
     found.__dict__.update({name: _as_tuple(getattr(torch._numpy, name)) for name in TUPLES})
+    found.__dict__["random"] = _random_functions(found.__dict__["random"])
     return found
+
+
+def _random_functions(known: ModuleType) -> ModuleType:
+    """PyTorch's `numpy.random`, with the generators that it lacks."""
+    import numpy as np
+
+    found = ModuleType("numpy.random")
+    found.__dict__.update(vars(known))
+    for name in GENERATORS:
+        found.__dict__[name] = functools.partial(_drawing, getattr(np.random, name))
+    return found
+
+
+def _drawing(kind: Any, *args: Any, **kwargs: Any) -> _Generator:
+    return _Generator(kind(*args, **kwargs))
+
+
+class _Generator:
+    """A generator of numpy, which draws PyTorch's arrays."""
+
+    def __init__(self, generator: Any) -> None:
+        self._generator = generator
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._generator, name)
+
+        @functools.wraps(method)
+        def drawn(*args: Any, **kwargs: Any) -> Any:
+            value = method(*args, **kwargs)
+            return as_array(from_numpy(value)) if is_array(value) else value
+
+        return drawn if callable(method) else method
 
 
 def _as_tuple(function: Any) -> Any:

@@ -41,6 +41,12 @@ class _Channels:
         return len(set(taken)) == len(taken)
 
     @property
+    def is_interleaved(self) -> bool:
+        """Whether channels of one head stand between those of another, and not numbers of other factors alone."""
+        spans = [(min(each), max(each)) for each in set(self.of_heads)]
+        return any(first < other[0] < last for first, last in spans for other in spans)
+
+    @property
     def said(self) -> str:
         """In words."""
         first = min(self.of_heads)
@@ -72,7 +78,7 @@ def head_channel_findings(evidence: Evidence, text: str) -> Iterator[Finding]:
     parts = [("queries", queries), ("keys", keys), ("values", values)]
     known = [(name, each) for name, each in parts if each is not None and len(set(each.of_heads)) > 1]
     for name, each in known:
-        if each.step != queries.step and 1 in (each.step, queries.step):
+        if each.is_interleaved != queries.is_interleaved:
             message = (
                 f"a head of the queries is {queries.said} of their projection, and a head of the {name} {each.said}: "
                 "heads are split in two orders"
