@@ -11,6 +11,8 @@ import torch
 from target_calls import Packed, attention, axes, first
 from torch import Tensor, nn
 
+from property_cases import joined
+from regard.check import check
 from regard.check.properties.analyze import analyze
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target import NotCallable, invocations
@@ -566,3 +568,22 @@ def of_matrices(query, key, value, query_dense, key_dense, value_dense, output_d
 def test_matrices_of_heads_and_one_of_all_are_as_documented() -> None:
     shapes = {name: each.ndim for name, each in first(of_matrices).arguments.items()}
     assert shapes == dict(zip(shapes, (3, 3, 3, 3, 3, 3, 2), strict=True))
+
+
+def of_eight_heads(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, h: int = 8) -> Tensor:
+    width = x.shape[-1]
+    assert width % h == 0, "the width must be divisible by h"
+    q, k, v = (y.reshape(*x.shape[:-1], h, width // h).transpose(-3, -2) for y in (x @ w_q, x @ w_k, x @ w_v))
+    return joined(attention(q, k, v))
+
+
+def of_a_hidden_layer(x: Tensor, h: int = 8) -> Tensor:
+    return attention(x, x, x) * h
+
+
+def test_a_number_of_heads_with_a_default_is_handed_over_where_it_divides_the_width() -> None:
+    call = first(of_eight_heads)
+    assert call.arguments["h"] != 8
+    assert call.arguments["x"].shape[-1] % call.arguments["h"] == 0
+    assert check(of_eight_heads).ok
+    assert "h" not in first(of_a_hidden_layer).arguments

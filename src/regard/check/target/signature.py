@@ -45,6 +45,7 @@ from regard.check.target.token_ids import is_of_a_text
 from regard.check.target.usage import (
     added_to,
     begins_a_cache,
+    counts_heads,
     is_bound,
     is_demanded,
     is_looked_up,
@@ -162,6 +163,8 @@ def _by_use(argument: Argument, source: str) -> Argument:
     """The argument, where the code says more of it than its signature."""
     if not argument.required and argument.default is None and is_demanded(source, argument.name):
         return replace(argument, required=True)
+    if counts_heads(source, argument.name, argument.role, argument.default):
+        return replace(argument, role="size heads", required=True)  # which divides no other width
     if argument.required and (role := role_by_use(source, argument.name, argument.role)) is not None:
         return replace(argument, role=role)
     is_cache = argument.role == "absent" or (argument.role is None and _CACHED.fullmatch(argument.name.lower()))

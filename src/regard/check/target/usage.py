@@ -269,6 +269,13 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
     return side_told_to_einops(source, name) if may_be_a_side else found
 
 
+def counts_heads(source: str, name: str, role: str | None, default: object) -> bool:
+    """Whether a number with a default, called heads or by one letter, says into how many parts a width is divided."""
+    may_count = role == "size heads" or len(name) == 1
+    is_number = isinstance(default, int) and not isinstance(default, bool)
+    return may_count and is_number and re.search(rf"//\s*{re.escape(name)}\b", source) is not None
+
+
 def is_gathered_by(source: str, name: str) -> bool:
     """Whether tokens are gathered by it along their axis: each of its numbers is the place of one."""
     return (
