@@ -370,9 +370,19 @@ def with_projected_keys_as_well(dec: Tensor, enc: Tensor) -> Tensor:
     return (dec @ MATRIX @ (enc @ MATRIX).mT).softmax(-1) @ enc
 
 
+def of_luong(dec: Tensor, enc: Tensor) -> Tensor:
+    """Luong attention, its general score; what is read is projected."""
+    return with_projected_values(dec, enc)
+
+
 @pytest.mark.parametrize(
     ("function", "kind"),
-    [(general, "design"), (with_projected_values, "violation"), (with_projected_keys_as_well, "violation")],
+    [
+        (general, "design"),
+        (of_luong, "design"),
+        (with_projected_values, "violation"),
+        (with_projected_keys_as_well, "violation"),
+    ],
 )
 def test_states_of_a_decoder_attend_to_those_of_an_encoder_without_a_scale(function: Any, kind: str) -> None:
     inputs = {"dec": X, "enc": drawn(2, 5, 8, seed=3)}

@@ -44,6 +44,8 @@ SWITCHES = re.compile(
     r"(use_|with_|is_)?(softmax_|attn_|attention_|qk_)?scal(e|ed|ing)(_(attn|attention|qk|scores?)\w*)?"
 )
 """Options that say whether scores are scaled, or by what."""
+LUONG = re.compile(r"luong|multiplicative", re.I)
+"""Says that scores are q W k as they are (Luong et al. 2015, section 3.1)."""
 INTRODUCTORY = re.compile(
     r"\b(?:basic|simple|simplified|simplest|introductory|toy|parameter[- ]free|without weights)\b", re.I
 )
@@ -138,7 +140,7 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     if scaled:
         message = f"scores are not scaled: beside it stands {scaled}, which is what it is without a scale"
         return Finding("design", "no-scale", "scale", message, line)
-    if _is_of_states(evidence):
+    if _is_of_states(evidence) or LUONG.search(name_and_documentation(invocation.target)):
         message = "scores are not scaled: states attend to states as they are, with one matrix at most (Luong)"
         return Finding("design", "no-scale", "scale", message, line)
     return None
