@@ -113,7 +113,33 @@ def with_matrices(function: Any) -> Invocation:
     return call
 
 
+class Whole(nn.Module):
+    def __init__(self, residual: bool = False) -> None:
+        super().__init__()
+        self.residual = residual
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.beside = nn.Linear(WIDTH, WIDTH)
+
+    def around(self, x: Tensor, y: Tensor) -> Tensor:
+        if self.residual:
+            y = y + self.beside(x)
+        return y
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each(x)) for each in (self.q, self.k, self.v))
+        return self.around(x, self.o(joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)))
+
+
+class WithoutWhatStandsBeside(Whole):
+    def around(self, x: Tensor, y: Tensor) -> Tensor:
+        if self.residual:
+            y = y + self.beside(x)
+        self.beside(x)
+        return y
+
+
 CASES = [
+    Case("projection-used", WithoutWhatStandsBeside, Whole, of_module, has_line=False),
     Case("projection-used", HandingOutUnreadValues, HandingOut, of_module, has_line=False),
     Case("projection-used", HandingOutUnaskedKeys, HandingOut, of_module, has_line=False),
     Case("projection-used", keys_read_of_thirds, of_thirds, with_matrices, has_line=False),

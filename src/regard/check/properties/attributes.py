@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 
+from regard.check.target.argument import text_of
+from regard.check.target.argument import tree_of as parsed
 from regard.check.target.classes import own_classes
 
-__all__ = ["SCALE_NAME", "is_unread", "tree_of"]
+__all__ = ["SCALE_NAME", "is_read_by_settings", "is_unread", "tree_of"]
 
 SCALE_NAME = re.compile(r"_?(?:softmax_|attn_|attention_|qk_)?(?:scale|scaling|temperature)|(?:inv_)?norm_factor", re.I)
 """The name of what scores are multiplied by, or divided by."""
@@ -42,6 +44,38 @@ def is_unread(kind: type, name: str) -> bool:
                 return False
             is_written |= is_own and name in written
     return is_written
+
+
+@cache
+def is_read_by_settings(kind: type, name: str) -> bool:
+    """Whether each line beside its constructor that reads an attribute stands below a condition on another attribute.
+
+    As the projection of a residual in ``if self.residual:``, which a constructor made all the same.
+    """
+    reads = [below for each in own_classes(kind) for below in _conditions_of_reads(text_of(each), name)]
+    return bool(reads) and all(reads)
+
+
+def _conditions_of_reads(text: str, name: str) -> Iterator[bool]:
+    """For each read of ``self.NAME``, whether it stands in the body of an ``if`` that asks for an attribute alone."""
+
+    def walk(node: ast.AST, is_below: bool) -> Iterator[bool]:
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            return
+        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load):
+            yield is_below
+        for field, value in ast.iter_fields(node):
+            is_body = isinstance(node, ast.If) and field == "body" and _is_setting(node.test)
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, ast.AST):
+                    yield from walk(each, is_below or is_body)
+
+    yield from walk(parsed(text), False)
+
+
+def _is_setting(test: ast.expr) -> bool:
+    """Whether a condition is an attribute of `self` other than the mode, as in ``if self.residual:``."""
+    return ast.unparse(test).startswith("self.") and isinstance(test, ast.Attribute) and test.attr != "training"
 
 
 @cache

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.names import role
+from regard.check.properties.attributes import is_read_by_settings
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.argument_matrices import argument_matrix_findings
 from regard.check.properties.modules.backward import overwritten, training_findings
@@ -158,7 +159,7 @@ def _judged(
             elif is_part and any(each.run.additive for each in instances) and _is_half_unread(gradient):
                 message = f"half of {name} has no effect: queries and keys are multiplied by the other half"
                 yield Finding("violation", "projection-used", "projections", message)
-        elif gradient is None and is_applied_by_the_caller(invocation, name):
+        elif gradient is None and (is_applied_by_the_caller(invocation, name) or _is_left_by_a_setting(live, name)):
             continue
         elif _only_chooses(parameter, instances):
             continue  # tokens, or experts: it learns by a loss of its own
@@ -398,6 +399,12 @@ def _has_effect_there(invocation: Invocation, live: nn.Module, parameter: nn.Par
     except Failed:
         return False
     return _has_effect(invocation, live, parameter, before, part)
+
+
+def _is_left_by_a_setting(live: nn.Module, name: str) -> bool:
+    """Whether the layer of a parameter is read where a setting asks for it alone, and that setting is off."""
+    owner, _, layer = name.rpartition(".")[0].rpartition(".")
+    return is_read_by_settings(type(live.get_submodule(owner)), layer)
 
 
 def _belongs(name: str, invocation: Invocation, instances: Sequence[AttentionInstance]) -> bool:
