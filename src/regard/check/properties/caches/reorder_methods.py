@@ -124,7 +124,7 @@ def _is_of_keys_and_values(invocation: Invocation, method: Callable[..., Any]) -
     for each in rest:
         inner = each[0] if isinstance(each, tuple | list) and len(each) == 1 else each
         if isinstance(inner, tuple | list) and len(inner) == 2 and all(isinstance(one, Tensor) for one in inner):
-            return inner[0].ndim > 2 and inner[0].shape == inner[1].shape
+            return bool(inner[0].ndim > 2 and inner[0].shape == inner[1].shape)
     return False
 
 
