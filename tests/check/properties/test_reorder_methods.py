@@ -113,3 +113,54 @@ def test_a_function_beside_the_module_is_asked_as_well(monkeypatch: pytest.Monke
     assert analyze(of_module(Attends)).violations == []
     monkeypatch.setitem(globals(), "reorder_past", values_as_they_were)
     assert [each.property for each in analyze(of_module(Attends)).violations] == ["cache-beams"]
+
+
+class Shelf:
+    """Of each layer."""
+
+    def __init__(self) -> None:
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        self.keys = [each[beam_idx] for each in self.keys]
+        self.values = [each[beam_idx] for each in self.values]
+
+
+class ShelfOfKeys(Shelf):
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        self.keys = [each[beam_idx] for each in self.keys]
+
+
+class Keeps(Attends):
+    def __init__(self) -> None:
+        super().__init__()
+        self.k_cache: Tensor | None = None
+        self.v_cache: Tensor | None = None
+
+    def reorder_cache(self, order: Tensor) -> None:
+        if self.k_cache is not None and self.v_cache is not None:
+            self.k_cache, self.v_cache = self.k_cache[order], self.v_cache[order]
+
+
+class KeepsValuesAlone(Keeps):
+    def reorder_cache(self, order: Tensor) -> None:
+        if self.v_cache is not None:
+            self.v_cache = self.v_cache[order]
+
+
+def test_an_object_that_keeps_both_reorders_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert analyze(of_module(Attends)).violations == []
+    assert analyze(of_module(Keeps)).violations == []
+    (found,) = analyze(of_module(KeepsValuesAlone)).violations
+    assert (
+        found.message
+        == "KeepsValuesAlone.reorder_cache() puts v_cache into the new order and leaves k_cache in the old one"
+    )
+    monkeypatch.setitem(globals(), "ShelfOfKeys", ShelfOfKeysOutside)
+    (found,) = analyze(of_module(Attends)).violations
+    assert found.message == "ShelfOfKeys.reorder_cache() puts keys into the new order and leaves values in the old one"
+
+
+ShelfOfKeysOutside = ShelfOfKeys
+del ShelfOfKeys

@@ -18,17 +18,17 @@ from regard.check.target.argument import source_of
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
 
-__all__ = ["reorder_method_findings"]
+__all__ = ["BEAMS", "FROM", "KEPT", "OF_THE_SOURCE", "REORDER", "is_in_order", "reorder_method_findings"]
 
-_REORDER = re.compile(r"_*re_?order\w*|_*select_(?:beams?|hypotheses)\w*|_*permute_(?:cache|state|beams?)\w*")
-_KEPT = re.compile(r"cache|state|past|beams?|hypo|incremental|memory|kv", re.I)
+REORDER = re.compile(r"_*re_?order\w*|_*select_(?:beams?|hypotheses)\w*|_*permute_(?:cache|state|beams?)\w*")
+KEPT = re.compile(r"cache|state|past|beams?|hypo|incremental|memory|kv", re.I)
 """In the name of such a method, or of what it is given."""
 _BACK = re.compile(r"back|undo|restore|inverse|unsort")
 """In the name of one that undoes an order."""
-_FROM = re.compile(r"(?:\w+_)?(?:parents?|beams?|order|idx|ids?|ind(?:ex|ices)|from|source|src|origins?)(?:_\w+)?")
+FROM = re.compile(r"(?:\w+_)?(?:parents?|beams?|order|idx|ids?|ind(?:ex|ices)|from|source|src|origins?)(?:_\w+)?")
 """Names of the argument that says of each new row which old one it continues."""
 _TO = re.compile(r"dest|target|(?:^|_)to(?:_|$)|slots?")
-_OF_THE_SOURCE = re.compile(
+OF_THE_SOURCE = re.compile(
     r"(?<![a-z])(?:mem(?!ber)|enc|cross|static(?!method)|source|src|context|len|offset|mask)", re.I
 )
 _KEYS, _VALUES = re.compile(r"(?<![a-z])(?:k|keys?)(?![a-z])"), re.compile(r"(?<![a-z])(?:v|values?)(?![a-z])")
@@ -65,16 +65,16 @@ def reorder_method_findings(invocation: Invocation) -> Iterator[Finding]:
     functions = {name: each for name, each in beside.items() if inspect.isfunction(each)}
     methods = {name: getattr(type(target), name) for name in dir(type(target))}
     for name, method in {**functions, **methods}.items():
-        if not _REORDER.fullmatch(name) or not callable(method):
+        if not REORDER.fullmatch(name) or not callable(method):
             continue
         method = getattr(copied(target), name) if name in methods else method
         try:
             several = [*inspect.signature(method).parameters]
         except (ValueError, TypeError):
             continue
-        if not _KEPT.search(f"{name} {several[:1]}") or _BACK.search(name):
+        if not KEPT.search(f"{name} {several[:1]}") or _BACK.search(name):
             continue
-        if len(several) != 2 or not _FROM.fullmatch(several[1]) or _TO.search(several[1]):
+        if len(several) != 2 or not FROM.fullmatch(several[1]) or _TO.search(several[1]):
             continue
         order = torch.tensor([1, 2, 0])
         for state in _states():
@@ -89,11 +89,11 @@ def reorder_method_findings(invocation: Invocation) -> Iterator[Finding]:
                 continue
             pairs = list(zip(before, after, strict=True))
             told = f"{name}() with {several[1]}=[1, 2, 0]"
-            if all(_is_in_order(b, a, order.argsort()) for b, a in pairs):
+            if all(is_in_order(b, a, order.argsort()) for b, a in pairs):
                 message = f"{told} puts old row 0 into new row 1: new row i continues old row {several[1]}[i]"
                 yield Finding("violation", "rows-of-their-beams", "k", message)
             left = [torch.equal(a, b) for b, a in pairs]
-            moved = [_is_in_order(b, a, order) for b, a in pairs]
+            moved = [is_in_order(b, a, order) for b, a in pairs]
             is_of_one = len(pairs) == 2 and left != moved and sum(left) == sum(moved) == 1
             if is_of_one and (_is_named(state) or _is_of_keys_and_values(invocation, method)):
                 one, other = ("keys", "values") if moved[0] else ("values", "keys")
@@ -112,7 +112,7 @@ def _is_named(state: Any) -> bool:
 def _is_of_keys_and_values(invocation: Invocation, method: Callable[..., Any]) -> bool:
     """Whether a pair without names is of keys and values, and not of a cache and its length, or of what is encoded."""
     text = source_of(method)
-    if _OF_THE_SOURCE.search(text):
+    if OF_THE_SOURCE.search(text):
         return False
     if _KEYS.search(text) and _VALUES.search(text):
         return True
@@ -128,7 +128,7 @@ def _is_of_keys_and_values(invocation: Invocation, method: Callable[..., Any]) -
     return False
 
 
-def _is_in_order(before: Tensor, after: Tensor, order: Tensor) -> bool:
+def is_in_order(before: Tensor, after: Tensor, order: Tensor) -> bool:
     """Whether the beams are in the order, whichever axis is theirs."""
     axes = [axis for axis, size in enumerate(before.shape) if size == BEAMS]
     return any(torch.equal(after, before.index_select(axis, order)) for axis in axes)
