@@ -50,7 +50,8 @@ def reorder_object_findings(invocation: Invocation) -> Iterator[Finding]:
                 left = [torch.equal(one, other) for one, other in zip(kept, after, strict=True)]
                 if moved != left and sum(moved) == sum(left) == 1:
                     one, other = (key, value) if moved[0] else (value, key)
-                    message = f"{type(holder).__name__}.{name}() puts {one} into the new order and leaves {other} in the old one"
+                    told = f"{type(holder).__name__}.{name}()"
+                    message = f"{told} puts {one} into the new order and leaves {other} in the old one"
                     yield Finding("violation", "cache-beams", "k", message)
                     return
 
