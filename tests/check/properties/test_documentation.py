@@ -134,6 +134,11 @@ def test_whether_it_begins_with_a_causal_attention(text: str, said: bool) -> Non
     [
         ("Prompts may be fed in chunks.", True),
         ("Appends one or more new tokens to the cache.", True),
+        ("A long prompt may be given in several pieces.", True),
+        ("Fills the cache chunk by chunk.", True),
+        ("Prefill takes one chunk at a time.", True),
+        ("Runs as one chunk where the prompt is short.", False),
+        ("No prompt is handed over one chunk at a time.", False),
         ("The cache cannot be filled in chunks.", False),
         ("Scores are computed in chunks.", False),
     ],

@@ -107,6 +107,29 @@ def test_a_window_of_any_sides_has_an_entry_for_each_offset(rows: int, columns: 
     assert of_module(lambda: OfAWindow(2, 2)).target.rows == 2
 
 
+@pytest.mark.parametrize("told", ["sides", "two numbers", "square"])
+def test_rows_multiplied_by_the_width_alone_are_wrong(told: str) -> None:
+    """The places are then as those of a text, of which a table that is longer is right."""
+    rows, columns = (3, 3) if told == "square" else (3, 4)
+
+    def of(factor: int) -> nn.Module:
+        module = OfAWindow(rows, columns, factor=factor).double()
+        if told == "sides":
+            module.window_size = (rows, columns)
+        elif told == "two numbers":
+            module.columns = columns
+        return module
+
+    assert analyze(of_x(of(0), tokens=rows * columns)).violations == []
+    (found,) = analyze(of_x(of(columns), tokens=rows * columns)).violations
+    assert found.property == "entry-of-each-offset"
+    assert f"as many as there are offsets in a window of {rows} x {columns} tokens" in found.message
+
+
+def test_a_longer_table_of_distances_in_a_row_is_right() -> None:
+    assert analyzed(25, lambda tokens: places(tokens) + 12, tokens=9).violations == []
+
+
 def of_three_axes(depth: int, rows: int, columns: int, factor: int) -> Callable[[int], Tensor]:
     def index(_: int) -> Tensor:
         places = torch.stack(torch.unravel_index(torch.arange(depth * rows * columns), [depth, rows, columns]))

@@ -181,7 +181,9 @@ _CO_ATTENTION = re.compile(
     re.I,
 )
 _IN_PARTS = re.compile(
-    r"\b(?:in|by)\s+(?:chunks|pieces|parts|segments)\b|\bchunked\s+(?:prefill|prompt)"
+    r"\b(?:in|by)\s+(?:(?:several|multiple|many|any number of|one or more|successive|consecutive|smaller)\s+)?"
+    r"(?:chunks|pieces|parts|segments)\b|\bchunked\s+(?:prefill|prompt)"
+    r"|\b(?:chunk by chunk|piece by piece|(?:a|one) (?:chunk|piece|segment) at a time)\b"
     r"|\b(?:several|any number of|one or more|multiple)\s+(?:new\s+)?tokens\b",
     re.I,
 )

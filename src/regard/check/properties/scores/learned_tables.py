@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
@@ -117,7 +118,8 @@ def table_entry_findings(invocation: Invocation, evidence: Evidence) -> Iterator
     is_window = tokens < evidence.num_tokens
     for entries, index, line in lookups(evidence.base.instance.run.trace, tokens):
         unread = entries - len(torch.unique(index))
-        grids = [(1, tokens)] if _is_by_distance(index) else _grids(tokens)
+        # The rows of a grid, multiplied by its width alone, give the distances in one row as well.
+        grids = [(1, tokens), *_told_grids(invocation, tokens)] if _is_by_distance(index) else _grids(tokens)
         grids = [each for each in grids if math.prod(2 * size - 1 for size in each) == entries]
         if not unread or any(_is_one_to_one(index, each) for each in grids):
             continue
@@ -186,6 +188,16 @@ def _grids(tokens: int) -> list[tuple[int, ...]]:
     sides = [size for size in range(1, tokens + 1) if tokens % size == 0]
     deep = [(one, two, tokens // (one * two)) for one in sides[1:] for two in sides[1:] if tokens % (one * two) == 0]
     return [*((rows, tokens // rows) for rows in sides), *(each for each in deep if each[-1] > 1)]
+
+
+def _told_grids(invocation: Invocation, tokens: int) -> list[tuple[int, ...]]:
+    """The sizes of windows of so many tokens that a module keeps: all sides, two of them, or that of a square."""
+    told = set[tuple[int, ...]]()
+    for module in modules_in(invocation.target):
+        kept = [*vars(module).values()]
+        told |= {tuple(each) for each in kept if isinstance(each, tuple | list) and {*map(type, each)} == {int}}
+        told |= {*combinations_with_replacement([each for each in kept if type(each) is int], 2)}
+    return [each for each in _grids(tokens) if each in told and min(each) > 1]
 
 
 def _offsets(grid: Sequence[int]) -> Tensor:
