@@ -404,7 +404,8 @@ def _has_effect_there(invocation: Invocation, live: nn.Module, parameter: nn.Par
 def _is_left_by_a_setting(live: nn.Module, name: str) -> bool:
     """Whether the layer of a parameter is read where a setting asks for it alone, and that setting is off."""
     owner, _, layer = name.rpartition(".")[0].rpartition(".")
-    return is_read_by_settings(type(live.get_submodule(owner)), layer)
+    kind: type = type(live.get_submodule(owner))
+    return is_read_by_settings(kind, layer)
 
 
 def _belongs(name: str, invocation: Invocation, instances: Sequence[AttentionInstance]) -> bool:
