@@ -35,7 +35,7 @@ from regard.check.target.graph_values import OF_GRAPHS, are_of_each_token, graph
 from regard.check.target.layouts import Layout, are_of_sentences
 from regard.check.target.looked_up import fields_of
 from regard.check.target.made_objects import called, made_config
-from regard.check.target.mask_values import HEADS_LAST, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, of_asking, open_mask
+from regard.check.target.mask_values import PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, of_asking, open_mask
 from regard.check.target.masks_of_sequences import OF_ASKING_TOKENS
 from regard.check.target.names import constructor_meaning, is_of_pairs
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
@@ -48,9 +48,9 @@ from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_l
 from regard.check.target.written_masks import (
     axes_added,
     axes_subscripted,
-    has_heads_last,
     is_as_documented,
     is_read_unasked,
+    may_have_shape,
 )
 from regard.check.target.written_tokens import writes_as_many
 
@@ -124,7 +124,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
             return len(each) < taken, not is_as_documented(each, name, source), len(each) + added > len("bhqk")
 
         shapes = sorted(SCORE_SHAPES if role == "mask" else PADDING_SHAPES, key=unlike)
-        shapes = [each for each in shapes if each != HEADS_LAST or has_heads_last(name, source)]
+        shapes = [each for each in shapes if may_have_shape(each, name, source)]
         opened = {f"{form} {shape}": _mask(form, shape) for shape in shapes for form in TRIED_FORMS}
         # numpy compares None as well, with nothing
         is_read = is_read_unasked(source, name)

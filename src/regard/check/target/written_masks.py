@@ -10,14 +10,24 @@ from typing import Any
 from regard.check.target.argument import nodes_of, text_of
 from regard.check.target.classes import own_classes
 from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.mask_values import HEADS_LAST, OF_EACH_TOKEN
+from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
 
-__all__ = ["axes_added", "axes_subscripted", "has_heads_last", "is_as_documented", "is_read_unasked"]
+__all__ = ["axes_added", "axes_subscripted", "is_as_documented", "is_read_unasked", "may_have_shape"]
 
 
-def has_heads_last(name: str, source: str) -> bool:
-    """Whether a mask has its queries and keys first: that of a graph, or one that is documented so."""
-    return name.lower().startswith("adj") or re.fullmatch("tt.", documented_letters(source, name)) is not None
+def may_have_shape(shape: str, name: str, source: str) -> bool:
+    """Whether nothing speaks against the axes of a mask: some have to be told, by its name or its documentation.
+
+    Queries and keys come first in that of a graph. What has one number for each token may be anything but a mask, so
+    that its name has to say that it is one.
+    """
+    if shape == HEADS_LAST:
+        return name.lower().startswith("adj") or re.fullmatch("tt.", documented_letters(source, name)) is not None
+    if shape == OF_EACH_TOKEN:
+        return call_meaning(name) in ("mask", "padding") or is_as_documented(shape, name, source)
+    return True
 
 
 def is_as_documented(shape: str, name: str, source: str) -> bool:
