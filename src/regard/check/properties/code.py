@@ -13,7 +13,7 @@ from torch import nn
 
 from regard.check.location import CodeLocation
 from regard.check.target import Invocation
-from regard.check.target.argument import source_of
+from regard.check.target.argument import source_of, text_of
 from regard.check.target.preparation import modules_in
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "comments_of_file",
     "documentation_of_file",
     "documentation_of_functions",
+    "line_in",
     "line_of",
     "numbers_in",
     "parts_of",
@@ -29,6 +30,7 @@ __all__ = [
 
 _NAME = re.compile(r"\b[A-Za-z_]\w*")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d_]*(?:\.\d*)?(?:e[+-]?\d+)?", re.I)
+_BEGINS = re.compile(r"\s*(?:async )?def ")
 MOST = 40
 """Functions and classes whose texts are read."""
 
@@ -69,12 +71,19 @@ def comments_of_file(target: Any) -> str:
 def line_of(function: Callable[..., Any]) -> CodeLocation | None:
     """The line of a function or a method that gives its name, behind its decorators; None where it has no text."""
     function = inspect.unwrap(function)
+    lines = text_of(function).splitlines()
+    return line_in(function, next((at for at, each in enumerate(lines, 1) if _BEGINS.match(each)), 1))
+
+
+def line_in(part: Any, number: int) -> CodeLocation | None:
+    """A line of the text of a function or a class, counted from 1 there; None where it has no such line."""
     try:
-        file, (lines, number) = inspect.getsourcefile(function), inspect.getsourcelines(function)
+        file, (lines, first) = inspect.getsourcefile(part), inspect.getsourcelines(part)
     except (OSError, TypeError):
         return None
-    at = next((at for at, line in enumerate(lines) if line.lstrip().startswith(("def ", "async def "))), 0)
-    return CodeLocation(file, number + at, lines[at].strip()) if file else None
+    if file is None or not 0 < number <= len(lines):
+        return None
+    return CodeLocation(file, first + number - 1, lines[number - 1].strip())
 
 
 def sentences_of(text: str, ends: str = ".;") -> list[str]:

@@ -17,6 +17,7 @@ from regard.check.properties.caches.written_texts import (
     WrittenText,
     is_of_ids,
     last_logits,
+    prompt_of,
     ways_to_write,
     writing_methods,
     written_text,
@@ -48,15 +49,12 @@ def generation_findings(invocation: Invocation) -> Iterator[Finding]:
     Args:
         invocation: a call of a causal model of ids.
     """
-    target = invocation.target
-    if not isinstance(target, nn.Module) or len(invocation.streams) != 1 or _LOSSY.search(code_of(target)):
+    target, prompt = invocation.target, prompt_of(invocation)
+    if prompt is None or _LOSSY.search(code_of(target)):
         return
-    (stream,) = invocation.streams
-    given = invocation.arguments[stream.argument]
-    if given.is_floating_point() or stream.batch_axis != 0 or given.ndim != 2 or given.shape[1] < PROMPT:
-        return
+    argument, given = prompt
     for name, method in inspect.getmembers(type(target), inspect.isfunction):
-        for told in writing_methods(name, method, stream.argument, given[:1]):
+        for told in writing_methods(name, method, argument, given[:1]):
             found = _first_other(target, name, told)
             if found is not None:
                 step, gap = found
@@ -68,7 +66,7 @@ def generation_findings(invocation: Invocation) -> Iterator[Finding]:
                 line = line_of(method)
                 yield Finding("violation", "cache-equals-whole", "output", message, line)
                 return
-    yield from _of_the_call(target, stream.argument, given[:1])
+    yield from _of_the_call(target, argument, given[:1])
 
 
 def _of_the_call(target: nn.Module, argument: str, given: Tensor) -> Iterator[Finding]:

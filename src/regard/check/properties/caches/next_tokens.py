@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from regard.check.properties.caches.generation import hides_later
 from regard.check.properties.caches.written_texts import (
     PROMPT,
     WrittenText,
+    prompt_of,
     ways_to_write,
     writing_methods,
     written_text,
@@ -70,18 +70,15 @@ def next_token_findings(invocation: Invocation) -> Iterator[Finding]:
     Args:
         invocation: a call of a causal model of ids.
     """
-    target = invocation.target
-    if not isinstance(target, nn.Module) or len(invocation.streams) != 1:
+    target, prompt = invocation.target, prompt_of(invocation)
+    if prompt is None:
         return
-    (stream,) = invocation.streams
-    given = invocation.arguments[stream.argument]
-    if given.is_floating_point() or stream.batch_axis != 0 or given.ndim != 2 or given.shape[1] < PROMPT:
-        return
+    argument, given = prompt
     for name, method in inspect.getmembers(type(target), inspect.isfunction):
-        for told in writing_methods(name, method, stream.argument, given[:2]):
+        for told in writing_methods(name, method, argument, given[:2]):
             if not _is_causal(target, given[:1]):
                 return
-            found = _judged(target, name, told) or _beyond_its_context(target, name, stream.argument, given[:1])
+            found = _judged(target, name, told) or _beyond_its_context(target, name, argument, given[:1])
             if found is not None:
                 yield Finding("violation", "written-from-its-logits", "output", f"{name}() {found}", line_of(method))
                 return
@@ -295,7 +292,7 @@ def _contexts(target: nn.Module) -> Sequence[int]:
             for key, value in several.items()
             if isinstance(key, str) and _CONTEXT.fullmatch(key) and type(value) is int
         ]
-    return [each for each in found if not math.isinf(each)]
+    return found
 
 
 def _is_settings(value: Any) -> bool:

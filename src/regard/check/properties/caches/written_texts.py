@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from regard.check.target import Invocation
 from regard.check.target.cache_forms import FLAG
 from regard.check.target.double_precision import double_precision
 from regard.check.target.names import call_meaning
@@ -26,6 +27,7 @@ __all__ = [
     "first_logits",
     "is_of_ids",
     "last_logits",
+    "prompt_of",
     "ways_to_write",
     "writing_methods",
     "written_text",
@@ -80,6 +82,18 @@ class WrittenText:
                 return []
             found.append(end)
         return found
+
+
+def prompt_of(invocation: Invocation) -> tuple[str, Tensor] | None:
+    """The name of the one sequence of a module's call, and its ids (samples, tokens), enough for a prompt; or None."""
+    if not isinstance(invocation.target, nn.Module) or len(invocation.streams) != 1:
+        return None
+    (stream,) = invocation.streams
+    given = invocation.arguments[stream.argument]
+    is_prompt = (
+        not given.is_floating_point() and stream.batch_axis == 0 and given.ndim == 2 and given.shape[1] >= PROMPT
+    )
+    return (stream.argument, given) if is_prompt else None
 
 
 def writing_methods(name: str, method: Callable[..., Any], argument: str, given: Tensor) -> Iterator[dict[str, Any]]:

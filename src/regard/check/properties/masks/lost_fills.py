@@ -8,8 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from regard.check.location import CodeLocation
-from regard.check.properties.code import parts_of
+from regard.check.properties.code import line_in, parts_of
 from regard.check.properties.finding import Finding
 
 __all__ = ["lost_fill_line_findings"]
@@ -31,6 +30,7 @@ def lost_fill_line_findings(target: Any) -> Iterator[Finding]:
             tree = ast.parse(textwrap.dedent(text))
         except SyntaxError:
             continue
+        kind = part if inspect.isclass(part) or inspect.isroutine(part) else type(part)
         own = {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
         for node in ast.walk(tree):
             call = node.value if isinstance(node, ast.Expr) else None
@@ -41,17 +41,5 @@ def lost_fill_line_findings(target: Any) -> Iterator[Finding]:
             is_written = any(each.arg in ("out", "inplace") for each in call.keywords)
             if name in FILLS - own and not is_of_itself and not is_written:
                 message = f"what {name} returns is not kept: what it should have hidden is read all the same"
-                yield Finding("violation", "mask-read", "mask", message, _line(part, call.lineno))
+                yield Finding("violation", "mask-read", "mask", message, line_in(kind, call.lineno))
                 return
-
-
-def _line(part: Any, number: int) -> CodeLocation | None:
-    """A line of the text of a class, or of a function, counted from 1 there."""
-    kind = part if inspect.isclass(part) or inspect.isroutine(part) else type(part)
-    try:
-        file, (lines, first) = inspect.getsourcefile(kind), inspect.getsourcelines(kind)
-    except (OSError, TypeError):
-        return None
-    if file is None or number > len(lines):
-        return None
-    return CodeLocation(file, first + number - 1, lines[number - 1].strip())
