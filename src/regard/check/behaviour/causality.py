@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 
 import torch
@@ -10,7 +9,6 @@ import torch
 from regard.check.behaviour.calls import output_gap, with_other_token
 from regard.check.behaviour.dropout import is_repeatable, without_dropout
 from regard.check.behaviour.examination import Examination
-from regard.check.properties.documentation import documentation_of
 from regard.check.search.cases import lengths
 from regard.check.search.diagnose import is_switched_off
 
@@ -46,18 +44,10 @@ def future_leaks(examination: Examination) -> None:
         return
 
 
-def _has_prefix(examination: Examination) -> bool:
-    """Whether it speaks of a prefix, which all tokens of a prefix language model see: it is causal after that alone."""
-    subject = examination.diagnosis.subject
-    target = subject.function if subject.function is not None else examination.pairs[0][0].module
-    made = () if subject.kind is None else inspect.signature(subject.kind).parameters
-    return any("prefix" in each.lower() for each in (subject.name, documentation_of(target), *made))
-
-
 def _says_causal(examination: Examination) -> str:
     """What says that it is causal without an argument for it, in words; empty where nothing does."""
     name = examination.diagnosis.subject.name
-    if set(examination.roles.values()) & {"mask", "causal", "padding"} or _has_prefix(examination):
+    if set(examination.roles.values()) & {"mask", "causal", "padding"} or examination.diagnosis.subject.names_a_prefix:
         return ""
     if any(word in name.lower() for word in CAUSAL_WORDS):
         return f"its name, {name}"

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from regard.check.blocks.call import TOKENS, BlockCall
 from regard.check.blocks.mistakes import add_mistake
-from regard.check.properties.documentation import documentation_of
 from regard.check.sandbox.answer import error_text
 from regard.check.search.diagnose import is_switched_off, triangular
 from regard.check.search.stage import Diagnosis
@@ -66,13 +65,6 @@ def _is_set_not_causal(subject: Subject) -> bool:
     return any(each is False for each in values.values())
 
 
-def _has_prefix(outer: BlockCall) -> bool:
-    """Whether it speaks of a prefix, whose tokens see one another, as its name, documentation or settings may."""
-    subject = outer.subject
-    settings = () if subject.kind is None else inspect.signature(subject.kind).parameters
-    return any("prefix" in each.lower() for each in (subject.name, documentation_of(outer.module), *settings))
-
-
 def _causal(outer: BlockCall, output: Tensor) -> tuple[str, bool]:
     """What says that no position sees later ones; and whether it says so for sure."""
     name = outer.subject.name
@@ -81,7 +73,8 @@ def _causal(outer: BlockCall, output: Tensor) -> tuple[str, bool]:
         return f"its flag {flags[0]}", True
     if outer.names("mask") or any(map(_is_causal_mask, outer.subject.called)):
         return "", False
-    if _is_set_not_causal(outer.subject) or _has_prefix(outer) or outer.subject.takes_one_token:
+    subject = outer.subject
+    if _is_set_not_causal(subject) or subject.names_a_prefix or subject.takes_one_token:
         return "", False
     if re.search("bert|encoder|classif|mlm|fill|bidirect", name.lower()) and "decoder" not in name.lower():
         return "", False

@@ -63,6 +63,15 @@ class Subject:
         return any(documented_shape(text, name)[1:2] == ("1",) for name in tokens)
 
     @cached_property
+    def names_a_prefix(self) -> bool:
+        """Whether its name, its documentation or its settings speak of a prefix, whose tokens see one another."""
+        kind = self.block or self.kind
+        written = (self.function,) if kind is None else (kind, kind.forward)
+        settings = () if kind is None else inspect.signature(kind).parameters
+        texts = (self.name, *(each.__doc__ or "" for each in written), *settings)
+        return any("prefix" in each.lower() for each in texts)
+
+    @cached_property
     def called(self) -> Mapping[str, inspect.Parameter]:
         """The arguments of a call."""
         call = self.function if self.function is not None else self.kind.forward  # type: ignore[union-attr]
