@@ -67,13 +67,12 @@ def _is_set_not_causal(subject: Subject) -> bool:
 
 def _causal(outer: BlockCall, output: Tensor) -> tuple[str, bool]:
     """What says that no position sees later ones; and whether it says so for sure."""
-    name = outer.subject.name
+    subject, name = outer.subject, outer.subject.name
     flags = outer.names("causal")
     if flags and not outer.names("mask"):
         return f"its flag {flags[0]}", True
-    if outer.names("mask") or any(map(_is_causal_mask, outer.subject.called)):
+    if outer.names("mask") or any(map(_is_causal_mask, subject.called)):
         return "", False
-    subject = outer.subject
     if _is_set_not_causal(subject) or subject.names_a_prefix or subject.takes_one_token:
         return "", False
     if re.search("bert|encoder|classif|mlm|fill|bidirect", name.lower()) and "decoder" not in name.lower():

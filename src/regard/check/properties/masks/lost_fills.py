@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 from regard.check.properties.code import line_in, parts_of
 from regard.check.properties.finding import Finding
+from regard.check.target.argument import nodes_of
 
 __all__ = ["lost_fill_line_findings"]
 
@@ -26,14 +26,9 @@ def lost_fill_line_findings(target: Any) -> Iterator[Finding]:
         target: what was called.
     """
     for part, text in parts_of(target):
-        try:
-            tree = ast.parse(textwrap.dedent(text))
-        except SyntaxError:
-            continue
         kind = part if inspect.isclass(part) or inspect.isroutine(part) else type(part)
-        own = {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
-        for node in ast.walk(tree):
-            call = node.value if isinstance(node, ast.Expr) else None
+        own = {each.name for each in nodes_of(text, ast.FunctionDef)}
+        for call in (each.value for each in nodes_of(text, ast.Expr)):
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
                 continue
             name = call.func.attr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.residuals import is_joined
 from regard.check.roles.instances import AttentionInstance, TaggedRun
-from regard.check.target.argument import source_of
+from regard.check.target.argument import nodes_of, source_of
 
 __all__ = ["promised_residual_findings"]
 
@@ -74,11 +73,7 @@ def _kept_and_unread(target: nn.Module) -> str | None:
     """The name of a residual that a method keeps and no line of it reads; None where there is none."""
     if type(target).__module__.partition(".")[0] == "torch":
         return None
-    try:
-        tree = ast.parse(textwrap.dedent(source_of(type(target).forward)))
-    except SyntaxError:
-        return None
-    names = [each for each in ast.walk(tree) if isinstance(each, ast.Name)]
+    names = nodes_of(source_of(type(target).forward), ast.Name)
     read = {each.id for each in names if isinstance(each.ctx, ast.Load)}
     kept = (each.id for each in names if isinstance(each.ctx, ast.Store) and _KEPT.fullmatch(each.id))
     return next((each for each in kept if each not in read and not read & {"locals", "vars"}), None)
