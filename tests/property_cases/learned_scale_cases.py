@@ -45,6 +45,6 @@ class ByANumber(ByTheExponential):
 
 
 CASES = [
-    Case("scale", ByTheLogarithm, ByANumber, of_module),
-    Case("scale", ByTheLogarithm, ByTheExponential, of_module),
+    Case("scale-of-its-logarithm", ByTheLogarithm, ByANumber, of_module),
+    Case("scale-of-its-logarithm", ByTheLogarithm, ByTheExponential, of_module),
 ]

@@ -36,7 +36,7 @@ from regard.check.properties.masks.outcome_findings import (
     violated,
 )
 from regard.check.properties.masks.patterns import allowed_of, are_of_others, built_in_pattern, own_keys, square
-from regard.check.properties.masks.read_in_vain import read_in_vain
+from regard.check.properties.masks.read_in_vain import prepared_in_vain, read_in_vain
 from regard.check.properties.masks.settings import (
     EXPLAINED,
     NOT_OF_KEYS,
@@ -96,7 +96,10 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
                 "open", "mask-refused", "mask", f"no mask was found that {name} takes: its masking was not judged"
             )
             continue
-        exact = [(each, list(kept(evidence, each, name))) for each in outcomes if each.exact]
+        # What is blocked at the end is hidden by the code's own causal mask in any case: it tells nothing of this one.
+        exact = [
+            (each, list(kept(evidence, each, name))) for each in outcomes if each.exact and not have_no_effect([each])
+        ]
         if exact:
             outcome, found = min(exact, key=lambda each: len(each[1]))
             found = found or list(_beyond_hiding(invocation, evidence, outcome, outcomes, name))
@@ -116,6 +119,7 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             reasons[:1]
             or blanked_tokens(invocation, evidence, outcomes, name)
             or read_in_vain(invocation, evidence, outcomes, name)
+            or prepared_in_vain(invocation, outcomes, name)
             or violated(evidence, outcomes, name)
         )
 

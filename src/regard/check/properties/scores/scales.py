@@ -76,9 +76,6 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     if folded is not None:
         return _of_folded(fit.total * folded[0], folded[1], line)
     if _is_learned(instance, evidence.base.num_heads):
-        if (name := _logarithm(invocation)) is not None:
-            message = f"{name} begins as a logarithm, and scores are times it, and not times exp({name})"
-            return Finding("violation", "scale", "scale", message, line)
         return Finding(
             "design", "learned-scale", "scale", f"scores are times a learned number, now {fit.total:.4g}", line
         )
@@ -310,23 +307,6 @@ def _is_of_states(evidence: Evidence) -> bool:
         and all(is_given(instance.values_place(each)) for each in instance.sums)
         and all(is_given(each.left_place) or is_given(each.right_place) for each in instance.scores)
     )
-
-
-def _logarithm(invocation: Invocation) -> str | None:
-    """A scale that is learned as its logarithm, by the code that makes it, and by which something is multiplied as is.
-
-    Of a number below 1, as of 1/sqrt(width), it is negative: the keys that are most alike get the least weights.
-    """
-    modules = [each for module in modules_in(invocation.target) for each in module.modules()]
-    for kind in dict.fromkeys(type(each) for each in modules if not type(each).__module__.startswith("torch.")):
-        source = source_of(kind)
-        for name in re.findall(r"self\.(\w+)\s*=\s*(?:nn\.)?Parameter\([^\n]*\blog\(", source):
-            made = rf"self\.{name}\s*=[^\n]*"
-            times = rf"\*\s*self\.{name}\b(?!\s*[.(\[])|(?<![\w.(])self\.{name}\s*\*(?!\*)"
-            rest = re.sub(made, "", source)
-            if ARGUMENTS.search(name) and re.search(times, rest) and not re.search(r"exp|softplus|sigmoid|elu", rest):
-                return str(name)
-    return None
 
 
 def _is_learned(instance: AttentionInstance, num_heads: int) -> bool:
