@@ -155,6 +155,23 @@ class OfOneAtATime(nn.Module):
     """Causal attention of the new tokens alone, and of all that is cached for one."""
 
     def forward(self, x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
+        q, k, v = projected(x, past)
+        if x.shape[1] == 1:
+            return joined((q @ k.mT / 2).softmax(-1) @ v), (k, v)
+        new = x.shape[1]
+        hidden = torch.ones(new, new).triu(1).bool()
+        scores = (q @ k[:, :, -new:].mT / 2).masked_fill(hidden, -torch.inf)
+        return joined(scores.softmax(-1) @ v[:, :, -new:]), (k, v)
+
+
+class OfEachChunkAlone(OfOneAtATime):
+    """A prompt is cached in chunks."""
+
+
+class OfTheFirstKeys(nn.Module):
+    """Causal attention whose mask has a row for each new token, and is counted from the first key."""
+
+    def forward(self, x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
         n = length(past) if x.shape[1] == 1 else 0
         q, k, v = projected(x, past)
         hidden = torch.ones(x.shape[1], k.shape[2]).triu(n + 1).bool()  # here
@@ -164,7 +181,7 @@ class OfOneAtATime(nn.Module):
         return joined(scores.softmax(-1) @ v), (k, v)
 
 
-class SaidToTakeParts(OfOneAtATime):
+class SaidToTakeParts(OfTheFirstKeys):
     """A prompt is cached in chunks."""
 
 
@@ -414,6 +431,7 @@ CASES = [
     Case("cache-positions", positions_one_too_far, handed_over, of_x),
     Case("cache-mask", mask_from_zero, handed_over, of_x),
     Case("cache-mask", SaidToTakeParts, OfOneAtATime, of_x_and_itself),
+    Case("cache-mask", OfEachChunkAlone, OfOneAtATime, of_x_and_itself, has_line=False),
     Case("cache-mask", MaskedOnTheFirstKeys, MaskedOnItsOwn, of_x_and_itself, has_line=False),
     Case("cache-mask", WithAMaskOfTheFirstKeys, WithAMaskOfKeys, of_x_and_itself),
     Case("cache-mask", MaskedNever, MaskedOnItsOwn, of_x_and_itself, has_line=False),
