@@ -63,8 +63,12 @@ GRAPHS = $(PYTEST) -m "not slow" tests/attention/test_graphs.py tests/integratio
 test: install ## the fast tier, before every commit (about 4 minutes on 2 cores)
 	$(PYTEST) $(ARGS)
 
-test-more: install ## every test that decides whether work lands, shapes enforced, more random cases (15 minutes)
-	$(PYTEST) $(ENFORCED) --hypothesis-profile=more -m "not slow" $(ARGS)
+# Of regard.check, none of whose shapes are enforced, what `make test` ran is not run again.
+MORE_OF_CHECK = $(PYTEST) --hypothesis-profile=more -m "more and not slow" tests/check
+
+test-more: install ## what decides with `make test` whether work lands: shapes enforced, more random cases (15 minutes)
+	$(PYTEST) $(ENFORCED) --hypothesis-profile=more -m "not slow" $(or $(ARGS),--ignore=tests/check)
+	$(if $(ARGS),,$(MORE_OF_CHECK))
 	$(if $(ARGS),,$(GRAPHS))
 
 test-all: install ## the same and the long runs, with new random cases

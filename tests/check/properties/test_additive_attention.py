@@ -13,6 +13,8 @@ from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream, invocations
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 VECTOR = drawn(4, seed=5)
 
 

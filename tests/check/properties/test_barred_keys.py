@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from regard.check import check
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 PLACES = 12
 
 

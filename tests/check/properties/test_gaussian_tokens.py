@@ -11,6 +11,8 @@ from torch.nn import functional as F
 
 from regard.check import check
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class Gaussians(nn.Module):
     """Means and variances, a matrix each; what is far in Wasserstein distance has little weight."""

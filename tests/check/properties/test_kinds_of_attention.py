@@ -19,6 +19,8 @@ from property_cases.relation_cases import agents_read_tokens, agents_with_talkin
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 def names(call: Invocation) -> list[tuple[str, str]]:
     analysis = analyze(call, masks=True)

@@ -18,6 +18,8 @@ from regard.check.properties.finding import Finding
 from regard.check.report.steps import step_results
 from regard.check.target import Stream, invocations
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 def masks_of(analysis: Analysis) -> list[Finding]:
     return [each for each in analysis.findings if each.step == "mask"]

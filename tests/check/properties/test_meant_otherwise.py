@@ -15,6 +15,8 @@ from regard.check import check
 from regard.check.properties.analyze import analyze
 from regard.check.properties.drawn_samples import drawn_sample_design
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class Reads(nn.Module):
     """Cross-attention."""

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from regard.check import check
 from regard.check.properties.unused_arguments import is_said_unused
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class Reads(nn.Module):
     def __init__(self, dim: int, num_heads: int) -> None:

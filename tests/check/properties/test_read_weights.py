@@ -15,6 +15,8 @@ from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 def weighted_sum(q: Any, k: Any, v: Any, scale: float) -> Any:
     exponentials = [np.exp(q @ key * scale) for key in k]

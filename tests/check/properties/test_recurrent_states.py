@@ -10,6 +10,8 @@ from property_cases import WIDTH, of_module, of_x_and_context
 from regard.check.properties.analyze import analyze
 from regard.check.target.preparation import prepare
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class StatesAsk(nn.Module):
     """The states of a decoder attend to those of an encoder (Luong et al. 2015, the dot score)."""

@@ -14,6 +14,8 @@ from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 VECTORS = drawn(5, 4, seed=6)
 DISTANCES = torch.arange(3)[:, None] - torch.arange(3)
 

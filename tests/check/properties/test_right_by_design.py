@@ -13,6 +13,8 @@ from regard.check import check
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream, invocations
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 W_Q, W_K, W_V = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (80, 81, 82))
 
 

@@ -16,6 +16,8 @@ from regard.check.conclusion import conclude
 from regard.check.properties.analyze import analyze
 from regard.check.sandbox.torch_settings import UserSettings
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["sink first", "sink last"])
 def test_a_learned_value_beside_those_of_the_tokens_is_no_position(is_first: bool) -> None:

@@ -17,6 +17,8 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.modules.unused_parameters import unread_scale_findings
 from regard.check.target import Invocation, Stream, invocations
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 X = drawn(2, 4, 8, seed=0)
 
 

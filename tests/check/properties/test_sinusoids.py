@@ -12,6 +12,8 @@ from property_cases import drawn, joined, of_x, split
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 BASE = 10000.0
 WIDTH = 16
 

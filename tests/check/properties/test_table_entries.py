@@ -14,6 +14,8 @@ from property_cases.table_cases import OfAWindow
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 def places(tokens: int) -> Tensor:
     return torch.arange(tokens) - torch.arange(tokens)[:, None]

@@ -15,6 +15,8 @@ from regard.check import check
 from regard.check.properties.analyze import analyze
 from regard.check.properties.masks.filled_both_ways import fill_of_the_kept
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class Crossed(nn.Module):
     """Cross-attention of several heads."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from torch import Tensor, nn
 
 from property_cases import WIDTH, joined, of_module, of_x_and_context, split
 from regard.check.properties.analyze import analyze
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 
 class Attends(nn.Module):

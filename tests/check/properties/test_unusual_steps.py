@@ -16,6 +16,8 @@ from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream, invocations
 from regard.check.target.preparation import prepare
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 def violated(analysis: Analysis) -> list[str]:
     return [each.property for each in analysis.violations]

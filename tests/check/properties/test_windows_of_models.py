@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from regard.check import check
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 WIDTH, VOCABULARY = 12, 40
 
 

@@ -11,6 +11,8 @@ from torch.nn import functional as F
 
 from regard.check import check
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class Writes(nn.Module):
     """The most likely tokens, of one layer with learned places."""

@@ -19,6 +19,8 @@ from regard.check.target import NotCallable, invocations
 from regard.check.target.factories import from_factory
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     one, two = x.chunk(2, -1)

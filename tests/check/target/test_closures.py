@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.check import check
 from regard.check.target.preparation import copied
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 
 class Attends(nn.Module):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from target_calls import axes, first
 from torch import Tensor, nn
 
 from regard.check import check
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 RIGHT = ("right", "different by design")
 

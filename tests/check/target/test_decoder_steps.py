@@ -13,6 +13,8 @@ from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target import invocations
 from regard.check.target.decoder_steps import LAST_TOKEN, step_roles
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class OfCells(nn.Module):
     """A cell goes on from what the state read of the encoder."""

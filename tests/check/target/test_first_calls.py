@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from regard.check import check
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 
 class Writes(nn.Module):

@@ -16,6 +16,8 @@ from regard.check import check
 from regard.check.target.fixed_arguments import fixed_matrices, handed_over_with, with_fixed, with_matrix
 from regard.check.target.numpy_by_torch import is_array
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 def softmax(scores: Any) -> Any:
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, invocations
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 BATCH_SIZE, SEQ_LEN = 6, 30
 

@@ -11,6 +11,8 @@ from property_cases import joined, split
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 def wrong_in(call: Invocation) -> set[str]:
     """The properties that it violates."""

@@ -14,6 +14,8 @@ from regard.check.target import NotCallable, invocations
 from regard.check.target.documented_shapes import documented_letters, documented_shape
 from regard.check.target.parse import parse_inputs
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class NeedsMore(Packed):
     """Three vectors for each token, as its documentation says and no name."""

@@ -22,6 +22,8 @@ from regard.check.target.parse import parse_inputs
 from regard.check.target.preparation import copied
 from regard.errors import InputError
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 # The axes. ------------------------------------------------------------------------------------------------------------
 
 

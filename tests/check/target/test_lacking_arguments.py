@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from regard.check import check
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 
 def read(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:

@@ -11,6 +11,8 @@ from regard.check import check
 from regard.check.target.argument import Argument
 from regard.check.target.relative_tables import with_distances
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 RIGHT = ("right", "different by design")
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from target_calls import Packed, attention, axes, first
 from torch import Tensor, nn
 
 from regard.check.properties.analyze import analyze
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 
 class OfASide(nn.Module):

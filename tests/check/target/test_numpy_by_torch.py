@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from numpy import exp
 from target_calls import first
@@ -15,6 +16,8 @@ from property_cases import drawn
 from regard.check import check
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 
 def softmax(scores: Any) -> Any:

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from property_cases import joined, split
 from regard.check import check
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class OfGlobalQueries(nn.Module):
     """The tokens of a window are asked by queries of the whole picture; without these it has a layer of its own."""

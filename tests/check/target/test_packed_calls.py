@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from target_calls import attention, axes, first
 from torch import Tensor, nn
 
 from regard.check import check
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 RIGHT = ("right", "right in another layout or convention")
 

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from regard.check import check
 from regard.check.target.documented_shapes import documented_letters
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 # Points in space. -----------------------------------------------------------------------------------------------------
 
 

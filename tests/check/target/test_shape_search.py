@@ -14,6 +14,8 @@ from regard.check.target.parse import parse_inputs
 from regard.check.target.shape_guess import ShapeGuess
 from regard.check.target.sizes import Sizes
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class Stacked(nn.Module):
     """Queries, keys and values in front of the samples, as windows of 3 x 3 are handed on."""

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from regard.check import check
 from regard.check.target.decoder_steps import is_state_of_two
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 RIGHT = ("right", "different by design")
 State = tuple[Tensor, Tensor]
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from target_calls import attention, axes, first
 from torch import Tensor, nn
 
 from regard.check import check
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 
 def step(x_t: Tensor, weights: dict[str, Tensor], cache: Tensor, pos: int) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,8 @@ from regard.check import check
 from regard.check.target import invocations
 from regard.errors import InputError
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 RIGHT = ("right", "different by design")
 
 

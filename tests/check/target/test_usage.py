@@ -26,6 +26,8 @@ from regard.check.target.usage import (
 )
 from regard.errors import InputError
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 # The text. ------------------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,8 @@ from regard.check.target.sizes import DISTINCT_SIZES
 from regard.check.target.usage import is_bound
 from regard.check.target.written_axes import written_map
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 # Sequences and ids. ---------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,8 @@ from regard.check import check
 from regard.check.target.names import side_names
 from regard.check.target.written_axes import written_map, written_sides
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 RIGHT = ("right", "different by design")
 
 
