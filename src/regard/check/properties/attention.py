@@ -20,6 +20,7 @@ from regard.check.properties.masks.whole_frames import by_whole_frames
 from regard.check.properties.outputs.heads import output_findings, projected_once
 from regard.check.properties.outputs.inner_tokens import inner_output_findings
 from regard.check.properties.outputs.joint import joint_output_findings
+from regard.check.properties.outputs.parts_of_matrices import matrix_of_head_findings
 from regard.check.properties.outputs.rows import query_row_findings
 from regard.check.properties.positions.equal_tokens import position_findings
 from regard.check.properties.positions.grids import grid_of, kept_grid
@@ -194,6 +195,8 @@ def _outputs(
     else:
         found += inner_output_findings(invocation, evidence, influence, frozen)
     yield from found or query_row_findings(evidence)
+    if all(each.kind != "violation" for each in found):
+        yield from matrix_of_head_findings(invocation, evidence, frozen)
 
 
 def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) -> Iterator[Finding]:

@@ -85,6 +85,13 @@ OUTPUTS = (
         "self.linears = clones(nn.Linear(d_model, d_model), 4)  # queries, keys, values, and the output",
     ),
     Property(
+        "matrix-of-its-head",
+        "projected",
+        "what a head read is multiplied by its own part of W_O, where that has an axis of the heads",
+        "Channels of all heads go through others' rows, and the number of channels hides it.",
+        'out = torch.einsum("bqhd,hde->bqe", read, self.W_O)  # or heads before channels: (B, T, heads * width)',
+    ),
+    Property(
         "heads-projected",
         "projected",
         "multi-head attention that is said to be as in its paper applies a matrix to the joined heads",

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.own_tensors import OF_HEADS, own_tensors
 from regard.check.properties.sums import query_numbers, sums_by
 from regard.check.roles.influence import record_invocation
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
-from regard.check.target.argument import source_of
-from regard.check.target.classes import own_classes
 from regard.check.target.preparation import copied
 
 __all__ = ["learned_logarithm_findings", "number_of_head_findings"]
@@ -24,9 +23,6 @@ CHANGED = 1e-9
 """A number that differs by more is another one."""
 STEP = 0.5
 """By which a learned number is changed."""
-_STATEMENT = r"(?:self\.{0}\b\s*(?::[^=\n]+)?=(?!=)|[\"']{0}[\"']\s*,)[^\n]*(?:\n[^\n]*)?"
-"""Where a tensor of this name is made."""
-_OF_HEADS = re.compile(r"head(?!_?(?:dim|size|width|channels))|\bn_?h\b|\bh\b", re.IGNORECASE)
 _LOGARITHM = re.compile(r"\blog\(")
 _SCALE = re.compile(r"scale|temp|tau", re.IGNORECASE)
 
@@ -43,8 +39,8 @@ def number_of_head_findings(invocation: Invocation, evidence: Evidence) -> Itera
     table, heads = evidence.base, evidence.base.num_heads
     if heads < 2 or table.width == heads or _are_heads_mixed(table):
         return
-    for path, each, text in _own_tensors(invocation, evidence):
-        if each.numel() != heads or not _OF_HEADS.search(text):
+    for path, each, text in own_tensors(invocation, evidence):
+        if each.numel() != heads or not OF_HEADS.search(text):
             continue
         other = _with_another_number(invocation, table, path, STEP)
         if other is None:
@@ -70,7 +66,7 @@ def learned_logarithm_findings(invocation: Invocation, evidence: Evidence) -> It
     table = evidence.base
     if _are_heads_mixed(table):
         return
-    for path, each, text in _own_tensors(invocation, evidence):
+    for path, each, text in own_tensors(invocation, evidence):
         if not (isinstance(each, nn.Parameter) and _LOGARITHM.search(text) and _SCALE.search(path)):
             continue
         others = [_with_another_number(invocation, table, path, step) for step in (STEP, 2 * STEP)]
@@ -86,19 +82,6 @@ def learned_logarithm_findings(invocation: Invocation, evidence: Evidence) -> It
 def _are_heads_mixed(table: AttentionTable) -> bool:
     instance = table.instance
     return instance.are_scores_mixed or instance.are_weights_mixed or instance.are_weights_subtracted
-
-
-def _own_tensors(invocation: Invocation, evidence: Evidence) -> Iterator[tuple[str, Tensor, str]]:
-    """The parameters and buffers of an attention's module itself, by name, with the text that makes them."""
-    if not isinstance(invocation.target, nn.Module):
-        return
-    path = evidence.base.instance.module
-    module = invocation.target.get_submodule(path)
-    source = "\n".join(source_of(each) for each in own_classes(type(module)))
-    for name, each in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
-        made = re.search(_STATEMENT.format(re.escape(name)), source) if each.is_floating_point() else None
-        if made is not None and each.numel():
-            yield f"{path}.{name}" if path else name, each, made.group()
 
 
 def _with_another_number(
