@@ -245,6 +245,22 @@ class OfNeighbours(nn.Module):
         return (weights * v).sum(2).view_as(x)
 
 
+class OfRows(nn.Module):
+    """BoTNet's: each pixel asks all others, and their learned rows where it has some."""
+
+    def __init__(self, rows: bool) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Conv2d(8, 8, 1) for _ in range(3))
+        self.rows = nn.Parameter(drawn(1, 8, 3, 1, seed=3)) if rows else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x).flatten(2) for each in (self.query, self.key, self.value))
+        scores = q.mT @ k
+        if self.rows is not None:
+            scores = scores + q.mT @ self.rows.expand(-1, -1, -1, x.shape[3]).flatten(2)
+        return (v @ scores.softmax(-1).mT).view_as(x)
+
+
 def scale_of(call: Invocation) -> Finding:
     torch.manual_seed(0)
     (found,) = [each for each in analyze(call).findings if each.step == "scale"]
@@ -284,6 +300,13 @@ def test_a_scale_is_a_design_where_somebody_chose_it(module: nn.Module, kind: st
 @pytest.mark.parametrize(("places", "kind"), [(True, "design"), (False, "violation")])
 def test_scores_of_neighbours_with_places_of_their_own_are_not_scaled(places: bool, kind: str) -> None:
     call = tokens_call(OfNeighbours(places).double(), drawn(2, 8, 3, 4, seed=1))
+    call.streams = [Stream("x", "x", 0, (2, 3))]
+    assert scale_of(call).kind == kind
+
+
+@pytest.mark.parametrize(("rows", "kind"), [(True, "design"), (False, "violation")])
+def test_scores_of_pixels_and_of_learned_rows_are_not_scaled(rows: bool, kind: str) -> None:
+    call = tokens_call(OfRows(rows).double(), drawn(2, 8, 3, 4, seed=1))
     call.streams = [Stream("x", "x", 0, (2, 3))]
     assert scale_of(call).kind == kind
 

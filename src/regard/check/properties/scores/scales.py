@@ -120,12 +120,10 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     if any(RELATIVE_BIAS.fullmatch(name) for name, _ in _attributes(invocation)):
         message = "scores are not scaled, as in T5, where a layer may have a relative bias: the initialization does it"
         return Finding("design", "no-scale", "scale", message, line)
-    if any(len(each.token_axes) == 2 for each in invocation.streams) and _is_gated(instance):
-        message = "scores are not scaled, and the output is times a learned number (non-local block, SAGAN)"
-        return Finding("design", "no-scale", "scale", message, line)
-    if any(len(each.token_axes) == 2 for each in invocation.streams) and _has_places_in_neighbourhoods(instance):
-        message = "scores are not scaled, as by Ramachandran et al. (2019, equation 3): each pixel reads its neighbours"
-        return Finding("design", "no-scale", "scale", message, line)
+    if any(len(each.token_axes) == 2 for each in invocation.streams):
+        said = _unscaled_on_maps(instance)
+        if said:
+            return Finding("design", "no-scale", "scale", f"scores are not scaled, {said}", line)
     said = "its documentation" if UNSCALED.search(documentation_of(invocation.target)) else _commented(line)
     if said:
         message = f"scores are not scaled, as {said} says"
@@ -335,6 +333,18 @@ def _is_gated(instance: AttentionInstance) -> bool:
         and _is_a_learned_number(each)
         for each in run.trace
     )
+
+
+def _unscaled_on_maps(instance: AttentionInstance) -> str:
+    """By which work an attention of the pixels of a map has no scale; empty where by none."""
+    run = instance.run
+    if _is_gated(instance):
+        return "and the output is times a learned number (non-local block, SAGAN)"
+    if _has_places_in_neighbourhoods(instance):
+        return "as by Ramachandran et al. (2019, equation 3): each pixel reads its neighbours"
+    if any(not run.depends >= {each.left_place, each.right_place} for each in instance.added):
+        return "as in figure 4 of Srinivas et al. (2021, BoTNet): q . k and q . r of learned rows r are added"
+    return ""
 
 
 def _has_places_in_neighbourhoods(instance: AttentionInstance) -> bool:
