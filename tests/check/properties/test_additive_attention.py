@@ -40,6 +40,28 @@ def test_additive_scores_are_a_design() -> None:
     assert (analysis.violations, designs(analysis)) == ([], ["additive-scores"])
 
 
+def pairs_on_one_axis(q: Tensor, k: Tensor, repeat_keys: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """Each query stands once for each key, and each key once for each query, as in a list of all edges of a graph."""
+    queries, keys = q.shape[1], k.shape[1]
+    pairs = q.repeat_interleave(keys, dim=1) + repeat_keys(k, queries)
+    return (torch.tanh(pairs) @ VECTOR).view(-1, queries, keys)
+
+
+@pytest.mark.parametrize(
+    "repeat_keys",
+    [
+        lambda k, times: k.repeat(1, times, 1),
+        lambda k, times: k[:, None].expand(-1, times, -1, -1).reshape(len(k), -1, k.shape[-1]),
+    ],
+    ids=["repeat", "expand"],
+)
+def test_queries_and_keys_may_be_repeated_and_added_on_one_axis(repeat_keys: Callable[[Tensor, int], Tensor]) -> None:
+    analysis = analyze(of_sequences(lambda q, k, v: pairs_on_one_axis(q, k, repeat_keys).softmax(-1) @ v))
+    assert (analysis.violations, designs(analysis)) == ([], ["additive-scores"])
+    analysis = analyze(of_sequences(lambda q, k, v: pairs_on_one_axis(q, k, repeat_keys).softmax(-2) @ v))
+    assert [each.property for each in analysis.violations] == ["softmax-over-keys"]
+
+
 @pytest.mark.parametrize(
     ("attend", "property"),
     [

@@ -28,6 +28,7 @@ SUMS = frozenset({"add", "sub"})
 SAME = 1e-12
 """Of the largest number of a tensor: a matrix may round its copies differently."""
 GATHERS = frozenset({"index", "gather", "index_select", "im2col"})
+REPEATS = frozenset({"repeat", "repeat_interleave"})
 
 
 def pairwise_products(influence: Influence) -> Iterator[Operation]:
@@ -49,12 +50,14 @@ def pairwise_sums(influence: Influence) -> Iterator[Operation]:
 
     Of a single query, the keys are as many as the pairs: then each of the two is made of an input of its own, or by a
     matrix of its own, as of a decoder's state, which is made of the keys' tokens as well. So are keys that were
-    gathered for each query, as nearest neighbours.
+    gathered for each query, as nearest neighbours, and queries and keys that were repeated, also where all pairs stand
+    on one axis.
     """
     gathered = {
         each.outputs[0].storage
         for each in influence.base
-        if each.name in GATHERS and each.inputs[0].data.numel() < each.outputs[0].data.numel()
+        if (each.name in GATHERS | REPEATS and each.inputs[0].data.numel() < each.outputs[0].data.numel())
+        or (each.name == "clone" and 0 in each.inputs[0].stride)
     }
     yield from _pairwise(influence, SUMS, gathered | set(_spread(influence)))
 
