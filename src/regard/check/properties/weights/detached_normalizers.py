@@ -21,6 +21,7 @@ __all__ = ["detached_normalizer_findings"]
 
 _ON_PURPOSE = re.compile(r"quanti[sz]|straight.?through|\bste\b|codebook|gumbel|truncat|\bbptt\b", re.I)
 """In the code: what rounds, chooses or cuts, to which no gradient leads."""
+_MAXIMA = frozenset({"amax", "max"})
 _RECIPROCALS = frozenset({"reciprocal", "reciprocal_", "__rtruediv__", "__rdiv__"})
 STEP = 1e-5
 OTHER, SAME = 1e-2, 1e-4
@@ -131,14 +132,25 @@ def _normalizes(numerator: Tensor | None, denominator: Tensor) -> bool:
 
 
 class _Divisions(TorchFunctionMode):
-    """Keeps what is divided, and by what, where that is no number."""
+    """Keeps what is divided, and by what, where that is no number.
+
+    A maximum that is detached keeps its gradient: with an epsilon beside the exponentials that it is subtracted from, a
+    quotient changes with it after all (Performer's kernel), by what nobody asks to be learned.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.found: list[Division] = []
+        self._maxima: list[Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
+        if name == "detach" and any(each is args[0] for each in self._maxima):
+            return args[0]
+        if name in _MAXIMA:
+            result = func(*args, **(kwargs or {}))
+            self._maxima.append(result if isinstance(result, Tensor) else result[0])
+            return result
         if name in DIVISIONS and len(args) > 1 and isinstance(args[1], Tensor):
             self._keep(args[0], args[1])
         elif name in _RECIPROCALS and args and isinstance(args[0], Tensor):
