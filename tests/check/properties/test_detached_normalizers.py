@@ -11,7 +11,7 @@ from regard.check.properties.weights.detached_normalizers import detached_normal
 
 
 class SummariesWithAnEpsilon(SummariesLessTheLargest):
-    """Beside exponentials that are small an epsilon is no small part: what is subtracted counts (Performer's kernel)."""
+    """Beside exponentials that are small an epsilon is no small part: what is subtracted counts (Performer)."""
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (each.unflatten(-1, (2, -1)) for each in self.qkv(x).chunk(3, -1))
