@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import enum
+import inspect
 import re
+import sys
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from torch import nn
 
+from regard.check.target.classes import parameters_of
 from regard.check.target.configs import COUNT_WORDS, number
 from regard.check.target.layouts import GRID
+from regard.check.target.names import constructor_meaning
 from regard.check.target.sizes import Sizes
 from regard.check.target.usage import FEW_TOKENS, divides, is_large_part, is_part, is_step
 
@@ -19,9 +25,11 @@ __all__ = [
     "annotated_values",
     "feed_forward",
     "known_values",
+    "members",
     "norm_values",
     "number_values",
     "optional_values",
+    "unknown_arguments",
 ]
 
 ALWAYS = frozenset(
@@ -133,3 +141,25 @@ def _several(annotation: str, value: Any) -> Any:
     kind = list if match[1].lower() == "list" else tuple
     count = len(match[2].split(",")) if kind is tuple and "..." not in match[2] else 2
     return kind(value) if isinstance(value, tuple) else kind([value] * count)
+
+
+def members(name: str, parameter: inspect.Parameter, kind: type) -> list[Any]:
+    """Of the enumeration that an argument is annotated with, or that its module has under the argument's name."""
+    names = {name.replace("_", "").lower(), str(parameter.annotation).lower()}
+    near = vars(sys.modules[kind.__module__]).values() if kind.__module__ in sys.modules else ()
+    enumerations = [each for each in (parameter.annotation, *near) if isinstance(each, enum.EnumMeta)]
+    return next(
+        (list(each) for each in enumerations if each is parameter.annotation or each.__name__.lower() in names), []
+    )
+
+
+def unknown_arguments(kind: type, args: Mapping[str, Any]) -> list[str]:
+    """The arguments that a constructor needs, that nobody gave, and whose names say nothing."""
+    return [
+        name
+        for name, each in parameters_of(kind).items()
+        if name not in args
+        and each.default is inspect.Parameter.empty
+        and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+        and constructor_meaning(name) is None
+    ]
