@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from regard.check.target.classes import parameters_of
 from regard.check.target.configs import CONFIG_NAMES, HEAD_DEFAULTS, number
-from regard.check.target.constructor_values import ALWAYS, DEFAULT
+from regard.check.target.constructor_values import ALWAYS, DEFAULT, NEVER_NONE
 from regard.check.target.names import constructor_meaning
 from regard.check.target.sizes import Sizes
 
@@ -65,7 +65,8 @@ def config_object(construction: Options, sizes: Sizes, fields: Mapping[str, Any]
     for name, value in vars(kind).items():
         if name not in given and not name.startswith("_") and isinstance(value, int | float):
             means = constructor_meaning(name)
-            if means in ALWAYS | {"kv_heads"} and not isinstance(value, bool):
+            is_none = value == 0 and means not in NEVER_NONE
+            if means in ALWAYS | {"kv_heads"} and not isinstance(value, bool) and not is_none:
                 with suppress(AttributeError, TypeError):
                     setattr(made, name, fields.get(name, number(str(means), name, sizes)))
     for name, value in fields.items():

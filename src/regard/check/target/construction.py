@@ -34,9 +34,11 @@ from regard.check.target.configs import (
 from regard.check.target.constructor_values import (
     ALWAYS,
     DEFAULT,
+    NEVER_NONE,
     annotated_values,
     feed_forward,
     known_values,
+    looked_up,
     members,
     norm_values,
     number_values,
@@ -235,10 +237,7 @@ class Construction:
         if isinstance(parameter.default, tuple | list):
             is_grid = means in ("image", "grid") and len(parameter.default) == len(GRID)
             return [type(parameter.default)(GRID), DEFAULT] if is_grid else [DEFAULT]
-        if parameter.default == 0 and means not in (
-            "d_model",
-            "heads",
-        ):  # there is none, as of channels that are rotated
+        if parameter.default == 0 and means not in NEVER_NONE:  # there is none
             return [DEFAULT, *values]
         if means == "length" and len(name) == 1:  # n may count the heads as well
             return [DEFAULT, *values]
@@ -292,7 +291,7 @@ class Construction:
             return [*dict.fromkeys(texts)]
         if values := annotated_values(annotation):
             return [*self._of_last_words(name, parameter, sizes), *values] if "float" in annotation else values
-        if choices := members(name, parameter, self.kind):
+        if choices := members(name, parameter, self.kind) or looked_up(name, self.kind, source_of(self.kind)):
             return choices
         if "str" in annotation:
             return ["", "gelu", "linear"]

@@ -22,9 +22,11 @@ from regard.check.target.usage import FEW_TOKENS, divides, is_large_part, is_par
 __all__ = [
     "ALWAYS",
     "DEFAULT",
+    "NEVER_NONE",
     "annotated_values",
     "feed_forward",
     "known_values",
+    "looked_up",
     "members",
     "norm_values",
     "number_values",
@@ -36,6 +38,8 @@ ALWAYS = frozenset(
     ("d_model", "heads", "d_head", "length", "d_context", "d_ff", "vocab", "layers", "d_out", "batch", "image", "patch")
 ) | {"rotary", "rank", "landmarks", "latents", "d_latent", "frames"}
 """Sizes that replace the default of an optional argument, so that the target is small and its sizes differ."""
+NEVER_NONE = ("d_model", "heads")
+"""Sizes that no 0 says that there is nothing of, as it does of channels that are rotated."""
 DEFAULT = object()
 """The argument is not given."""
 SPATIAL = ("window", "image", "patch", "grid")
@@ -151,6 +155,14 @@ def members(name: str, parameter: inspect.Parameter, kind: type) -> list[Any]:
     return next(
         (list(each) for each in enumerations if each is parameter.annotation or each.__name__.lower() in names), []
     )
+
+
+def looked_up(name: str, kind: type, source: str) -> list[str]:
+    """The texts at which a table of the class's module has something, where the argument is looked up in it."""
+    tables = re.findall(rf"\b(\w+)(?:\[|\.get\(|\.pop\()\s*{re.escape(name)}\s*[\],)]", source)
+    near = vars(sys.modules[kind.__module__]) if kind.__module__ in sys.modules else {}
+    found = [near[each] for each in tables if isinstance(near.get(each), Mapping)]
+    return [key for table in found for key in table if isinstance(key, str)]
 
 
 def unknown_arguments(kind: type, args: Mapping[str, Any]) -> list[str]:
