@@ -178,7 +178,7 @@ _ADDED = re.compile(
 )
 """Vectors of positions that are added to the tokens of some sequence, as query_pos or key_position_embeddings."""
 _ROPE = re.compile(
-    r"(?:rope|rotary)_(?:pos|emb|freq)\w*|(?:query|queries|q|keys?|k|context|memory|x)_(?:rope|rotary)(?:_\w+)?"
+    r"(?!(?:use|with|apply|is|has|no|do)_)(?:\w+_)?(?:rope|rotary)_(?:pos|emb|freq)\w*|(?:query|queries|q|keys?|k|context|memory|x)_(?:rope|rotary)(?:_\w+)?"
 )
 _COS = re.compile(r"(?!.*sin)(?:\w+_)?cos(?:_\w+)?")
 _SIN = re.compile(r"(?!.*cos)(?:\w+_)?sin(?:_\w+)?")
