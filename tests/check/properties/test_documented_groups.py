@@ -80,6 +80,21 @@ class ByPatternsThatAgree(Grouped):
         return self.read(q, k, v)
 
 
+class WithValuesInTwoParts(Grouped):
+    """As many heads of keys as of queries, in consecutive groups; each head's weights read two halves of the values."""
+
+    def __init__(self) -> None:
+        super().__init__(few=4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        # the query heads of a group are side by side
+        q, k, v = (self.split(each(x), n) for each, n in zip(self.matrices, self.heads, strict=True))
+        parts = []
+        for part in v.chunk(2, -1):
+            parts.append((q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5).softmax(-1) @ part)
+        return self.out(torch.cat(parts, -1).transpose(1, 2).flatten(2))
+
+
 @pytest.mark.parametrize(
     ("kind", "says"), [(WithAComment, "a comment"), (ByPatterns, "the pattern of the queries, (kv n),")]
 )
@@ -98,3 +113,7 @@ def test_keys_are_not_tiled_where_the_code_says_that_heads_of_a_group_are_side_b
 def test_keys_may_be_tiled_where_nothing_says_of_which_heads_a_group_is() -> None:
     assert not analyze(of_module(ByPatternsThatAgree)).violations
     assert not analyze(of_module(Tiled)).violations
+
+
+def test_heads_with_the_same_queries_and_keys_are_one_whose_values_are_read_in_parts() -> None:
+    assert not analyze(of_module(WithValuesInTwoParts)).violations

@@ -193,6 +193,21 @@ class GrowingWithThePlace(Scaled):
         return joined((q * growth[:, None] @ k.mT * self.sharpness).softmax(-1) @ v)
 
 
+class LearnedByTheLogarithm(Scaled):
+    """Each head multiplies by a * log n + b, of its own numbers; or by a * n + b, which nobody knows."""
+
+    def __init__(self, is_log: bool) -> None:
+        super().__init__()
+        self.is_log = is_log
+        self.factors, self.offsets = nn.Parameter(torch.tensor([0.7, -0.4])), nn.Parameter(torch.tensor([0.9, 1.3]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        n = torch.arange(1, x.shape[1] + 1, dtype=x.dtype)
+        growth = self.factors[:, None] * (n.log() if self.is_log else n) + self.offsets[:, None]
+        return joined((q * growth[..., None] @ k.mT * 0.5).softmax(-1) @ v)
+
+
 class DotProduct(Scaled):
     """Beside the scaled one, as in a lesson."""
 
@@ -319,6 +334,13 @@ def test_scores_may_grow_with_the_place_of_the_query(scale: float, kind: str) ->
         ("design", "scale-by-position"),
         ("absent", "positions"),
     ]
+
+
+@pytest.mark.parametrize("is_log", [True, False])
+def test_each_head_may_learn_how_scores_grow_with_the_logarithm_of_the_place(is_log: bool) -> None:
+    found = analyze(tokens_call(LearnedByTheLogarithm(is_log).double(), X)).findings
+    assert [each.kind for each in found if each.property == "scale-by-position"] == ["design"] * is_log
+    assert any(each.kind == "violation" for each in found if each.step == "positions") != is_log
 
 
 @pytest.mark.parametrize(("scale", "kind"), [(0.5, "holds"), (8**-0.5, "violation")])

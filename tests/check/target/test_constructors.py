@@ -82,6 +82,19 @@ def test_a_member_of_the_enumeration_that_an_argument_names_is_given(kind: type)
     assert first(kind).target.is_causal is False
 
 
+KINDS = {"plain": nn.Identity, "other": nn.Identity}
+
+
+class FromATable(Packed):
+    def __init__(self, width: int, heads: int, kind_of_norm: str) -> None:
+        super().__init__(width, heads)
+        self.norm = KINDS[kind_of_norm]()
+
+
+def test_a_text_that_is_looked_up_in_a_table_of_the_file_is_one_of_its_keys() -> None:
+    assert isinstance(first(FromATable).target.norm, nn.Identity)
+
+
 class Wide(Packed):
     def __init__(self, input_size: int, hidden_layer_size: int = 4096) -> None:
         super().__init__(input_size, 1)

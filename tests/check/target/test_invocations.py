@@ -242,6 +242,14 @@ def test_what_tells_of_another_sequence_is_not_it(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "is_rope"),
+    [("image_rotary_emb", True), ("text_rotary_emb", True), ("use_rotary_emb", False), ("apply_rotary_pos_emb", False)],
+)
+def test_rotary_positions_may_be_of_an_image_and_are_no_flag(name: str, is_rope: bool) -> None:
+    assert (call_meaning(name) == "rope") == is_rope
+
+
+@pytest.mark.parametrize(
     ("name", "means"),
     [
         ("src_mask", "mask"),

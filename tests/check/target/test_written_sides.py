@@ -112,6 +112,8 @@ def test_dropout_that_stays_on_is_found_on_a_sphere() -> None:
 
 def test_sides_are_told_by_a_pair_of_names_alone() -> None:
     assert side_names(["width", "n_lat", "n_lon"]) == ("n_lat", "n_lon")
+    assert side_names(["dim", "h_s", "w_s"]) == ("h_s", "w_s")
+    assert side_names(["h_size", "w_len"]) == ()
     assert side_names(["lat", "w"]) == ()
     assert side_names(["height", "w"]) == ()
 

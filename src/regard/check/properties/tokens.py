@@ -363,9 +363,8 @@ def _values_by_head(table: AttentionTable) -> list[Tensor]:
 def _groups(evidence: Evidence) -> Iterator[Finding]:
     """Heads that share keys share values as well, and no others; none shares its queries too."""
     table = evidence.base
-    queries = [table.q[table.of_last_query & (table.head == head)] for head in range(table.num_heads)]
     shared = [_shared(each) for each in (table.keys_by_head, _values_by_head(table))]
-    of_queries = _shared(queries)
+    of_queries = _heads_alike(table)
     same = sorted(shared[0] & shared[1] & of_queries)
     if same:
         message = f"heads {same[0][0]} and {same[0][1]} have the same queries, keys and values: they compute the same"
@@ -384,8 +383,13 @@ def _groups(evidence: Evidence) -> Iterator[Finding]:
 
 
 def shared_heads(table: AttentionTable) -> set[tuple[int, int]]:
-    """The pairs of heads that have the same keys."""
-    return _shared(table.keys_by_head)
+    """The pairs of heads that have the same keys, and not the same queries: else they are parts of one head."""
+    return _shared(table.keys_by_head) - _heads_alike(table)
+
+
+def _heads_alike(table: AttentionTable) -> set[tuple[int, int]]:
+    """The pairs of heads that have the same queries."""
+    return _shared([table.q[table.of_last_query & (table.head == head)] for head in range(table.num_heads)])
 
 
 def _shared(of_heads: list[Tensor]) -> set[tuple[int, int]]:

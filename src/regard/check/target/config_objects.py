@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from regard.check.target.classes import parameters_of
 from regard.check.target.configs import CONFIG_NAMES, HEAD_DEFAULTS, number
-from regard.check.target.constructor_values import ALWAYS, DEFAULT
+from regard.check.target.constructor_values import ALWAYS, DEFAULT, NEVER_NONE
 from regard.check.target.names import constructor_meaning
 from regard.check.target.sizes import Sizes
 
@@ -26,8 +26,15 @@ class Options(Protocol):
         """For each argument the values to try, the likeliest first."""
 
 
-def config_object(construction: Options, sizes: Sizes, fields: Mapping[str, Any]) -> Any:
-    """An object of a config class: its own defaults, with sizes and the user's fields set by name."""
+def config_object(construction: Options, sizes: Sizes, fields: Mapping[str, Any], *, is_deep: bool = False) -> Any:
+    """An object of a config class: its own defaults, with sizes and the user's fields set by name.
+
+    Args:
+        construction: of the class.
+        sizes: of what it is the config of.
+        fields: that the user gave.
+        is_deep: whether it has as many layers as by default: other fields may count some of them.
+    """
     kind = construction.kind
     options = dict(construction.options(sizes))
     given = {n: c[0]() if callable(c[0]) and not isinstance(c[0], type) else c[0] for n, c in options.items()}
@@ -52,13 +59,14 @@ def config_object(construction: Options, sizes: Sizes, fields: Mapping[str, Any]
                 {**given, **of_kv_heads},
                 {name: value for name, value in given.items() if name not in of_layers},
                 {name: value for name, value in {**given, **of_kv_heads}.items() if name not in of_layers},
-            )
+            )[2 * is_deep :]
         ),
     )
     for name, value in vars(kind).items():
         if name not in given and not name.startswith("_") and isinstance(value, int | float):
             means = constructor_meaning(name)
-            if means in ALWAYS | {"kv_heads"} and not isinstance(value, bool):
+            is_none = value == 0 and means not in NEVER_NONE
+            if means in ALWAYS | {"kv_heads"} and not isinstance(value, bool) and not is_none:
                 with suppress(AttributeError, TypeError):
                     setattr(made, name, fields.get(name, number(str(means), name, sizes)))
     for name, value in fields.items():

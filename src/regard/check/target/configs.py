@@ -196,7 +196,8 @@ def config_classes(parameter: inspect.Parameter, owner: Any) -> list[type]:
     """The classes that an argument may be an object of, the likeliest first.
 
     The one that it is annotated with, where that is one that is constructed by keywords. A class that holds a model's
-    settings in parts has none of its own, so the config classes in the owner's module come after it.
+    settings in parts has none of its own, so the config classes in the owner's module come after it. Where the
+    constructor is inherited, maybe from another model, those come first whose names begin as the owner's.
     """
     annotation = parameter.annotation
     beside = _classes_beside(owner)
@@ -211,7 +212,9 @@ def config_classes(parameter: inspect.Parameter, owner: Any) -> list[type]:
         plain = inspect.isclass(each) and each.__module__ not in ("builtins", "typing", "inspect")
         if plain and each.__module__.partition(".")[0] != "torch":
             others = beside if each.__name__.endswith(CONFIG_NAMES) else []
-            return [each, *(other for other in others if other is not each)]
+            found = [each, *(other for other in others if other is not each)]
+            is_inherited = inspect.isclass(owner) and "__init__" not in vars(owner)
+            return _most_alike(found, owner) if is_inherited else found
     return beside if constructor_meaning(parameter.name) == "config" else []
 
 
@@ -284,8 +287,13 @@ def _classes_beside(owner: Any) -> list[type]:
         if inspect.isclass(value) and name.endswith(CONFIG_NAMES) and value is not owner and name not in BASE_CONFIGS
         if value is not Any
     ]
+    return _most_alike(found, owner)[:MAX_CLASSES]
+
+
+def _most_alike(kinds: Sequence[type], owner: Any) -> list[type]:
+    """Classes in an order of their names: first those that begin most alike another's."""
     own = getattr(owner, "__name__", type(owner).__name__)
-    return sorted(found, key=lambda each: -_common_letters(each.__name__, own))[:MAX_CLASSES]
+    return sorted(kinds, key=lambda each: -_common_letters(each.__name__, own))
 
 
 def _common_letters(one: str, other: str) -> int:

@@ -7,7 +7,6 @@ import enum
 import inspect
 import linecache
 import re
-import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,9 +34,12 @@ from regard.check.target.configs import (
 from regard.check.target.constructor_values import (
     ALWAYS,
     DEFAULT,
+    NEVER_NONE,
     annotated_values,
     feed_forward,
     known_values,
+    looked_up,
+    members,
     norm_values,
     number_values,
     optional_values,
@@ -65,6 +67,9 @@ MAX_TRIES = 60
 """Of one class and one set of sizes."""
 LEAST_WIDTH = 32
 """Of a default that two arguments have in common because both are the width of the tokens."""
+LARGE_PART = 16
+"""Of a number of heads, or of a head's channels, that is not left as a config has it by default."""
+OF_HEADS = ("heads", "d_head")
 MAX_FIELDS = 5
 """That a config lacks and is given."""
 REFUSED = re.compile(r"cannot be constructed: (?:AssertionError|ValueError)\b")
@@ -192,7 +197,9 @@ class Construction:
             kinds = [each for each in config_classes(parameter, self.kind) if not issubclass(each, dict)]
             made: list[Any] = []
             for tried in (sizes, replace(sizes, dropout=0.0)):  # some refuse any dropout
-                made += [self._config_of(kind, tried, fields) for kind in kinds[:1]]
+                made += [
+                    self._config_of(kind, tried, fields, is_deep) for kind in kinds[:1] for is_deep in (False, True)
+                ]
                 made.append(partial(GuessedConfig, tried, fields, source_of(self.kind)))
             made += [self._config_of(kind, sizes, fields) for kind in kinds[1:]]
             made.append(partial(GuessedConfig, sizes, fields, source_of(self.kind), by_kind=True))
@@ -212,6 +219,8 @@ class Construction:
                 return [*self._of_the_file(name, sizes), DEFAULT]
             if not required and self._is_as_wide(parameter):
                 return [sizes.d_model, DEFAULT]
+            if not required and self._is_of_many_heads(name, parameter):
+                return [*self._of_last_words(name, parameter, sizes), DEFAULT]
             if not required:
                 return optional_values(source_of(self.kind), name, parameter.default, sizes)
             return self._unknown(name, parameter, sizes)
@@ -228,14 +237,17 @@ class Construction:
         if isinstance(parameter.default, tuple | list):
             is_grid = means in ("image", "grid") and len(parameter.default) == len(GRID)
             return [type(parameter.default)(GRID), DEFAULT] if is_grid else [DEFAULT]
+        if parameter.default == 0 and means not in NEVER_NONE:  # there is none
+            return [DEFAULT, *values]
         if means == "length" and len(name) == 1:  # n may count the heads as well
             return [DEFAULT, *values]
         if means == "length" and type(parameter.default) is int and parameter.default < sizes.length:
             return [DEFAULT, *values]  # no largest length of a text is as small: it decides what is computed
         return [*values, DEFAULT]
 
-    def _config_of(self, kind: type, sizes: Sizes, fields: Mapping[str, Any]) -> Callable[[], Any]:
-        return partial(config_object, Construction(kind, dict(fields), self.settings), sizes, fields)
+    def _config_of(self, kind: type, sizes: Sizes, fields: Mapping[str, Any], is_deep: bool = False) -> partial[Any]:
+        of_class = Construction(kind, dict(fields), self.settings)
+        return partial(config_object, of_class, sizes, fields, is_deep=is_deep)
 
     def _side(self, name: str) -> int | None:
         """The size of a map of features along an axis, where both sides are told, or one; else None."""
@@ -257,6 +269,12 @@ class Construction:
         is_number = type(parameter.default) is int and parameter.default >= LEAST_WIDTH
         return is_number and parameter.default in defaults
 
+    def _is_of_many_heads(self, name: str, parameter: inspect.Parameter) -> bool:
+        """Whether it is the number or the width of a part's heads by a config, as linear_num_heads, and a large one."""
+        told = last_words(name)
+        is_large = type(parameter.default) is int and parameter.default >= LARGE_PART
+        return is_large and told is not None and told[1] in OF_HEADS and self.kind.__name__.endswith(CONFIG_NAMES)
+
     def _known(self, name: str, parameter: inspect.Parameter, means: str, sizes: Sizes) -> list[Any]:
         if name == self.wider:
             return [2 * number(means, name, sizes)]
@@ -273,8 +291,8 @@ class Construction:
             return [*dict.fromkeys(texts)]
         if values := annotated_values(annotation):
             return [*self._of_last_words(name, parameter, sizes), *values] if "float" in annotation else values
-        if members := _members(name, parameter, self.kind):
-            return members
+        if choices := members(name, parameter, self.kind) or looked_up(name, self.kind, source_of(self.kind)):
+            return choices
         if "str" in annotation:
             return ["", "gelu", "linear"]
         if re.search("norm", name.lower()):
@@ -412,18 +430,6 @@ def _line_of(error: BaseException, kind: type) -> str:
     return f" in line {lines[-1]}, {text}" if text and not text.startswith(("raise", "assert")) else ""
 
 
-def unknown_arguments(kind: type, args: Mapping[str, Any]) -> list[str]:
-    """The arguments that a constructor needs, that nobody gave, and whose names say nothing."""
-    return [
-        name
-        for name, each in parameters_of(kind).items()
-        if name not in args
-        and each.default is inspect.Parameter.empty
-        and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
-        and constructor_meaning(name) is None
-    ]
-
-
 def _called_modules(owner: type, count: int, sizes: Sizes, settings: UserSettings) -> Iterator[Callable[[], nn.Module]]:
     """Modules that are called with so many arguments: of classes of the owner's file, attentions first; or a matrix."""
     kinds = [each for each in classes_beside(owner) if issubclass(each, nn.Module) and takes(each.forward, count + 1)]
@@ -431,16 +437,6 @@ def _called_modules(owner: type, count: int, sizes: Sizes, settings: UserSetting
         yield partial(nn.Linear, sizes.d_model, sizes.d_model)
     for kind in sorted(kinds, key=lambda each: "attention" not in each.__name__.lower())[:MAX_CLASSES]:
         yield lambda kind=kind: Construction(kind, {}, settings).build(sizes)[0]  # type: ignore[misc]
-
-
-def _members(name: str, parameter: inspect.Parameter, kind: type) -> list[Any]:
-    """Of the enumeration that an argument is annotated with, or that its module has under the argument's name."""
-    names = {name.replace("_", "").lower(), str(parameter.annotation).lower()}
-    near = vars(sys.modules[kind.__module__]).values() if kind.__module__ in sys.modules else ()
-    enumerations = [each for each in (parameter.annotation, *near) if isinstance(each, enum.EnumMeta)]
-    return next(
-        (list(each) for each in enumerations if each is parameter.annotation or each.__name__.lower() in names), []
-    )
 
 
 def _is_config(value: Any) -> bool:

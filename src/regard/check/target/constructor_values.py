@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import enum
+import inspect
 import re
+import sys
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from torch import nn
 
+from regard.check.target.classes import parameters_of
 from regard.check.target.configs import COUNT_WORDS, number
 from regard.check.target.layouts import GRID
+from regard.check.target.names import constructor_meaning
 from regard.check.target.sizes import Sizes
 from regard.check.target.usage import FEW_TOKENS, divides, is_large_part, is_part, is_step
 
 __all__ = [
     "ALWAYS",
     "DEFAULT",
+    "NEVER_NONE",
     "annotated_values",
     "feed_forward",
     "known_values",
+    "looked_up",
+    "members",
     "norm_values",
     "number_values",
     "optional_values",
+    "unknown_arguments",
 ]
 
 ALWAYS = frozenset(
     ("d_model", "heads", "d_head", "length", "d_context", "d_ff", "vocab", "layers", "d_out", "batch", "image", "patch")
 ) | {"rotary", "rank", "landmarks", "latents", "d_latent", "frames"}
 """Sizes that replace the default of an optional argument, so that the target is small and its sizes differ."""
+NEVER_NONE = ("d_model", "heads")
+"""Sizes that no 0 says that there is nothing of, as it does of channels that are rotated."""
 DEFAULT = object()
 """The argument is not given."""
 SPATIAL = ("window", "image", "patch", "grid")
@@ -133,3 +145,33 @@ def _several(annotation: str, value: Any) -> Any:
     kind = list if match[1].lower() == "list" else tuple
     count = len(match[2].split(",")) if kind is tuple and "..." not in match[2] else 2
     return kind(value) if isinstance(value, tuple) else kind([value] * count)
+
+
+def members(name: str, parameter: inspect.Parameter, kind: type) -> list[Any]:
+    """Of the enumeration that an argument is annotated with, or that its module has under the argument's name."""
+    names = {name.replace("_", "").lower(), str(parameter.annotation).lower()}
+    near = vars(sys.modules[kind.__module__]).values() if kind.__module__ in sys.modules else ()
+    enumerations = [each for each in (parameter.annotation, *near) if isinstance(each, enum.EnumMeta)]
+    return next(
+        (list(each) for each in enumerations if each is parameter.annotation or each.__name__.lower() in names), []
+    )
+
+
+def looked_up(name: str, kind: type, source: str) -> list[str]:
+    """The texts at which a table of the class's module has something, where the argument is looked up in it."""
+    tables = re.findall(rf"\b(\w+)(?:\[|\.get\(|\.pop\()\s*{re.escape(name)}\s*[\],)]", source)
+    near = vars(sys.modules[kind.__module__]) if kind.__module__ in sys.modules else {}
+    found = [near[each] for each in tables if isinstance(near.get(each), Mapping)]
+    return [key for table in found for key in table if isinstance(key, str)]
+
+
+def unknown_arguments(kind: type, args: Mapping[str, Any]) -> list[str]:
+    """The arguments that a constructor needs, that nobody gave, and whose names say nothing."""
+    return [
+        name
+        for name, each in parameters_of(kind).items()
+        if name not in args
+        and each.default is inspect.Parameter.empty
+        and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+        and constructor_meaning(name) is None
+    ]

@@ -16,7 +16,7 @@ from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_budget import Budget, cost_of
 from regard.check.target.call_search import ONE_QUERY, CallPlan, search_calls
 from regard.check.target.calls_of_sizes import FEW_TRIES, FoundCall, assumptions_of, of_all_sizes, of_sizes
-from regard.check.target.construction import unknown_arguments
+from regard.check.target.constructor_values import unknown_arguments
 from regard.check.target.errors import AlwaysFails, Failed, NotCallable, fixed_side, fixed_tokens, joined_tokens
 from regard.check.target.factories import from_factory
 from regard.check.target.handover import refusal

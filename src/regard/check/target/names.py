@@ -178,14 +178,16 @@ _ADDED = re.compile(
 )
 """Vectors of positions that are added to the tokens of some sequence, as query_pos or key_position_embeddings."""
 _ROPE = re.compile(
-    r"(?:rope|rotary)_(?:pos|emb|freq)\w*|(?:query|queries|q|keys?|k|context|memory|x)_(?:rope|rotary)(?:_\w+)?"
+    r"(?!(?:use|with|apply|is|has|no|do)_)(?:\w+_)?(?:rope|rotary)_(?:pos|emb|freq)\w*|(?:query|queries|q|keys?|k|context|memory|x)_(?:rope|rotary)(?:_\w+)?"
 )
 _COS = re.compile(r"(?!.*sin)(?:\w+_)?cos(?:_\w+)?")
 _SIN = re.compile(r"(?!.*cos)(?:\w+_)?sin(?:_\w+)?")
 """One of several tables of rotary positions, as in cos_local."""
 _SHAPE_SUFFIX = re.compile(r"(?P<name>\w*[a-z])_(?P<axes>(?:[A-Z][a-z]?|\d){2,})")
 """A name that ends in one letter for each axis, as x_BTD: the shape suffixes of Noam Shazeer."""
-_SIDE = re.compile(r"(?P<before>(?:\w+_)?)(?P<side>height|width|h|w|n?lat|n?lon)", re.I)
+_SIDE = re.compile(
+    r"(?P<before>(?:\w+_)?)(?P<side>height|width|h|w|n?lat|n?lon)(?P<after>(?:_(?:s|size|len|tokens|patches))?)", re.I
+)
 _SIDES = ({"height", "width"}, {"h", "w"}, {"lat", "lon"}, {"nlat", "nlon"})
 """The height and the width of a map, as they are called together: of a sphere its latitudes and longitudes."""
 _PREFIX = re.compile(
@@ -294,9 +296,10 @@ def side_names(names: Iterable[str]) -> tuple[str, ...]:
     Neither is told by itself: h may count heads, and width be that of the tokens.
     """
     several = list(names)
-    found = [(name, match["before"], match["side"].lower()) for name in several if (match := _SIDE.fullmatch(name))]
-    for (one, before, side), (other, after, last) in itertools.pairwise(found):
-        is_pair = {side, last} in _SIDES and before == after
+    found = [(name, match) for name in several if (match := _SIDE.fullmatch(name))]
+    for (one, first), (other, second) in itertools.pairwise(found):
+        is_pair = {first["side"].lower(), second["side"].lower()} in _SIDES
+        is_pair = is_pair and all(first[around] == second[around] for around in ("before", "after"))
         if is_pair and abs(several.index(one) - several.index(other)) == 1:
             return (one, other)
     return ()

@@ -36,7 +36,10 @@ def matrix_of_head_findings(
     table, heads = evidence.base, evidence.base.num_heads
     if not 1 < heads <= MOST_HEADS or not table.whole or table.query.stream.numel() == 0:
         return
-    stream = invocation.streams[int(table.query.stream[0])]
+    asking = int(table.query.stream[0])
+    if not 0 <= asking < len(invocation.streams):  # learned queries
+        return
+    stream = invocation.streams[asking]
     shown = MovedSums(invocation, evidence, stream, invocation.arguments[stream.argument].shape, frozen)
     alone, start = dict(frozen), 0
     mine = shown.of_head(0, int(table.query.token.max()) + 1)

@@ -48,10 +48,9 @@ def position_findings(
     if table is None or not len(table.product) or not table.whole:
         return
     line = table.instance.scores_location
-    growth = _growth(table)
+    said, growth = _growth(table)
     if growth is not None:
-        message = f"scores of a query are times a number that grows with its position, up to {float(growth.max()):.4g}"
-        yield Finding("design", "scale-by-position", "scale", f"{message} (log n)", line)
+        yield Finding("design", "scale-by-position", "scale", f"scores of a query are times a number {said}", line)
         table = replace(table, q=table.q / growth[:, None], product=table.product / growth)
     moves = {
         "query": _moves(table.q, torch.stack([table.query.stream, table.query.sample, table.head], -1)),
@@ -205,10 +204,11 @@ def _order_of_channels(table: AttentionTable) -> str:
     return ""
 
 
-def _growth(table: AttentionTable) -> Tensor | None:
-    """(scores): by which queries are longer than the first token's, where that grows and hangs on the token alone.
+def _growth(table: AttentionTable) -> tuple[str, Tensor | None]:
+    """(scores): by which queries are longer than the first token's, and how that is said.
 
-    None where they are not longer, or not by one number for each token, as those that positions were added to.
+    It grows and hangs on the token alone, or it is learned by head. None where they are not longer, or not by one
+    number for each token, as those that positions were added to.
     """
     samples = table.query.sample.clamp(min=0)
     lengths = torch.full((int(samples.max()) + 1, table.num_heads, int(table.query.token.max()) + 1), torch.nan)
@@ -221,11 +221,36 @@ def _growth(table: AttentionTable) -> Tensor | None:
         or not _same_length(table.k, table.key.token)
         or not bool(growth.isfinite().all())
     ):
-        return None
+        return "", None
     is_one = float((growth - of_token).abs().max()) < 1e-6
     if not is_one or float(of_token.diff().min()) < -1e-9 or float(of_token[-1]) < 1 + 1e-6:
+        of_heads = _affine_in_log(growth)
+        grown = None if of_heads is None else of_heads[table.head, table.query.token]
+        return "of the head that is affine in the logarithm of its position", grown
+    return (
+        f"that grows with its position, up to {float(of_token.max()):.4g} (log n)",
+        of_token[table.query.token],
+    )
+
+
+def _affine_in_log(growth: Tensor) -> Tensor | None:
+    """(heads, tokens): the numbers a * log(n) + 1 whose absolute values are those of the n-th tokens, by head.
+
+    Learned scales of logarithms of positions, as in Nakanishi 2025, "Scalable-Softmax Is Superior for Attention"
+    (arXiv:2501.19399), section 2. None where there are none.
+
+    Args:
+        growth: (samples, heads, tokens).
+    """
+    logs = torch.arange(1, growth.shape[-1] + 1, dtype=growth.dtype).log()
+    squared = growth[0].T ** 2  # a polynomial of the second degree, whose roots are one
+    powers = torch.stack([logs**2, logs], -1)
+    if len(logs) < 4 or float((growth - growth[:1]).abs().max()) > 1e-6:
         return None
-    return of_token[table.query.token]
+    _, of_logs = torch.linalg.lstsq(powers, squared - 1).solution
+    numbers = of_logs[:, None] / 2 * logs + 1
+    is_affine = float((numbers.abs() - growth[0]).abs().max()) < 1e-6 and float(of_logs.abs().max()) > 1e-6
+    return numbers if is_affine and float(numbers.abs().min()) > 1e-6 else None
 
 
 def _is_split(evidence: Evidence) -> bool:
