@@ -117,15 +117,16 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role in STREAMS:
         return _streams(argument, target, source)
     if role in ("mask", "padding"):
-        # A mask with more axes than scores runs by accident, and mixes what it reads.
+        # A mask with more axes than scores runs by accident, and mixes what it reads; one with fewer may not run.
         added, taken = axes_added(name, target, source), axes_subscripted(source, name)
 
         def unlike(each: str) -> tuple[bool, ...]:
-            return len(each) < taken, not is_as_documented(each, name, source), len(each) + added > len("bhqk")
+            axes = len(each) + added - len("bhqk")
+            return len(each) < taken, not is_as_documented(each, name, source), axes > 0, added > 0 > axes
 
         shapes = sorted(SCORE_SHAPES if role == "mask" else PADDING_SHAPES, key=unlike)
         shapes = [each for each in shapes if may_have_shape(each, name, source)]
-        opened = {f"{form} {shape}": _mask(form, shape) for shape in shapes for form in TRIED_FORMS}
+        opened = {f"{form} {shape}": _mask(form, shape, name) for shape in shapes for form in TRIED_FORMS}
         # numpy compares None as well, with nothing
         is_read = is_read_unasked(source, name)
         return {**opened, "none": _none} if is_read else {"none": _none, **opened}
@@ -162,7 +163,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "bias":
         told = len(documented_letters(source, name))
         shapes = sorted(("1hqk", "hqk", "qk", "bhqk"), key=lambda each: len(each) != told)
-        return {"none": _none} | {f"added {shape}": _mask("added", shape) for shape in shapes}
+        return {"none": _none} | {f"added {shape}": _mask("added", shape, name) for shape in shapes}
     if role == "causal":
         return {"False": _constant(False), "True": _constant(True)}
     if role in ROPE_FORMS:
@@ -172,7 +173,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "positions":
         return dict((*position_candidates(), *graph_candidates("coordinates")))
     if role == "edges":
-        return {f"all {each}": _mask("allowed", each) for each in ("qk", "bqk")} | dict(graph_candidates(role))
+        return {f"all {each}": _mask("allowed", each, name) for each in ("qk", "bqk")} | dict(graph_candidates(role))
     if role in OF_GRAPHS:
         return dict(graph_candidates(role, documented_letters(source, name), name))
     if role == LAST_TOKEN:
@@ -394,8 +395,8 @@ def _marked(draft: Draft) -> Any:
     return marked
 
 
-def _mask(form: str, shape: str) -> Candidate:
-    return lambda draft: open_mask(draft, form, shape)
+def _mask(form: str, shape: str, name: str) -> Candidate:
+    return lambda draft: open_mask(draft, form, shape, name)
 
 
 def _matrix(draft: Draft, role: str) -> Any:
@@ -437,7 +438,7 @@ def _unknown(argument: Argument) -> dict[str, Candidate]:
         **_of_pairs(name),
         "False": _constant(False),
         "heads": lambda draft: draft.sizes.heads,
-        "mask": _mask("allowed", "qk"),
+        "mask": _mask("allowed", "qk", name),
         "marked tokens": _marked,
         "vector": lambda draft: draft.draw(draft.width),
         "column": lambda draft: draft.draw(draft.width, 1),

@@ -10,6 +10,7 @@ from typing import Any
 from regard.check.target.argument import nodes_of, text_of
 from regard.check.target.classes import own_classes
 from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.looked_up import readers
 from regard.check.target.mask_values import HEADS_LAST, OF_EACH_TOKEN
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
@@ -40,7 +41,8 @@ def is_as_documented(shape: str, name: str, source: str) -> bool:
 def axes_added(name: str, target: Any, source: str) -> int:
     """How many axes the code adds to an argument, as two in mask[:, None, None] or mask.unsqueeze(1).unsqueeze(2).
 
-    Or modules inside, whose call has an argument of the same name, where the code hands it on as it was given.
+    Or modules inside, whose call has an argument of the same name, where the code hands it on as it was given; or takes
+    it under another name.
     """
     texts = [source]
     if "." in name:  # a part of another argument, by the name of a variable
@@ -52,7 +54,9 @@ def axes_added(name: str, target: Any, source: str) -> int:
     if re.search(rf"\b{re.escape(name)}\s*=(?!=|\s*(?:{re.escape(name)}|None)\b)", source) is None:
         kinds = {kind for owner in modules_in(target) for each in owner.modules() for kind in own_classes(type(each))}
         texts += [text for text in map(text_of, kinds) if _takes(text, name)]
-    return max((_axes_added(text, name) for text in texts), default=0)
+    several = [(text, name) for text in texts]
+    several += [(ast.unparse(tree), each) for _, tree, names in readers(target, name) for each in names - {name}]
+    return max((_axes_added(text, each) for text, each in several), default=0)
 
 
 @cache
