@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 from regard.check.properties.analysis import Analysis
+from regard.check.properties.caches.first_tokens import first_token_findings
 from regard.check.properties.caches.generation import generation_findings
 from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
 from regard.check.properties.caches.kept_steps import kept_step_findings
@@ -147,6 +148,7 @@ def judge_once(
         analysis.findings += memory_query_findings(invocation)
         analysis.findings += generation_findings(invocation)
         analysis.findings += next_token_findings(invocation)
+        analysis.findings += first_token_findings(invocation)
         analysis.findings += state_findings(invocation)
         analysis.findings += [] if analysis.violations else kept_state_findings(invocation)
 
