@@ -15,6 +15,7 @@ from regard.check.properties.caches.memory_queries import memory_query_findings
 from regard.check.properties.caches.next_tokens import next_token_findings
 from regard.check.properties.caches.renewed_memory import renewed_memory_findings
 from regard.check.properties.caches.second_texts import second_text_findings
+from regard.check.properties.caches.source_texts import source_text_findings
 from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.finding import Finding
@@ -148,6 +149,7 @@ def judge_once(
         analysis.findings += memory_query_findings(invocation)
         analysis.findings += generation_findings(invocation)
         analysis.findings += next_token_findings(invocation)
+        analysis.findings += source_text_findings(invocation)
         analysis.findings += first_token_findings(invocation)
         analysis.findings += state_findings(invocation)
         analysis.findings += [] if analysis.violations else kept_state_findings(invocation)
