@@ -38,8 +38,8 @@ def first_token_findings(invocation: Invocation) -> Iterator[Finding]:
         for stream in sequences if name != "forward" else ():
             if invocation.tokens_of(stream) >= MIN_TOKENS and _hangs_on_the_first(invocation, stream, name, needs):
                 message = (
-                    f"{name}() returns what hangs on the first token of {stream.argument} alone, which sees no other in "
-                    "its attentions: the last one has read all of them"
+                    f"{name}() returns what hangs on the first token of {stream.argument} alone, which sees no other "
+                    "in its attentions: the last one has read all of them"
                 )
                 yield Finding("violation", "read-behind-the-text", "output", message, line_of(method))
                 return

@@ -43,9 +43,9 @@ def source_text_findings(invocation: Invocation) -> Iterator[Finding]:
             found = _first_other(target, name, told, sources[0], list(invocation.arguments))
             if found is not None:
                 message = (
-                    f"{name}() writes a text on; in it the logits behind token {found[0]} differ by up to {found[1]:.2g} "
-                    f"from those of the call of all {found[0] + 1} tokens at once: what it hands over beside the "
-                    "source, as the text so far or a cache, does not go on as the tokens do"
+                    f"{name}() writes a text on; in it the logits behind token {found[0]} differ by up to "
+                    f"{found[1]:.2g} from those of the call of all {found[0] + 1} tokens at once: what it hands over "
+                    "beside the source, as the text so far or a cache, does not go on as the tokens do"
                 )
                 yield Finding("violation", "cache-equals-whole", "output", message, line_of(method))
                 return
