@@ -50,6 +50,7 @@ from regard.check.target.written_masks import (
     axes_subscripted,
     is_as_documented,
     is_read_unasked,
+    lacks_heads_alone,
     may_have_shape,
 )
 from regard.check.target.written_tokens import writes_as_many
@@ -117,12 +118,12 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role in STREAMS:
         return _streams(argument, target, source)
     if role in ("mask", "padding"):
-        # A mask with more axes than scores runs by accident, and mixes what it reads; one with fewer may not run.
+        # A mask with more axes than scores runs by accident, and mixes what it reads; of several, each has to run.
         added, taken = axes_added(name, target, source), axes_subscripted(source, name)
+        least, most = len("bqk") if lacks_heads_alone(target, name) else 0, len("bhqk") - added
 
         def unlike(each: str) -> tuple[bool, ...]:
-            axes = len(each) + added - len("bhqk")
-            return len(each) < taken, not is_as_documented(each, name, source), axes > 0, added > 0 > axes
+            return len(each) < taken, not is_as_documented(each, name, source), not least <= len(each) <= most
 
         shapes = sorted(SCORE_SHAPES if role == "mask" else PADDING_SHAPES, key=unlike)
         shapes = [each for each in shapes if may_have_shape(each, name, source)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from functools import cache
 from typing import Any
@@ -15,7 +16,14 @@ from regard.check.target.mask_values import HEADS_LAST, OF_EACH_TOKEN
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
 
-__all__ = ["axes_added", "axes_subscripted", "is_as_documented", "is_read_unasked", "may_have_shape"]
+__all__ = [
+    "axes_added",
+    "axes_subscripted",
+    "is_as_documented",
+    "is_read_unasked",
+    "lacks_heads_alone",
+    "may_have_shape",
+]
 
 
 def may_have_shape(shape: str, name: str, source: str) -> bool:
@@ -57,6 +65,17 @@ def axes_added(name: str, target: Any, source: str) -> int:
     several = [(text, name) for text in texts]
     several += [(ast.unparse(tree), each) for _, tree, names in readers(target, name) for each in names - {name}]
     return max((_axes_added(text, each) for text, each in several), default=0)
+
+
+def lacks_heads_alone(target: Any, name: str) -> bool:
+    """Whether it is one of two masks or more that a call has to be given, and gets an axis of heads by unsqueeze(1)."""
+    call = getattr(target, "forward", None)
+    given = inspect.signature(call).parameters.values() if call is not None else ()
+    count = sum(each.default is each.empty and call_meaning(each.name) in ("mask", "padding") for each in given)
+    return count > 1 and any(
+        re.search(rf"\b(?:{'|'.join(map(re.escape, names))})\.unsqueeze\((?:dim=)?1\)", ast.unparse(tree))
+        for _, tree, names in readers(target, name)
+    )
 
 
 @cache
