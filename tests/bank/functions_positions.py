@@ -1,8 +1,9 @@
-"""Tables of sinusoidal positions, (length, d_model) in, that are not the paper's."""
+"""Tables of sinusoidal positions, (length, d_model) in, that are not the paper's; and modules that add none of them."""
 
 import math
 
 import torch
+from torch import nn
 
 from bank import wrong
 
@@ -74,3 +75,14 @@ def original_positions(length, d_model):
     table[:, 0::2] = torch.sin(pos / torch.pow(1000, torch.arange(0, d_model, 2, dtype=torch.float32) / d_model))
     table[:, 1::2] = torch.cos(pos / torch.pow(1000, torch.arange(1, d_model, 2, dtype=torch.float32) / d_model))
     return table
+
+
+@wrong("pe-one-row")
+class AddsOneRow(nn.Module):
+    def __init__(self, d_model, max_len=500):
+        super().__init__()
+        angles = torch.arange(max_len)[:, None] * 10000.0 ** (-torch.arange(0, d_model, 2) / d_model)
+        self.register_buffer("pe", torch.stack((angles.sin(), angles.cos()), -1).flatten(1))
+
+    def forward(self, x):
+        return x + self.pe[x.size(1)]

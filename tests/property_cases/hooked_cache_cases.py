@@ -61,8 +61,57 @@ def read_first(x: Tensor, past: Past = None) -> tuple[Tensor, Past]:
     return joined((scores / 2).softmax(-1) @ values), kept
 
 
+class ByAttributes(nn.Module):
+    """What it keeps stands in its attributes, and its caller hands it back in a dict by the kind of attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.kind = nn.Linear(WIDTH, 3 * WIDTH), "self"
+        self.k_kept: Tensor | None = None
+        self.v_kept: Tensor | None = None
+
+    def forward(self, x: Tensor, layer_cache: dict[str, dict[str, Tensor]] | None = None) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        if layer_cache is not None and layer_cache[self.kind] is not None:
+            k = torch.cat([layer_cache[self.kind]["k_kept"], k], 1)
+            v = torch.cat(self.ordered(layer_cache[self.kind]["v_kept"], v), 1)
+        self.k_kept = k
+        self.v_kept = v
+        later = torch.ones(x.shape[1], k.shape[1]).triu(1 + k.shape[1] - x.shape[1]) == 1
+        scores = (split(q) @ split(k).mT / 2).masked_fill(later, -torch.inf)
+        return joined(scores.softmax(-1) @ split(v))
+
+    def ordered(self, old: Tensor, new: Tensor) -> list[Tensor]:
+        return [old, new]
+
+
+class NewValuesFirst(ByAttributes):
+    def ordered(self, old: Tensor, new: Tensor) -> list[Tensor]:
+        return [new, old]
+
+
+class KeepsNewAlone(nn.Module):
+    """Its attributes are of the new tokens alone: the caller joins them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, x: Tensor, layer_cache: dict[str, Tensor] | None = None) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        self.k_kept = k
+        self.v_kept = v
+        if layer_cache is not None and layer_cache["k_kept"] is not None:
+            k, v = (torch.cat([old, new], 1) for old, new in ((layer_cache["k_kept"], k), (layer_cache["v_kept"], v)))
+        later = torch.ones(x.shape[1], k.shape[1]).triu(1 + k.shape[1] - x.shape[1]) == 1
+        scores = (split(q) @ split(k).mT / 2).masked_fill(later, -torch.inf)
+        return joined(scores.softmax(-1) @ split(v))
+
+
 CASES = [
     Case("cache-of-new-tokens", KeptForItself, ByHooks, of_module, has_line=False),
     Case("cache-of-new-tokens", joined_behind, joined_before, of_x, has_line=False),
     Case("cache-of-new-tokens", read_first, joined_before, of_x),
+    Case("cache-order", NewValuesFirst, ByAttributes, of_module, has_line=False),
+    Case("cache-order", NewValuesFirst, KeepsNewAlone, of_module, has_line=False),
 ]

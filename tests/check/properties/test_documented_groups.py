@@ -95,8 +95,43 @@ class WithValuesInTwoParts(Grouped):
         return self.out(torch.cat(parts, -1).transpose(1, 2).flatten(2))
 
 
+class ByAShape(Grouped):
+    is_tiled = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.split(each(x), n) for each, n in zip(self.matrices, self.heads, strict=True))
+        if self.is_tiled:
+            return self.read(q, *map(self.tiled, (k, v)))
+        return self.read(q, *map(self.repeated, (k, v)))
+
+    def repeated(self, k: Tensor) -> Tensor:
+        b, kv_heads, t, d, n_rep = *k.shape, self.many // self.few
+        # (B, KV_Heads, N_Rep, T, D)
+        k = k[:, :, None].expand(b, kv_heads, n_rep, t, d)
+        return k.flatten(1, 2)
+
+    def tiled(self, k: Tensor) -> Tensor:
+        b, kv_heads, t, d, n_rep = *k.shape, self.many // self.few
+        # (B, KV_Heads, N_Rep, T, D)
+        k = k[:, None].expand(b, n_rep, kv_heads, t, d)
+        return k.flatten(1, 2)
+
+
+class ByAShapeThatAgrees(Grouped):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.split(each(x), n) for each, n in zip(self.matrices, self.heads, strict=True))
+        return self.read(q, *map(self.tiled, (k, v)))
+
+    def tiled(self, k: Tensor) -> Tensor:
+        b, kv_heads, t, d, n_rep = *k.shape, self.many // self.few
+        # (B, N_Rep, KV_Heads, T, D)
+        k = k[:, None].expand(b, n_rep, kv_heads, t, d)
+        return k.flatten(1, 2)
+
+
 @pytest.mark.parametrize(
-    ("kind", "says"), [(WithAComment, "a comment"), (ByPatterns, "the pattern of the queries, (kv n),")]
+    ("kind", "says"),
+    [(WithAComment, "a comment"), (ByPatterns, "the pattern of the queries, (kv n),"), (ByAShape, "a comment")],
 )
 def test_keys_are_not_tiled_where_the_code_says_that_heads_of_a_group_are_side_by_side(
     kind: type[Grouped], says: str
@@ -112,6 +147,7 @@ def test_keys_are_not_tiled_where_the_code_says_that_heads_of_a_group_are_side_b
 
 def test_keys_may_be_tiled_where_nothing_says_of_which_heads_a_group_is() -> None:
     assert not analyze(of_module(ByPatternsThatAgree)).violations
+    assert not analyze(of_module(ByAShapeThatAgrees)).violations
     assert not analyze(of_module(Tiled)).violations
 
 

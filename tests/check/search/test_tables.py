@@ -94,6 +94,7 @@ def test_mistakes_by_themselves_and_two_at_once_with_the_base_measured(options, 
         (made(lambda c, d: c / d, base=1e6), ""),
         (lambda length, d_model: 1 / 0, "division by zero"),
         (lambda length, d_model: torch.zeros(3, 3), "(3, 3)"),
+        (lambda length, d_model: torch.ones(length, d_model), ""),
         (lambda seq_len, dim: torch.ones(seq_len, dim, dtype=torch.complex64), "complex"),
     ],
 )
@@ -173,6 +174,17 @@ class Alone(Positions):
         return self.pe[:, : x.size(1)]
 
 
+class OneRow(Positions):
+    def forward(self, x):
+        return x + self.pe[:, x.size(1)]
+
+
+class Nothing(Positions):
+    """A table that is yet to be filled."""
+
+    table = staticmethod(torch.zeros)
+
+
 class Grows(Positions):
     """What it adds depends on x."""
 
@@ -191,6 +203,8 @@ class Grows(Positions):
         (lambda: OtherBase, "wrong", {"pe-base"}, 100),
         (lambda: OddBase, "wrong", {"pe-base"}, 12345),
         (lambda: OddBase(24), "undetermined", None, None),
+        (lambda: OneRow, "wrong", {"pe-one-row"}, None),
+        (lambda: Nothing, "undetermined", None, None),
         (lambda: Grows, "undetermined", None, None),
     ],
 )

@@ -260,3 +260,49 @@ def test_what_is_named_after_queries_is_not_what_it_asks() -> None:
         assert check(kind).verdict in RIGHT
     assert check(OverTheSamples).verdict not in RIGHT
     assert [each.role for each in first(by_place).streams] == ["q", "k", "v"]
+
+
+class Attention(nn.Module):
+    """Of eight heads, with a mask that nothing asks for, and a dict that keeps what it made of the source."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.w_q, self.w_k, self.w_v, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
+
+    def forward(self, q: Tensor, k: Tensor, mask: Tensor, cache: dict[str, Tensor] | None = None) -> Tensor:
+        q, k, v = self.w_q(q), self.w_k(k), self.w_v(k)
+        if cache is not None:
+            k, v = cache.setdefault("k", k), cache.setdefault("v", v)
+        q, k, v = (each.unflatten(-1, (8, -1)).transpose(1, 2) for each in (q, k, v))
+        scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill_(mask.unsqueeze(1), -1e9)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class LayerWithMasks(nn.Module):
+    is_cache_shared = False
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.first, self.second = Attention(hidden_size), Attention(hidden_size)
+        self.norm1, self.norm2 = nn.LayerNorm(hidden_size), nn.LayerNorm(hidden_size)
+
+    def forward(self, x: Tensor, enc_output: Tensor, self_mask: Tensor, i_mask: Tensor, cache: dict[str, Tensor]):  # type: ignore[no-untyped-def]
+        y = self.norm1(x)
+        x = x + self.first(y, y, self_mask, cache if self.is_cache_shared else None)
+        return x + self.second(self.norm2(x), enc_output, i_mask, cache)
+
+
+class LayerWithOneCache(LayerWithMasks):
+    is_cache_shared = True
+
+
+def test_a_mask_that_is_named_for_the_asking_tokens_has_as_many_keys() -> None:
+    call = first(LayerWithMasks)
+    asks, reads = call.tokens_of(call.streams[0]), call.tokens_of(call.streams[1])
+    assert call.arguments["self_mask"].shape[-2:] == (asks, asks)
+    assert call.arguments["i_mask"].shape[-1] == reads != asks
+    assert check(LayerWithMasks).verdict in RIGHT
+
+
+def test_keys_of_the_source_are_not_read_from_what_the_first_attention_kept() -> None:
+    assert {each.id for each in check(LayerWithOneCache).causes} == {"cache-equals-whole"}

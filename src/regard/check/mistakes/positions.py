@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from regard.check.mistakes.mistake import Mistake
-from regard.check.mistakes.sinusoids import grid_example, table_example
+from regard.check.mistakes.sinusoids import grid_example, one_row_example, table_example
 
 __all__ = ["POSITIONS"]
 
@@ -59,6 +59,15 @@ POSITIONS = (
         "Training from scratch works as well; trained weights give wrong numbers.",
         "pe[:, 0::2] = sin; pe[:, 1::2] = cos",
         worked_example=table_example("pe-swapped"),
+    ),
+    Mistake(
+        "pe-one-row",
+        "positions",
+        "x = x + self.pe[x.shape[1]]  # one row of the table",
+        "one row is added to every token: the same position for all",
+        "Attention cannot tell the order of the tokens.",
+        "x = x + self.pe[: x.shape[1]]  # a row for each token",
+        worked_example=one_row_example,
     ),
     Mistake(
         "pe-frequencies",

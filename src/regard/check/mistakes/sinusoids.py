@@ -23,6 +23,7 @@ __all__ = [
     "TOLERANCE",
     "Formula",
     "grid_example",
+    "one_row_example",
     "own_exponents",
     "table_example",
 ]
@@ -183,3 +184,10 @@ def grid_example() -> WorkedExample:
     made, right = ((rows * rate**pairs).sin() for rate in (math.exp(-2), BASE**-0.25))
     pair = MatrixPair("the sines of the rows", made, right, "row")
     return WorkedExample("three rows, d_model = 16", "positions", (pair,), {"number": math.exp(-2), "wanted": 0.1})
+
+
+def one_row_example() -> WorkedExample:
+    """The row behind the last of three positions, which is added to each of them."""
+    table = PAPER.made(4, 4, BASE)
+    pair = MatrixPair("what is added", table[3:].expand(3, -1), table[:3], "position")
+    return WorkedExample("three positions, d_model = 4", "positions", (pair,))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 from regard.check.properties.analysis import Analysis
+from regard.check.properties.caches.first_tokens import first_token_findings
 from regard.check.properties.caches.generation import generation_findings
 from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
 from regard.check.properties.caches.kept_steps import kept_step_findings
@@ -14,6 +15,7 @@ from regard.check.properties.caches.memory_queries import memory_query_findings
 from regard.check.properties.caches.next_tokens import next_token_findings
 from regard.check.properties.caches.renewed_memory import renewed_memory_findings
 from regard.check.properties.caches.second_texts import second_text_findings
+from regard.check.properties.caches.source_texts import source_text_findings
 from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.finding import Finding
@@ -147,6 +149,8 @@ def judge_once(
         analysis.findings += memory_query_findings(invocation)
         analysis.findings += generation_findings(invocation)
         analysis.findings += next_token_findings(invocation)
+        analysis.findings += source_text_findings(invocation)
+        analysis.findings += first_token_findings(invocation)
         analysis.findings += state_findings(invocation)
         analysis.findings += [] if analysis.violations else kept_state_findings(invocation)
 

@@ -46,15 +46,17 @@ def judge_table(subject: Subject) -> Diagnosis:
 
 
 def _explained(tables: Sequence[Tensor], diagnosis: Diagnosis) -> Match | None:
+    if diagnosis.subject.function is None and all(map(_is_one_row, tables)):
+        return _match(("pe-one-row",))
     for formula in FORMULAS:
         if formula.fits(tables, BASE):
             diagnosis.measurements.append(_measurement(formula, tables, BASE))
-            return _match(formula, formula.mistakes)
+            return _match(formula.mistakes, formula.convention)
     for formula in GROWING:
         if formula.fits(tables, BASE):
             diagnosis.numbers["number"] = BASE
             diagnosis.measurements.append(_measurement(formula, tables, BASE))
-            return _match(formula, formula.mistakes)
+            return _match(formula.mistakes, formula.convention)
     widths = {table.shape[1] for table in tables}
     for formula in FORMULAS_OF_ANY_BASE:
         bases = [base for table in tables if (base := formula.base(table)) is not None]
@@ -76,8 +78,13 @@ def _explained(tables: Sequence[Tensor], diagnosis: Diagnosis) -> Match | None:
             return None
         diagnosis.numbers["number"] = base
         diagnosis.measurements.append(_measurement(formula, tables, base))
-        return _match(formula, ("pe-base", *formula.mistakes))
+        return _match(("pe-base", *formula.mistakes), formula.convention)
     return None
+
+
+def _is_one_row(table: Tensor) -> bool:
+    """Whether each position has the same numbers, which are not all 0."""
+    return len(table) > 1 and bool((table == table[:1]).all() and (table != 0).any())
 
 
 def _measurement(formula: Formula, tables: Sequence[Tensor], base: float) -> Measurement:
@@ -85,8 +92,8 @@ def _measurement(formula: Formula, tables: Sequence[Tensor], base: float) -> Mea
     return Measurement("", len(tables), max(formula.error(table, base).max().item() for table in tables))
 
 
-def _match(formula: Formula, mistakes: Iterable[str]) -> Match:
-    otherwise = (Convention("convention", formula.convention, {}),) if formula.convention else ()
+def _match(mistakes: Iterable[str], convention: str = "") -> Match:
+    otherwise = (Convention("convention", convention, {}),) if convention else ()
     order = list(MISTAKES)
     named = sorted(mistakes, key=order.index)
     return Match({}, tuple((MISTAKES[name], {}) for name in named), otherwise)

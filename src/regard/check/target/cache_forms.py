@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.check.target.argument import source_of
+from regard.check.target.cache_attributes import CacheOfAttributes, names_of_attributes
 from regard.check.target.cache_buffers import buffers
 from regard.check.target.cache_hooks import CacheOfHooks, names_of_hooked
 from regard.check.target.cache_objects import cache_objects, installers, made_by_method, makes, sizes_of
@@ -149,6 +150,9 @@ def cache_forms(invocation: Invocation, names: CacheNames) -> Iterator[CacheForm
         if len(arguments) == 1 and (hooked := names_of_hooked(invocation.target, arguments[0])):
             of_hooks = CacheOfHooks(hooked, invocation.streams[0].token_axes[0])
             yield CacheForm(f"{name} and hooks", arguments, of_hooks.make, on, of_hooks.install)
+        if len(arguments) == 1 and (kept := names_of_attributes(invocation.target, arguments[0])):
+            of_attributes = CacheOfAttributes(kept)
+            yield CacheForm(f"{name} and attributes", arguments, of_attributes.make, on, of_attributes.install)
         makers: list[Callable[[], Any]] = [lambda: None]
         if len(arguments) == 1:
             makers += made_by_method(invocation, arguments[0])

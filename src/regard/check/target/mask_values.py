@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -34,15 +35,17 @@ OF_EACH_TOKEN = "bk1"
 """Of a mask that the channels of a token are multiplied by as well."""
 SCORE_SHAPES = ("qk", "b1qk", "b11k", "bqk", "11qk", "bk", "b1k", "bhqk", "bqkh", "kb", OF_EACH_TOKEN, HEADS_LAST)
 PADDING_SHAPES = ("bk", "b11k", "b1k", "b1qk", "bqk", "qk", "kb", OF_EACH_TOKEN)
+_OF_THEMSELVES = re.compile(r"(?:self|slf|tgt|trg|target|dec(?:oder)?)_(?!mem|src|source|enc|ctx|context|cross)")
+"""How the name of a mask begins by which the tokens that ask hide one another, as of a decoder's first attention."""
 
 
-def open_mask(draft: Draft, form: str, shape: str) -> Any:
+def open_mask(draft: Draft, form: str, shape: str, name: str) -> Any:
     """A mask that lets every query attend to every key."""
     size = {
         "b": draft.sizes.batch,
         "h": draft.sizes.heads,
         "q": draft.tokens,
-        "k": draft.keys,
+        "k": draft.tokens if _OF_THEMSELVES.match(name.lower()) else draft.keys,
         "1": 1,
     }
     return write_mask(torch.ones([size[letter] for letter in shape], dtype=torch.bool), form)

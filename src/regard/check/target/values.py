@@ -50,6 +50,7 @@ from regard.check.target.written_masks import (
     axes_subscripted,
     is_as_documented,
     is_read_unasked,
+    lacks_heads_alone,
     may_have_shape,
 )
 from regard.check.target.written_tokens import writes_as_many
@@ -117,15 +118,16 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role in STREAMS:
         return _streams(argument, target, source)
     if role in ("mask", "padding"):
-        # A mask with more axes than scores runs by accident, and mixes what it reads.
+        # A mask with more axes than scores runs by accident, and mixes what it reads; of several, each has to run.
         added, taken = axes_added(name, target, source), axes_subscripted(source, name)
+        least, most = len("bqk") if lacks_heads_alone(target, name) else 0, len("bhqk") - added
 
         def unlike(each: str) -> tuple[bool, ...]:
-            return len(each) < taken, not is_as_documented(each, name, source), len(each) + added > len("bhqk")
+            return len(each) < taken, not is_as_documented(each, name, source), not least <= len(each) <= most
 
         shapes = sorted(SCORE_SHAPES if role == "mask" else PADDING_SHAPES, key=unlike)
         shapes = [each for each in shapes if may_have_shape(each, name, source)]
-        opened = {f"{form} {shape}": _mask(form, shape) for shape in shapes for form in TRIED_FORMS}
+        opened = {f"{form} {shape}": _mask(form, shape, name) for shape in shapes for form in TRIED_FORMS}
         # numpy compares None as well, with nothing
         is_read = is_read_unasked(source, name)
         return {**opened, "none": _none} if is_read else {"none": _none, **opened}
@@ -162,7 +164,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "bias":
         told = len(documented_letters(source, name))
         shapes = sorted(("1hqk", "hqk", "qk", "bhqk"), key=lambda each: len(each) != told)
-        return {"none": _none} | {f"added {shape}": _mask("added", shape) for shape in shapes}
+        return {"none": _none} | {f"added {shape}": _mask("added", shape, name) for shape in shapes}
     if role == "causal":
         return {"False": _constant(False), "True": _constant(True)}
     if role in ROPE_FORMS:
@@ -172,7 +174,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "positions":
         return dict((*position_candidates(), *graph_candidates("coordinates")))
     if role == "edges":
-        return {f"all {each}": _mask("allowed", each) for each in ("qk", "bqk")} | dict(graph_candidates(role))
+        return {f"all {each}": _mask("allowed", each, name) for each in ("qk", "bqk")} | dict(graph_candidates(role))
     if role in OF_GRAPHS:
         return dict(graph_candidates(role, documented_letters(source, name), name))
     if role == LAST_TOKEN:
@@ -394,8 +396,8 @@ def _marked(draft: Draft) -> Any:
     return marked
 
 
-def _mask(form: str, shape: str) -> Candidate:
-    return lambda draft: open_mask(draft, form, shape)
+def _mask(form: str, shape: str, name: str) -> Candidate:
+    return lambda draft: open_mask(draft, form, shape, name)
 
 
 def _matrix(draft: Draft, role: str) -> Any:
@@ -437,7 +439,7 @@ def _unknown(argument: Argument) -> dict[str, Candidate]:
         **_of_pairs(name),
         "False": _constant(False),
         "heads": lambda draft: draft.sizes.heads,
-        "mask": _mask("allowed", "qk"),
+        "mask": _mask("allowed", "qk", name),
         "marked tokens": _marked,
         "vector": lambda draft: draft.draw(draft.width),
         "column": lambda draft: draft.draw(draft.width, 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from functools import cache
 from typing import Any
@@ -10,11 +11,19 @@ from typing import Any
 from regard.check.target.argument import nodes_of, text_of
 from regard.check.target.classes import own_classes
 from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.looked_up import readers
 from regard.check.target.mask_values import HEADS_LAST, OF_EACH_TOKEN
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
 
-__all__ = ["axes_added", "axes_subscripted", "is_as_documented", "is_read_unasked", "may_have_shape"]
+__all__ = [
+    "axes_added",
+    "axes_subscripted",
+    "is_as_documented",
+    "is_read_unasked",
+    "lacks_heads_alone",
+    "may_have_shape",
+]
 
 
 def may_have_shape(shape: str, name: str, source: str) -> bool:
@@ -40,7 +49,8 @@ def is_as_documented(shape: str, name: str, source: str) -> bool:
 def axes_added(name: str, target: Any, source: str) -> int:
     """How many axes the code adds to an argument, as two in mask[:, None, None] or mask.unsqueeze(1).unsqueeze(2).
 
-    Or modules inside, whose call has an argument of the same name, where the code hands it on as it was given.
+    Or modules inside, whose call has an argument of the same name, where the code hands it on as it was given; or takes
+    it under another name.
     """
     texts = [source]
     if "." in name:  # a part of another argument, by the name of a variable
@@ -52,7 +62,20 @@ def axes_added(name: str, target: Any, source: str) -> int:
     if re.search(rf"\b{re.escape(name)}\s*=(?!=|\s*(?:{re.escape(name)}|None)\b)", source) is None:
         kinds = {kind for owner in modules_in(target) for each in owner.modules() for kind in own_classes(type(each))}
         texts += [text for text in map(text_of, kinds) if _takes(text, name)]
-    return max((_axes_added(text, name) for text in texts), default=0)
+    several = [(text, name) for text in texts]
+    several += [(ast.unparse(tree), each) for _, tree, names in readers(target, name) for each in names - {name}]
+    return max((_axes_added(text, each) for text, each in several), default=0)
+
+
+def lacks_heads_alone(target: Any, name: str) -> bool:
+    """Whether it is one of two masks or more that a call has to be given, and gets an axis of heads by unsqueeze(1)."""
+    call = getattr(target, "forward", None)
+    given = inspect.signature(call).parameters.values() if call is not None else ()
+    count = sum(each.default is each.empty and call_meaning(each.name) in ("mask", "padding") for each in given)
+    return count > 1 and any(
+        re.search(rf"\b(?:{'|'.join(map(re.escape, names))})\.unsqueeze\((?:dim=)?1\)", ast.unparse(tree))
+        for _, tree, names in readers(target, name)
+    )
 
 
 @cache

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.properties.states import goes_on, optional_states
-from regard.check.target import Invocation
+from regard.check.target import Invocation, Stream
 from regard.check.target.cache_forms import CacheNames, parameters_of
 from regard.check.target.errors import Failed
 
@@ -40,9 +41,13 @@ def empty_cache_findings(invocation: Invocation, names: CacheNames) -> Iterator[
     asking = next((each for each in invocation.streams if each.role in ("x", "ids", "q")), None)
     if asking is None or len(asking.token_axes) != 1:
         return
-    tokens = invocation.arguments[asking.argument]
-    alone = {**invocation.arguments, asking.argument: tokens.narrow(asking.token_axes[0], 0, 1)}
-    for name in (each for each in names.arguments if invocation.arguments.get(each) is None):
+    # Keys that are taken for those of another sequence may be too few for the masks of its keys.
+    are_sequences = all(len(each.token_axes) == 1 for each in invocation.streams)
+    several = [[asking], invocation.streams] if are_sequences else [[asking]]
+    for first, name in product(several, names.arguments):
+        if invocation.arguments.get(name) is not None:
+            continue
+        alone = {**invocation.arguments, **_of_first_tokens(invocation, first)}
         try:
             without = _first(invocation, {**alone, name: None}).detach()
             empty = _first(invocation, {**alone, name: {}}).detach()
@@ -58,6 +63,18 @@ def empty_cache_findings(invocation: Invocation, names: CacheNames) -> Iterator[
             )
             yield Finding("violation", "cache-equals-whole", "output", message)
             return
+
+
+def _of_first_tokens(invocation: Invocation, streams: Iterable[Stream]) -> dict[str, Tensor]:
+    """The first token of some sequences, and of each mask the rows and columns of these tokens."""
+    counts = {invocation.tokens_of(each) for each in streams}
+    found = {each.argument: invocation.arguments[each.argument].narrow(each.token_axes[0], 0, 1) for each in streams}
+    for name in invocation.masks:
+        mask = invocation.arguments.get(name)
+        for place in (-2, -1):
+            if isinstance(mask, Tensor) and mask.ndim >= -place and mask.shape[place] in counts:
+                mask = found[name] = mask.narrow(place, 0, 1)
+    return found
 
 
 def optional_memories(invocation: Invocation) -> list[str]:

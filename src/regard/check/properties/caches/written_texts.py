@@ -24,6 +24,7 @@ __all__ = [
     "PROMPT",
     "STEPS",
     "WrittenText",
+    "ends_of",
     "first_logits",
     "is_of_ids",
     "last_logits",
@@ -204,7 +205,7 @@ def _watch_layers(
     note: Callable[[Tensor | None, Tensor | None], Tensor | None],
 ) -> None:
     """Note each step that the layers of a module take outside of its call."""
-    reading, making = _ends_of(copied(target), next(each for each in told.values() if isinstance(each, Tensor)))
+    reading, making = ends_of(copied(target), [next(each for each in told.values() if isinstance(each, Tensor))])
     parts = dict(model.named_modules())
     if reading not in parts or making not in parts:
         return
@@ -223,21 +224,26 @@ def _watch_layers(
     parts[making].register_forward_hook(makes)
 
 
-def _ends_of(model: nn.Module, prompt: Tensor) -> tuple[str | None, str | None]:
-    """The names of the embedding that reads the ids of a call, and of the layer whose output its logits are."""
+def ends_of(model: nn.Module, texts: Sequence[Tensor]) -> tuple[str | None, str | None]:
+    """The names of the embedding that reads the ids of a call, and of the layer whose output its logits are.
+
+    Args:
+        model: that is called.
+        texts: its arguments; of several, the first is the one that is read.
+    """
     made, read = list[tuple[str, Tensor]](), list[str]()
 
     def see(name: str, part: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if isinstance(output, Tensor):
             made.append((name, output))
-        if isinstance(part, nn.Embedding) and args and torch.equal(args[0], prompt):
+        if isinstance(part, nn.Embedding) and args and torch.equal(args[0], texts[0]):
             read.append(name)
 
     for name, part in model.named_modules():
         if part is not model:
             part.register_forward_hook(partial(see, name))
     try:
-        logits = first_logits(model(prompt.clone()))
+        logits = first_logits(model(*(each.clone() for each in texts)))
     except Exception:  # code of others may raise anything
         return None, None
     return next(iter(read), None), next((name for name, output in reversed(made) if output is logits), None)

@@ -8,6 +8,13 @@ __all__ = ["CALLS"]
 
 CALLS = (
     Property(
+        "whole-sizes",
+        "call",
+        "the sizes of axes are whole numbers",
+        "The method raises as soon as somebody calls it.",
+        "d = self.num_hidden // heads  # / gives a float",
+    ),
+    Property(
         "stays-in-eval",
         "call",
         "a call leaves train() and eval() as they are",

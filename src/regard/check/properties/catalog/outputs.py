@@ -15,6 +15,13 @@ OUTPUTS = (
         "last = x[torch.arange(len(x)), lengths - 1]  # tokens are counted from 0",
     ),
     Property(
+        "read-behind-the-text",
+        "output",
+        "a method that reads out one token of a causal model reads one that has seen the others",
+        "What it returns is the same whatever comes behind the first token.",
+        "last = x[:, -1]  # the first token sees itself alone",
+    ),
+    Property(
         "read-out-of-the-text",
         "output",
         "where a batch may be padded on the left, the token that is read out of a sample is one of its text",

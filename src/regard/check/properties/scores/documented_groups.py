@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
@@ -20,6 +21,13 @@ PATTERN = re.compile(r"""(repeat\s*\([^'"\n]*)?(['"])([^'"\n]*->[^'"\n]*)\2""")
 """A pattern of einops, and whether something is repeated by it."""
 JOINED = re.compile(r"\(\s*([A-Za-z_]\w*)\s+([A-Za-z_]\w*)\b[^()]*\)")
 """Axes of a pattern that are one: the first of them is the outer one."""
+SHAPE = re.compile(
+    r"#[^\n(]*\(([^()\n]+)\)[ \t]*\n[^#\n]*\.(?:expand|view|reshape)\(([^()\n]+)\)[ \t]*\n"
+    r"(?!\s*\.(?:transpose|permute)\()"
+)
+"""A comment that is a shape, above a line that ends with axes, which nothing exchanges on the next line."""
+KEY_HEADS, TIMES = re.compile(r"kv|key"), re.compile(r"rep|times|copies|group")
+"""In the names of axes: heads of the keys, and how often each is taken."""
 
 
 def documented_group_findings(evidence: Evidence, target: object) -> Iterator[Finding]:
@@ -47,9 +55,23 @@ def _who_says_so(target: object) -> str:
     comments = COMMENT.findall(source_of(target))
     if any(OF_A_GROUP.search(each) and groups_are_consecutive(each) for each in comments):
         return "a comment"
+    if any(map(_are_exchanged, SHAPE.findall(code_of(target)))):
+        return "the order of the axes in a comment"
     found = PATTERN.findall(code_of(target))
     crossed = _crossed([(bool(repeats), pattern) for repeats, _, pattern in found])
     return f"the pattern of the queries, ({crossed[0]} {crossed[1]})," if crossed else ""
+
+
+def _are_exchanged(shapes: tuple[str, str]) -> bool:
+    """Whether a comment has the heads of the keys outside of how often each is taken, and the line below inside."""
+    told, written = ([axis.strip().lower() for axis in each.split(",")] for each in shapes)
+    return len(told) == len(written) and any(
+        KEY_HEADS.search(heads) is not None
+        and TIMES.search(times) is not None
+        and {heads, times} <= {*written}
+        and written.index(heads) == written.index(times) + 1
+        for heads, times in itertools.pairwise(told)
+    )
 
 
 def _crossed(patterns: Sequence[tuple[bool, str]]) -> tuple[str, str] | None:
