@@ -21,13 +21,13 @@ from regard.check.properties.judge_once import judge_once, kept_state_findings
 from regard.check.properties.kinds import kind_of, kind_of_rows
 from regard.check.properties.loops import judged_of_loops, loop_findings
 from regard.check.properties.masks.arguments import (
-    flag_findings,
     mask_argument_findings,
     shared_mask_findings,
     those_sharing,
 )
 from regard.check.properties.masks.closing_tokens import closing_token_findings
 from regard.check.properties.masks.emptied import emptied_findings
+from regard.check.properties.masks.flags import flag_findings
 from regard.check.properties.masks.hidden_keys import hidden_key_findings
 from regard.check.properties.masks.interleaved_steps import interleaved_mask_findings
 from regard.check.properties.masks.key_arguments import key_argument_findings, stacked_key_argument_findings

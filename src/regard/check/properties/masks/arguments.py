@@ -21,7 +21,6 @@ from regard.check.properties.masks.documented import (
     takes_causal_masks_alone,
 )
 from regard.check.properties.masks.drawn import causal_mask, drawn_mask, open_mask, padding_mask, spread
-from regard.check.properties.masks.flag_influence import flag_by_influence
 from regard.check.properties.masks.graph_edges import GRAPH
 from regard.check.properties.masks.judged_scores import has_a_key, has_a_zero, of_real_queries, without_any_key
 from regard.check.properties.masks.key_columns import KeyColumns, columns_of_all, columns_of_sequences, shift_of
@@ -35,7 +34,7 @@ from regard.check.properties.masks.outcome_findings import (
     own_mask_lost,
     violated,
 )
-from regard.check.properties.masks.patterns import allowed_of, are_of_others, built_in_pattern, own_keys, square
+from regard.check.properties.masks.patterns import allowed_of
 from regard.check.properties.masks.read_in_vain import prepared_in_vain, read_in_vain
 from regard.check.properties.masks.settings import (
     EXPLAINED,
@@ -48,14 +47,13 @@ from regard.check.properties.masks.together import beside_others
 from regard.check.properties.masks.two_meanings import two_meanings_findings
 from regard.check.properties.masks.unread_in_layers import unread_in_layers
 from regard.check.properties.saturation import ZERO_WEIGHT
-from regard.check.properties.sums import query_numbers
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
 from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, OF_EACH_TOKEN, write_mask
 from regard.check.target.names import call_meaning
 
-__all__ = ["flag_findings", "mask_argument_findings", "shared_mask_findings", "those_sharing"]
+__all__ = ["are_layers", "mask_argument_findings", "mask_outcomes", "shared_mask_findings", "those_sharing"]
 
 MOST_SHARING = 2
 """Attentions that a mask is tried on where it may be of any of them: those of a decoder's layer."""
@@ -90,7 +88,7 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
         if (unread := switched_off(invocation, name)) is not None:
             yield unread
             continue
-        outcomes = list(_outcomes(invocation, evidence, name))
+        outcomes = list(mask_outcomes(invocation, evidence, name))
         if not outcomes:
             yield _of_fewer_keys(invocation, evidence, name) or Finding(
                 "open", "mask-refused", "mask", f"no mask was found that {name} takes: its masking was not judged"
@@ -148,7 +146,7 @@ def _of_fewer_keys(invocation: Invocation, evidence: Evidence, name: str) -> Fin
 def _together(evidence: Evidence, invocation: Invocation, name: str) -> Finding | None:
     """That a mask without effect alone hides exactly what it blocks beside another one that blocks nothing; or None."""
     for beside, other in beside_others(invocation, evidence, name):
-        for outcome in _outcomes(beside, evidence, name):
+        for outcome in mask_outcomes(beside, evidence, name):
             if outcome.exact and not torch.equal(outcome.weight, outcome.free):
                 message = f"{name} hides exactly the keys that it blocks, and only where {other} is given as well; "
                 return Finding("holds", "mask-form", "mask", message + SAID[outcome.form].format(name=name))
@@ -168,7 +166,7 @@ def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
         unread, of_first, is_told = 0, list[MaskOutcome](), False
         for number, evidence in enumerate(several):
             outcomes: list[MaskOutcome] = []
-            for outcome in _outcomes(invocation, evidence, name):
+            for outcome in mask_outcomes(invocation, evidence, name):
                 outcomes.append(outcome)
                 if outcome.exact or sum(map(_is_unread, outcomes)) > MOST_UNREAD:
                     break
@@ -258,63 +256,7 @@ def _is_without_effect(invocation: Invocation, evidence: Evidence, name: str, ou
     return True
 
 
-def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
-    """A flag that says causal makes it causal: it is asked of the keys of the sequence that asks."""
-    rows = own_keys(evidence.base)
-    for name in invocation.causal_flags[:1]:
-        if are_of_others(evidence.base):
-            message = f"{name}=True was not exercised: the keys are of several sequences, none of which asks"
-            yield Finding("open", "mask-flag", "mask", message)
-            continue
-        run = record_invocation(invocation, {**invocation.arguments, name: True})
-        weight = masked_weights(evidence, run)
-        if weight is None:
-            yield from flag_by_influence(invocation, name, evidence.base.instance.scores_location)
-            continue
-        allowed = square(evidence, evidence.base.dense((weight > ZERO_WEIGHT).double(), 0.0, rows)[0, 0] > 0)
-        pattern, wrong = built_in_pattern(allowed)
-        if pattern == "full":
-            wrong = f"{name}=True changes nothing: a query sees later keys"
-        line = evidence.base.instance.scores_location
-        if wrong:
-            yield Finding("violation", "mask-pattern", "mask", wrong, line)
-        elif pattern == "causal":
-            message = f"{name}=True: a query sees keys up to its own position"
-            yield Finding("holds", "mask-flag", "mask", message, line)
-            yield from mask_memory_findings(invocation, name, True, False)
-            yield from _flag_lost(invocation, evidence, name, weight.abs() <= ZERO_WEIGHT)
-
-
-def _flag_lost(invocation: Invocation, evidence: Evidence, flag: str, later: Tensor) -> Iterator[Finding]:
-    """A mask that hides keys for all queries alike, and beside which the flag hides nothing any more.
-
-    Args:
-        invocation: the call.
-        evidence: its attention.
-        flag: the argument that makes it causal.
-        later: (scores): what the flag hides alone.
-    """
-    table, rows = evidence.base, query_numbers(evidence)
-    for name in [each for each in invocation.masks if not NOT_OF_KEYS.search(each)][:2]:
-        outcomes = (each for each in _outcomes(invocation, evidence, name) if each.exact and "q" not in each.shape)
-        if (outcome := next(outcomes, None)) is None:
-            continue
-        run = record_invocation(invocation, {**invocation.arguments, name: outcome.value, flag: True})
-        if (weight := masked_weights(evidence, run)) is None:
-            continue
-        left = torch.zeros(int(rows.max()) + 1).index_add_(0, rows, (~outcome.blocked & ~later).float())
-        seen = outcome.judged & ~outcome.blocked & later & (left[rows] > 0) & (weight.abs() > ZERO_WEIGHT)
-        if bool(seen.any()):
-            at = int(seen.nonzero()[0])
-            message = (
-                f"with {name}, {flag}=True hides nothing: query {int(table.query.token[at])} sees key "
-                f"{int(table.key.token[at])} with weight {float(weight[at]):.3g}"
-            )
-            yield Finding("violation", "masks-joined", "mask", message, table.instance.scores_location)
-            return
-
-
-def _outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator[MaskOutcome]:
+def mask_outcomes(invocation: Invocation, evidence: Evidence, name: str) -> Iterator[MaskOutcome]:
     """What masks do, in every form and shape that the call takes, until one hides exactly what it blocks."""
     sides = SIDES if is_counted(invocation, name) else ("anywhere",)
     for side in sides:

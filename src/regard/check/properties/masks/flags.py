@@ -1,0 +1,78 @@
+"""Flags that say whether an attention is causal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks.arguments import mask_outcomes
+from regard.check.properties.masks.flag_influence import flag_by_influence
+from regard.check.properties.masks.masked_weights import masked_weights
+from regard.check.properties.masks.memory import mask_memory_findings
+from regard.check.properties.masks.patterns import are_of_others, built_in_pattern, own_keys, square
+from regard.check.properties.masks.settings import NOT_OF_KEYS
+from regard.check.properties.saturation import ZERO_WEIGHT
+from regard.check.properties.sums import query_numbers
+from regard.check.roles.influence import record_invocation
+from regard.check.target import Invocation
+
+__all__ = ["flag_findings"]
+
+
+def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
+    """A flag that says causal makes it causal: it is asked of the keys of the sequence that asks."""
+    rows = own_keys(evidence.base)
+    for name in invocation.causal_flags[:1]:
+        if are_of_others(evidence.base):
+            message = f"{name}=True was not exercised: the keys are of several sequences, none of which asks"
+            yield Finding("open", "mask-flag", "mask", message)
+            continue
+        run = record_invocation(invocation, {**invocation.arguments, name: True})
+        weight = masked_weights(evidence, run)
+        if weight is None:
+            yield from flag_by_influence(invocation, name, evidence.base.instance.scores_location)
+            continue
+        allowed = square(evidence, evidence.base.dense((weight > ZERO_WEIGHT).double(), 0.0, rows)[0, 0] > 0)
+        pattern, wrong = built_in_pattern(allowed)
+        if pattern == "full":
+            wrong = f"{name}=True changes nothing: a query sees later keys"
+        line = evidence.base.instance.scores_location
+        if wrong:
+            yield Finding("violation", "mask-pattern", "mask", wrong, line)
+        elif pattern == "causal":
+            message = f"{name}=True: a query sees keys up to its own position"
+            yield Finding("holds", "mask-flag", "mask", message, line)
+            yield from mask_memory_findings(invocation, name, True, False)
+            yield from _flag_lost(invocation, evidence, name, weight.abs() <= ZERO_WEIGHT)
+
+
+def _flag_lost(invocation: Invocation, evidence: Evidence, flag: str, later: Tensor) -> Iterator[Finding]:
+    """A mask that hides keys for all queries alike, and beside which the flag hides nothing any more.
+
+    Args:
+        invocation: the call.
+        evidence: its attention.
+        flag: the argument that makes it causal.
+        later: (scores): what the flag hides alone.
+    """
+    table, rows = evidence.base, query_numbers(evidence)
+    for name in [each for each in invocation.masks if not NOT_OF_KEYS.search(each)][:2]:
+        outcomes = (each for each in mask_outcomes(invocation, evidence, name) if each.exact and "q" not in each.shape)
+        if (outcome := next(outcomes, None)) is None:
+            continue
+        run = record_invocation(invocation, {**invocation.arguments, name: outcome.value, flag: True})
+        if (weight := masked_weights(evidence, run)) is None:
+            continue
+        left = torch.zeros(int(rows.max()) + 1).index_add_(0, rows, (~outcome.blocked & ~later).float())
+        seen = outcome.judged & ~outcome.blocked & later & (left[rows] > 0) & (weight.abs() > ZERO_WEIGHT)
+        if bool(seen.any()):
+            at = int(seen.nonzero()[0])
+            message = (
+                f"with {name}, {flag}=True hides nothing: query {int(table.query.token[at])} sees key "
+                f"{int(table.key.token[at])} with weight {float(weight[at]):.3g}"
+            )
+            yield Finding("violation", "masks-joined", "mask", message, table.instance.scores_location)
+            return
