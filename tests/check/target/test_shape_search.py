@@ -113,3 +113,41 @@ def test_ids_of_any_shape_are_handed_over() -> None:
     (ids,) = parse_inputs("near=ids(4, T, 6)")(Sizes(2, 5, 7, 3, 3, 4)).values()
     assert ids.shape == (4, 5)
     assert int(ids.max()) < 6
+
+
+class OfAnyWidth(nn.Module):
+    """It keeps the root of the width that it was told, and nothing but that says how wide its queries are."""
+
+    def __init__(self, emb_dim: int) -> None:
+        super().__init__()
+        self.root = torch.sqrt(torch.tensor(emb_dim))
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, extra: Tensor) -> Tensor:
+        scores = torch.bmm(query, key.mT) / self.root + extra.permute(2, 1, 0).mT
+        return torch.bmm(scores.softmax(-1), value)
+
+
+def test_the_scale_of_queries_of_any_width_is_asked_about() -> None:
+    report = check(OfAnyWidth, args={"emb_dim": 32})
+    assert report.verdict == "undetermined"
+    assert any("as its errors tell" in each for each in report.reasons)
+
+
+class HeadsLast(nn.Module):
+    """A bias as a table of distances returns it: queries, keys, and then heads."""
+
+    def __init__(self, emb_dim: int, factor: float = 1.0) -> None:
+        super().__init__()
+        self.root, self.factor = torch.sqrt(torch.tensor(emb_dim)), factor
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, relative_bias: Tensor) -> Tensor:
+        scores = self.factor * torch.bmm(query, key.mT) / self.root + relative_bias.permute(2, 0, 1)
+        return torch.bmm(scores.softmax(-1), value)
+
+
+def test_a_bias_whose_heads_are_put_in_front_has_them_last() -> None:
+    call = next(invocations(HeadsLast, args={"emb_dim": 32}))
+    assert not call.by_errors
+    assert (call.arguments["query"].shape, call.arguments["relative_bias"].shape) == ((2, 5, 32), (5, 7, 1))
+    assert check(HeadsLast, args={"emb_dim": 32}).verdict == "right"
+    assert check(HeadsLast, args={"emb_dim": 32, "factor": 0.5}).step == "scaled"

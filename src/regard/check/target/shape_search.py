@@ -26,7 +26,7 @@ from regard.check.target.sizes import Sizes
 from regard.check.target.user_inputs import UserInputs
 from regard.check.time_limit import is_over
 
-__all__ = ["inferred_plans", "of_vectors"]
+__all__ = ["SEQUENCE_LETTERS", "inferred_plans", "of_vectors"]
 
 MAX_WIDTHS = 4
 """Of the module's that are tried."""
