@@ -30,6 +30,8 @@ RANDOM = frozenset({"randn", "rand", "normal"})
 """Those that draw them."""
 EMBEDDING = re.compile(r"emb(?:s|ed|edding)?s?(?![a-z])", re.I)
 """In a name: vectors that are learned, or follow from a formula, and are in no case drawn and lost."""
+SEEDED = re.compile(r"seed|generator")
+"""In the text of a class: the same numbers are drawn each time."""
 TO_LEARN = re.compile(r"(?<!pre-)(?<!un-)\b(?:learn(?:ed|t|able|s)?|train(?:ed|able))\b", re.I)
 """In a comment beside a tensor: it is learned."""
 OTHERWISE = re.compile(r"\b(?:no|not|non|never|without|before|after|instead|than|if)\b|n't\b", re.I)
@@ -77,6 +79,7 @@ def _made_to_learn(kind: type, name: str) -> str:
     """How the constructor makes a tensor that is to be learned, in words; empty where nothing says that it is."""
     several = own_classes(kind)
     says_it_stays = any(STAYS.search(source_of(each)) for each in several)
+    is_seeded = any(SEEDED.search(source_of(each)) for each in several)
     for each in several:
         constructor = vars(each).get("__init__")
         if not inspect.isfunction(constructor):
@@ -93,7 +96,7 @@ def _made_to_learn(kind: type, name: str) -> str:
             return "which is given its first numbers as parameters are"
         if _is_said_to_learn(source, name):
             return "of which it is said that it learns"
-        if _is_embedding(each, name) and all(map(_is_random, _set(tree_of(source), name))) and not _is_seeded(source):
+        if _is_embedding(each, name) and all(map(_is_random, _set(tree_of(source), name))) and not is_seeded:
             return "an embedding that each new module draws anew"
     return ""
 
@@ -106,11 +109,6 @@ def _set(tree: ast.AST, name: str) -> list[ast.expr]:
 def _is_random(value: ast.expr) -> bool:
     """Whether an expression draws numbers."""
     return any(isinstance(each, ast.Call) and _called(each) in RANDOM for each in ast.walk(value))
-
-
-def _is_seeded(source: str) -> bool:
-    """Whether a constructor draws the same numbers each time."""
-    return re.search(r"seed|generator", source) is not None
 
 
 def _is_embedding(kind: type, name: str) -> bool:
