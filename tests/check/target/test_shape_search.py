@@ -69,7 +69,7 @@ class OfPairs(nn.Module):
     ("target", "shapes"),
     [
         (Stacked, {"packed": (3, 5, 9, 32)}),
-        (OfRows, {"now": (2, 32), "kept": (2, 5, 32), "made": (10, 32)}),
+        (OfRows, {"now": (2, 32), "kept": (2, 5, 32), "made": (2, 5, 32)}),
         (OfPairs, {"one": (2, 5, 32), "two": (2, 5, 5, 32), "frames": (2, 5, 3)}),
     ],
 )
@@ -77,6 +77,40 @@ def test_errors_tell_the_shapes(target: type[nn.Module], shapes: dict[str, tuple
     call = next(invocations(target, args={"dim": 32}))
     assert call.by_errors
     assert {name: tuple(each.shape) for name, each in call.arguments.items()} == shapes
+
+
+class OfEncodedRows(OfRows):
+    """The same by other names."""
+
+    def forward(self, state_hat: Tensor, encoder_outputs: Tensor, encoder_feature: Tensor) -> Tensor:
+        samples, steps, width = encoder_outputs.shape
+        asked = self.of_state(state_hat).unsqueeze(1).expand(samples, steps, width).reshape(-1, width)
+        weights = self.score((asked + encoder_feature).tanh()).view(samples, steps).softmax(-1)
+        return torch.bmm(weights[:, None], encoder_outputs)[:, 0]
+
+
+class OfOtherRows(OfRows):
+    """What is read is of another token."""
+
+    def forward(self, state_hat: Tensor, encoder_outputs: Tensor, encoder_feature: Tensor) -> Tensor:
+        samples, steps, width = encoder_outputs.shape
+        asked = self.of_state(state_hat).unsqueeze(1).expand(samples, steps, width).reshape(-1, width)
+        weights = self.score((asked + encoder_feature).tanh()).view(samples, steps).softmax(-1)
+        return torch.bmm(weights[:, None], encoder_outputs.roll(1, 1))[:, 0]
+
+
+def test_rows_of_all_samples_are_tokens_of_each() -> None:
+    call = next(invocations(OfEncodedRows, args={"dim": 32}))
+    assert call.rows == {"encoder_feature"}
+    assert [(each.argument, each.role, each.token_axes) for each in call.streams] == [
+        ("state_hat", "x", ()),
+        ("encoder_outputs", "context", (1,)),
+        ("encoder_feature", "context", (1,)),
+    ]
+    assert check(OfEncodedRows, args={"dim": 32}).verdict == "different by design"
+    report = check(OfOtherRows, args={"dim": 32})
+    assert report.verdict == "undetermined"
+    assert any("is given to the value of token" in each for each in report.reasons)
 
 
 def test_of_a_call_that_is_found_so_the_scale_is_told_and_what_may_be_a_wrong_call_is_not() -> None:

@@ -89,13 +89,17 @@ def _is_of_projections(trace: Trace, operation: Operation) -> bool:
 def _is_written_out(data: Tensor, shape: tuple[int, ...]) -> bool:
     """Whether a tensor is as large as a result, and the same all along an axis: a query that stands once for each key.
 
-    As of expand or repeat, or what a matrix made of such: it is what broadcasting does without them.
+    As of expand or repeat, or what a matrix made of such: it is what broadcasting does without them. Or, of rows, the
+    same in each of several groups of as many: those of a sample, of which all have one axis.
     """
     if tuple(data.shape) != tuple(shape) or not data.is_floating_point():
         return False
     most = SAME * float(data.abs().max()) if data.numel() else 0.0
+    rows = data.shape[0] if data.ndim == len("rd") else 0
+    grouped = [data.unflatten(0, (-1, size)) for size in range(2, rows) if rows % size == 0]
+    several = [(data, axis) for axis in range(data.ndim)] + [(each, axis) for each in grouped for axis in (0, 1)]
     return any(
-        size > 1 and float((data - data.narrow(axis, 0, 1)).abs().max()) <= most for axis, size in enumerate(data.shape)
+        each.shape[axis] > 1 and float((each - each.narrow(axis, 0, 1)).abs().max()) <= most for each, axis in several
     )
 
 

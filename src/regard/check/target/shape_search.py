@@ -151,7 +151,7 @@ def inferred_plans(
             lengths = {name for name, kind in found.kinds.items() if kind == "lengths"}
             texts = [_written(found, plan, sizes, with_masks=each) for each in (True, False)]
             for text in dict.fromkeys(texts):
-                inputs = UserInputs(factory=parse_inputs(text))
+                inputs = UserInputs(factory=parse_inputs(text), rows=found.rows)
                 for reading in readings(target, inputs.of(sizes)):
                     told = [replace(one, role="lengths") if one.name in lengths else one for one in reading]
                     yield CallPlan(told, layout, source, user_inputs=inputs, settings=settings), text
