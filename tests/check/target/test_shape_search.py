@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -185,3 +186,43 @@ def test_a_bias_whose_heads_are_put_in_front_has_them_last() -> None:
     assert (call.arguments["query"].shape, call.arguments["relative_bias"].shape) == ((2, 5, 32), (5, 7, 1))
     assert check(HeadsLast, args={"emb_dim": 32}).verdict == "right"
     assert check(HeadsLast, args={"emb_dim": 32, "factor": 0.5}).step == "scaled"
+
+
+class OfFeatures(nn.Module):
+    """What a recurrent layer has come to asks features that are handed over in two parts, each with its tokens last."""
+
+    axis = 2
+
+    def __init__(self, dim: int = 32) -> None:
+        super().__init__()
+        self.step = nn.GRU(dim, dim, batch_first=True)
+        self.of_all, self.score = nn.Linear(3 * dim, dim), nn.Linear(dim, 1, bias=False)
+
+    def forward(self, fixed_part: Tensor, moving_part: Tensor, decoder_hidden: Tensor, last_hh: Tensor) -> Any:
+        out, last_hh = self.step(decoder_hidden.transpose(2, 1), last_hh)
+        asked = out.squeeze(1).unsqueeze(2).expand_as(fixed_part)
+        joined = torch.cat((fixed_part, moving_part, asked), 1)
+        scores = self.score(torch.tanh(self.of_all(joined.mT))).mT
+        return scores.softmax(self.axis) @ fixed_part.mT, last_hh
+
+
+class OverTheChannels(OfFeatures):
+    axis = 1
+
+
+def test_errors_tell_what_a_recurrent_layer_asks_for() -> None:
+    call = next(invocations(OfFeatures, args={"dim": 32}))
+    assert {name: tuple(each.shape) for name, each in call.arguments.items()} == {
+        "fixed_part": (2, 32, 5),
+        "moving_part": (2, 32, 5),
+        "decoder_hidden": (2, 32, 1),
+        "last_hh": (1, 2, 32),
+    }
+    assert [(each.argument, each.role, each.token_axes) for each in call.streams] == [
+        ("fixed_part", "context", (2,)),
+        ("decoder_hidden", "x", ()),
+    ]
+    assert check(OfFeatures, args={"dim": 32}).verdict in ("right", "different by design")
+    report = check(OverTheChannels, args={"dim": 32})
+    assert report.verdict == "undetermined"
+    assert any("an axis of one number" in each for each in report.reasons)
