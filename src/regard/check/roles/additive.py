@@ -96,7 +96,7 @@ def _is_written_out(data: Tensor, shape: tuple[int, ...]) -> bool:
         return False
     most = SAME * float(data.abs().max()) if data.numel() else 0.0
     rows = data.shape[0] if data.ndim == len("rd") else 0
-    grouped = [data.unflatten(0, (-1, size)) for size in range(2, rows) if rows % size == 0]
+    grouped = [data.reshape(rows // size, size, -1) for size in range(2, rows) if rows % size == 0]
     several = [(data, axis) for axis in range(data.ndim)] + [(each, axis) for each in grouped for axis in (0, 1)]
     return any(
         each.shape[axis] > 1 and float((each - each.narrow(axis, 0, 1)).abs().max()) <= most for each, axis in several

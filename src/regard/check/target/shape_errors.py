@@ -174,8 +174,8 @@ def _of_axes(
                 yield from (guess.with_axes(name, len(guess.axes[name]) + needs - has) for name in several)
                 if has > needs:  # the code may squeeze one out
                     yield from (each for name in several for each in _with_one(name, shape, guess))
-                    wanted = [int(each) for size in _EXPANDED.findall(text) for each in _NUMBER.findall(size)]
-                    yield from (guess.with_axes(name, has) for name, axes in guess.axes.items() if axes == wanted)
+                    as_long = [int(each) for size in _EXPANDED.findall(text) for each in _NUMBER.findall(size)]
+                    yield from (guess.with_axes(name, has) for name, axes in guess.axes.items() if axes == as_long)
     out = _OUT_OF_RANGE.search(text)
     if out is not None and last.shapes:
         wanted = int(out[2]) + 1 if int(out[2]) >= 0 else -int(out[2])
@@ -202,9 +202,9 @@ def _of_states(text: str, guess: ShapeGuess, named: list[str]) -> Iterator[Shape
     if found is not None:
         wanted, got = ([int(each) for each in _NUMBER.findall(found[which])] for which in ("wanted", "got"))
         yield from (guess.of_axes(name, wanted) for name, sizes in guess.axes.items() if sizes == got)
-    for name in named if axes is not None else ():
-        if len(guess.axes.get(name, ())) == int(axes[2]):
-            yield guess.with_axes(name, int(axes[1]))
+    if axes is not None:
+        several = (name for name in named if len(guess.axes.get(name, ())) == int(axes[2]))
+        yield from (guess.with_axes(name, int(axes[1])) for name in several)
 
 
 def _of_unpacked(count: int, guess: ShapeGuess, place: Place, named: list[str]) -> Iterator[ShapeGuess]:
