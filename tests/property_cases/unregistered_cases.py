@@ -170,6 +170,44 @@ class BiasedByABuffer(Biased):
         nn.init.normal_(self.asked)
 
 
+class Placed(nn.Module):
+    """Vectors of the places are added to the tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.places: Any = None
+        self.places = self.made()
+
+    def made(self) -> Any:
+        return nn.Parameter(torch.randn(16, WIDTH))
+
+    def place_embedding(self, count: int) -> Tensor:
+        return self.places[:count]
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x + self.place_embedding(x.shape[1])).chunk(3, -1)
+        return self.out((q @ k.mT / WIDTH**0.5).softmax(-1) @ v)
+
+
+class PlacedAtRandom(Placed):
+    """They are drawn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.places
+        self.places = torch.randn([16, WIDTH], requires_grad=False)
+
+    def place_embedding(self, count: int) -> Tensor:
+        return self.places[:count]
+
+
+class PlacedAlike(PlacedAtRandom):
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = torch.randn(16, WIDTH, generator=torch.Generator().manual_seed(1))
+
+
 CASES = [
     Case("parameters-registered", InAList, HandedOver, of_module, has_line=False),
     Case("parameters-registered", InADict, InAModuleDict, of_module, has_line=False),
@@ -178,4 +216,6 @@ CASES = [
     Case("parameters-registered", BiasedByATensor, BiasedAtRandom, of_module, has_line=False),
     Case("parameters-registered", BiasedWithGradients, BiasedByNumbers, of_module, has_line=False),
     Case("parameters-registered", BiasedAsItSays, BiasedByABuffer, of_module, has_line=False),
+    Case("parameters-registered", PlacedAtRandom, Placed, of_module, has_line=False),
+    Case("parameters-registered", PlacedAtRandom, PlacedAlike, of_module, has_line=False),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.shape_search import SEQUENCE_LETTERS
 from regard.check.time_limit import is_over
 
 __all__ = ["analyzed", "with_open_shapes"]
@@ -66,17 +68,23 @@ def analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | N
 def with_open_shapes(analyses: list[Analysis]) -> list[Analysis]:
     """What the properties say of calls; where errors alone tell their shapes, what hangs on these is asked about.
 
-    Other shapes may be meant. A scale, say, is the same with any.
+    Other shapes may be meant. A scale, say, is the same with any, unless nothing tells how wide the queries are.
     """
     shapes = next((each.invocation.by_errors for each in analyses if each.invocation.by_errors), "")
     for analysis in analyses if shapes else ():
         for found in analysis.violations:
-            if found.property in OF_ANY_SHAPES:
+            if found.property in OF_ANY_SHAPES and not (found.property == "scale" and _are_of_any_width(shapes)):
                 continue
             why = f'it runs with --args "{shapes}", as its errors tell; with such inputs {found.message}'
             analysis.missing.append(f"{why}. Hand these over if they are meant, or others")
             analysis.findings[analysis.findings.index(found)] = replace(found, kind="open")
     return analyses
+
+
+def _are_of_any_width(shapes: str) -> bool:
+    """Whether the last axis of the first argument that errors told the shape of is as long as nothing else says."""
+    first = re.match(r"\w+=\((?:[^()]*,\s*)?(\w+),?\)", shapes)
+    return first is not None and first[1] in SEQUENCE_LETTERS
 
 
 def _are_numbers_other(invocation: Invocation) -> bool:

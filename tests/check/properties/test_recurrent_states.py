@@ -289,3 +289,48 @@ def test_a_mistake_beside_them_is_found() -> None:
 def test_what_an_encoder_makes_of_its_states_is_asked_without_a_scale_where_it_is_keys_and_values() -> None:
     assert violated(OfABridge) == set()
     assert violated(OfTwoBridges) == {"scale"}
+
+
+class AskedByTheEnds(nn.Module):
+    """What both directions have come to asks the states of all tokens (Zhou et al. 2016, with a dot product)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.LSTM(WIDTH, WIDTH, batch_first=True, bidirectional=True)
+        self.out = nn.Linear(2 * WIDTH, WIDTH)
+
+    def asking(self, states: Tensor, ends: Tensor) -> Tensor:
+        return ends.transpose(0, 1).reshape(len(states), -1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states, (ends, _) = self.encoder(x)
+        weights = (states @ self.asking(states, ends)[..., None]).squeeze(-1).softmax(-1)
+        return self.out((weights[:, None] @ states).squeeze(1))
+
+
+class AskedByBothJoined(AskedByTheEnds):
+    def asking(self, states: Tensor, ends: Tensor) -> Tensor:
+        return torch.cat([ends[0], ends[1]], -1)
+
+
+class AskedByOtherSamples(AskedByTheEnds):
+    def asking(self, states: Tensor, ends: Tensor) -> Tensor:
+        return ends.reshape(len(states), -1)
+
+
+class AskedByTheMean(AskedByTheEnds):
+    def asking(self, states: Tensor, ends: Tensor) -> Tensor:
+        return states.mean(1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        (AskedByTheEnds, set()),
+        (AskedByBothJoined, set()),
+        (AskedByOtherSamples, {"samples-apart"}),
+        (AskedByTheMean, {"query-of-one-token"}),
+    ],
+)
+def test_the_last_states_of_both_directions_are_one_row_that_asks(kind: type[nn.Module], found: set[str]) -> None:
+    assert {each.property for each in analyze(of_module(kind)).violations} & {*found, "query-of-one-token"} == found

@@ -185,6 +185,18 @@ class Nothing(Positions):
     table = staticmethod(torch.zeros)
 
 
+class OfIds(Positions):
+    """The same of ids, of which nothing but their number is read."""
+
+    def forward(self, x):
+        _, length = x.size()
+        return self.pe[0, :length]
+
+
+class SwappedOfIds(OfIds):
+    table = staticmethod(made(swapped=True))
+
+
 class Grows(Positions):
     """What it adds depends on x."""
 
@@ -197,6 +209,8 @@ class Grows(Positions):
     [
         (lambda: Positions, "right", set(), None),
         (lambda: Alone, "right", set(), None),
+        (lambda: OfIds, "right", set(), None),
+        (lambda: SwappedOfIds, "wrong", {"pe-swapped"}, None),
         (lambda: TokensFirst, "convention", set(), None),
         (lambda: Swapped, "wrong", {"pe-swapped"}, None),
         (lambda: Swapped(24), "wrong", {"pe-swapped"}, None),

@@ -259,3 +259,42 @@ def test_several_tensors_may_be_one_argument(target: type[nn.Module], shapes: di
     assert not call.by_errors
     found = {name: call.arguments[name] for name in shapes}
     assert {name: len(each) if isinstance(each, tuple) else tuple(each.shape) for name, each in found.items()} == shapes
+
+
+class ReadsBefore(nn.Module):
+    """Attends to the tokens before as well, and cannot do without any."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        both = torch.cat([memory, x], 1)
+        weights = self.q(x) @ self.k(both).mT / x.shape[-1] ** 0.5
+        assert weights.shape[-1] == memory.shape[1] + x.shape[1]
+        return weights.softmax(-1) @ self.v(both)
+
+
+class HandsMemoryOn(nn.Module):
+    """Its signature says that it can do without, and nothing asks."""
+
+    def __init__(self, dim: int = 32) -> None:
+        super().__init__()
+        self.inner, self.norm = ReadsBefore(dim), nn.LayerNorm(dim)
+
+    def forward(self, x: Tensor, mems: Any = None) -> Tensor:
+        return x + self.inner(self.norm(x), mems)
+
+
+class AsksForMemory(HandsMemoryOn):
+    def forward(self, x: Tensor, mems: Any = None) -> Tensor:
+        if mems is None:
+            mems = x[:, :0]
+        return x + self.inner(self.norm(x), mems)
+
+
+@pytest.mark.parametrize(("kind", "given"), [(HandsMemoryOn, {"x", "mems"}), (AsksForMemory, {"x"})])
+def test_a_memory_that_a_part_cannot_do_without_is_handed_over(kind: type[nn.Module], given: set[str]) -> None:
+    call = first(kind)
+    assert call.arguments.keys() == given
+    assert {each.role for each in call.streams} == {"x", "context"} if len(given) > 1 else {"x"}

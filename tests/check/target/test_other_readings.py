@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from target_calls import Packed, attention, first
 from torch import Tensor, nn
 
@@ -81,3 +82,28 @@ def test_keys_that_were_made_before_are_of_the_same_features(kind: type) -> None
     assert sorted(each.role for each in first(kind).streams) == ["context", "context", "x"]
     assert check(kind).verdict == "different by design"
     assert check(kind, args={"axis": 0}).verdict == "wrong"
+
+
+class Covers(nn.Module):
+    """A state asks two that an encoder made, with what each key was given so far (See et al. 2017)."""
+
+    def __init__(self, dim: int = 32) -> None:
+        super().__init__()
+        self.of_state, self.of_past, self.score = nn.Linear(dim, dim), nn.Linear(1, dim), nn.Linear(dim, 1)
+
+    def forward(self, s_hat: Tensor, encoder_outputs: Tensor, encoder_feature: Tensor, coverage: Tensor) -> Tensor:
+        asked = self.of_state(s_hat).unsqueeze(1)
+        past = self.of_past(coverage.unsqueeze(2))
+        weights = self.score((asked + encoder_feature + past).tanh()).squeeze(-1).softmax(-1)
+        return torch.bmm(weights[:, None], encoder_outputs)[:, 0]
+
+
+def test_what_gets_the_axis_of_the_keys_asks_two_that_an_encoder_made() -> None:
+    call = first(Covers)
+    assert [(each.argument, each.role) for each in call.streams] == [
+        ("s_hat", "x"),
+        ("encoder_outputs", "context"),
+        ("encoder_feature", "context"),
+    ]
+    assert call.arguments["coverage"].shape == (2, 7)
+    assert check(Covers).verdict == "different by design"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -69,7 +70,7 @@ class OfPairs(nn.Module):
     ("target", "shapes"),
     [
         (Stacked, {"packed": (3, 5, 9, 32)}),
-        (OfRows, {"now": (2, 32), "kept": (2, 5, 32), "made": (10, 32)}),
+        (OfRows, {"now": (2, 32), "kept": (2, 5, 32), "made": (2, 5, 32)}),
         (OfPairs, {"one": (2, 5, 32), "two": (2, 5, 5, 32), "frames": (2, 5, 3)}),
     ],
 )
@@ -77,6 +78,40 @@ def test_errors_tell_the_shapes(target: type[nn.Module], shapes: dict[str, tuple
     call = next(invocations(target, args={"dim": 32}))
     assert call.by_errors
     assert {name: tuple(each.shape) for name, each in call.arguments.items()} == shapes
+
+
+class OfEncodedRows(OfRows):
+    """The same by other names."""
+
+    def forward(self, state_hat: Tensor, encoder_outputs: Tensor, encoder_feature: Tensor) -> Tensor:
+        samples, steps, width = encoder_outputs.shape
+        asked = self.of_state(state_hat).unsqueeze(1).expand(samples, steps, width).reshape(-1, width)
+        weights = self.score((asked + encoder_feature).tanh()).view(samples, steps).softmax(-1)
+        return torch.bmm(weights[:, None], encoder_outputs)[:, 0]
+
+
+class OfOtherRows(OfRows):
+    """What is read is of another token."""
+
+    def forward(self, state_hat: Tensor, encoder_outputs: Tensor, encoder_feature: Tensor) -> Tensor:
+        samples, steps, width = encoder_outputs.shape
+        asked = self.of_state(state_hat).unsqueeze(1).expand(samples, steps, width).reshape(-1, width)
+        weights = self.score((asked + encoder_feature).tanh()).view(samples, steps).softmax(-1)
+        return torch.bmm(weights[:, None], encoder_outputs.roll(1, 1))[:, 0]
+
+
+def test_rows_of_all_samples_are_tokens_of_each() -> None:
+    call = next(invocations(OfEncodedRows, args={"dim": 32}))
+    assert call.rows == {"encoder_feature"}
+    assert [(each.argument, each.role, each.token_axes) for each in call.streams] == [
+        ("state_hat", "x", ()),
+        ("encoder_outputs", "context", (1,)),
+        ("encoder_feature", "context", (1,)),
+    ]
+    assert check(OfEncodedRows, args={"dim": 32}).verdict == "different by design"
+    report = check(OfOtherRows, args={"dim": 32})
+    assert report.verdict == "undetermined"
+    assert any("is given to the value of token" in each for each in report.reasons)
 
 
 def test_of_a_call_that_is_found_so_the_scale_is_told_and_what_may_be_a_wrong_call_is_not() -> None:
@@ -113,3 +148,81 @@ def test_ids_of_any_shape_are_handed_over() -> None:
     (ids,) = parse_inputs("near=ids(4, T, 6)")(Sizes(2, 5, 7, 3, 3, 4)).values()
     assert ids.shape == (4, 5)
     assert int(ids.max()) < 6
+
+
+class OfAnyWidth(nn.Module):
+    """It keeps the root of the width that it was told, and nothing but that says how wide its queries are."""
+
+    def __init__(self, emb_dim: int) -> None:
+        super().__init__()
+        self.root = torch.sqrt(torch.tensor(emb_dim))
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, extra: Tensor) -> Tensor:
+        scores = torch.bmm(query, key.mT) / self.root + extra.permute(2, 1, 0).mT
+        return torch.bmm(scores.softmax(-1), value)
+
+
+def test_the_scale_of_queries_of_any_width_is_asked_about() -> None:
+    report = check(OfAnyWidth, args={"emb_dim": 32})
+    assert report.verdict == "undetermined"
+    assert any("as its errors tell" in each for each in report.reasons)
+
+
+class HeadsLast(nn.Module):
+    """A bias as a table of distances returns it: queries, keys, and then heads."""
+
+    def __init__(self, emb_dim: int, factor: float = 1.0) -> None:
+        super().__init__()
+        self.root, self.factor = torch.sqrt(torch.tensor(emb_dim)), factor
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, relative_bias: Tensor) -> Tensor:
+        scores = self.factor * torch.bmm(query, key.mT) / self.root + relative_bias.permute(2, 0, 1)
+        return torch.bmm(scores.softmax(-1), value)
+
+
+def test_a_bias_whose_heads_are_put_in_front_has_them_last() -> None:
+    call = next(invocations(HeadsLast, args={"emb_dim": 32}))
+    assert not call.by_errors
+    assert (call.arguments["query"].shape, call.arguments["relative_bias"].shape) == ((2, 5, 32), (5, 7, 1))
+    assert check(HeadsLast, args={"emb_dim": 32}).verdict == "right"
+    assert check(HeadsLast, args={"emb_dim": 32, "factor": 0.5}).step == "scaled"
+
+
+class OfFeatures(nn.Module):
+    """What a recurrent layer has come to asks features that are handed over in two parts, each with its tokens last."""
+
+    axis = 2
+
+    def __init__(self, dim: int = 32) -> None:
+        super().__init__()
+        self.step = nn.GRU(dim, dim, batch_first=True)
+        self.of_all, self.score = nn.Linear(3 * dim, dim), nn.Linear(dim, 1, bias=False)
+
+    def forward(self, fixed_part: Tensor, moving_part: Tensor, decoder_hidden: Tensor, last_hh: Tensor) -> Any:
+        out, last_hh = self.step(decoder_hidden.transpose(2, 1), last_hh)
+        asked = out.squeeze(1).unsqueeze(2).expand_as(fixed_part)
+        joined = torch.cat((fixed_part, moving_part, asked), 1)
+        scores = self.score(torch.tanh(self.of_all(joined.mT))).mT
+        return scores.softmax(self.axis) @ fixed_part.mT, last_hh
+
+
+class OverTheChannels(OfFeatures):
+    axis = 1
+
+
+def test_errors_tell_what_a_recurrent_layer_asks_for() -> None:
+    call = next(invocations(OfFeatures, args={"dim": 32}))
+    assert {name: tuple(each.shape) for name, each in call.arguments.items()} == {
+        "fixed_part": (2, 32, 5),
+        "moving_part": (2, 32, 5),
+        "decoder_hidden": (2, 32, 1),
+        "last_hh": (1, 2, 32),
+    }
+    assert [(each.argument, each.role, each.token_axes) for each in call.streams] == [
+        ("fixed_part", "context", (2,)),
+        ("decoder_hidden", "x", ()),
+    ]
+    assert check(OfFeatures, args={"dim": 32}).verdict in ("right", "different by design")
+    report = check(OverTheChannels, args={"dim": 32})
+    assert report.verdict == "undetermined"
+    assert any("an axis of one number" in each for each in report.reasons)

@@ -92,13 +92,17 @@ def _is_of_projections(trace: Trace, operation: Operation) -> bool:
 def _is_written_out(data: Tensor, shape: tuple[int, ...]) -> bool:
     """Whether a tensor is as large as a result, and the same all along an axis: a query that stands once for each key.
 
-    As of expand or repeat, or what a matrix made of such: it is what broadcasting does without them.
+    As of expand or repeat, or what a matrix made of such: it is what broadcasting does without them. Or, of rows, the
+    same in each of several groups of as many: those of a sample, of which all have one axis.
     """
     if tuple(data.shape) != tuple(shape) or not data.is_floating_point():
         return False
     most = SAME * float(data.abs().max()) if data.numel() else 0.0
+    rows = data.shape[0] if data.ndim == len("rd") else 0
+    grouped = [data.reshape(rows // size, size, -1) for size in range(2, rows) if rows % size == 0]
+    several = [(data, axis) for axis in range(data.ndim)] + [(each, axis) for each in grouped for axis in (0, 1)]
     return any(
-        size > 1 and float((data - data.narrow(axis, 0, 1)).abs().max()) <= most for axis, size in enumerate(data.shape)
+        each.shape[axis] > 1 and float((each - each.narrow(axis, 0, 1)).abs().max()) <= most for each, axis in several
     )
 
 
@@ -143,11 +147,13 @@ def concatenations(influence: Influence, products: Iterable[Contraction]) -> Ite
             (product.right_place, product.right_terms, product.right),
         ):
             joined = beside.get(side.storage)
-            if joined is None or side.data.numel() != joined.outputs[0].data.numel() or len(joined.inputs) != 2:
+            if joined is None or side.data.numel() != joined.outputs[0].data.numel():
                 continue
-            if not all(bool(influence.of(joined.index, number).any()) for number in (0, 1)):
+            numbers = _sides(joined)
+            of_tokens = (bool(influence.of(joined.index, at).any()) for at in range(len(numbers)))
+            if {number for number, is_of_tokens in zip(numbers, of_tokens, strict=True) if is_of_tokens} != {0, 1}:
                 continue
-            sides = [torch.full(each.shape, number) for number, each in enumerate(joined.inputs)]
+            sides = [torch.full(each.shape, number) for number, each in zip(numbers, joined.inputs, strict=True)]
             axis = joined.args[1] if len(joined.args) > 1 else 0
             columns = torch.cat(sides, axis).flatten()[terms]  # (elements, terms)
             found = [(columns[0] == number).nonzero().flatten() for number in (0, 1)]
@@ -156,6 +162,16 @@ def concatenations(influence: Influence, products: Iterable[Contraction]) -> Ite
             most = torch.arange(max(map(len, found)))
             one, other = (terms[:, each[most.clamp(max=len(each) - 1)]] for each in found)
             yield Contraction(product.operation, side, side, place, place, one, other)
+
+
+def _sides(joined: Operation) -> list[int]:
+    """Which of the two sides each input of a join is of; of more than two those that stand once for each key are one.
+
+    As a state beside the features of each key, which were handed over in several parts.
+    """
+    if len(joined.inputs) == len("qk"):
+        return [0, 1]
+    return [int(_is_written_out(each.data, tuple(each.shape))) for each in joined.inputs]
 
 
 def _streams_of(influence: Influence, operation: int, number: int) -> set[str]:

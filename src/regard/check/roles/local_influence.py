@@ -19,6 +19,7 @@ from regard.check.roles.local import (
     with_norm,
 )
 from regard.check.roles.owners import NONE, SEVERAL
+from regard.check.roles.recurrences import JOINS, joined_ends
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation, Trace
 
@@ -241,6 +242,7 @@ def _rows(operation: Operation, influence: Influence, unheld: Influence) -> dict
             order = f"{beside} sequences of a sample beside each other"
             orders[order], beside_each_other[order] = numbers // beside % count, beside
     found: dict[str, tuple[Tensor, Tensor]] = {}
+    is_whole = operation.name in JOINS and operation.index in joined_ends(influence.base)
     for order, guess in orders.items():
         if (found and order not in OUTER_ORDERS) or not bool((samples == guess)[known].all()):
             continue
@@ -250,7 +252,7 @@ def _rows(operation: Operation, influence: Influence, unheld: Influence) -> dict
             tokens[guess == sample] = torch.searchsorted(torch.tensor(sorted(set(mine.tolist()))), mine)
         if (several := beside_each_other.get(order)) is not None:  # one sequence after the other, as where they are cut
             tokens = tokens % several * (per_sample // several) + tokens // several
-        found[order] = (tokens, guess)
+        found[order] = (torch.zeros_like(tokens) if is_whole else tokens, guess)
     return found
 
 

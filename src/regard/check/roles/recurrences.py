@@ -9,7 +9,7 @@ from regard.check.roles.contractions import MATRICES
 from regard.check.roles.tags import SOFTMAXES
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["recurrent_outputs"]
+__all__ = ["JOINS", "joined_ends", "recurrent_outputs"]
 
 JOINS = frozenset({"cat", "stack"})
 FEWEST_STEPS = 3
@@ -21,12 +21,34 @@ def recurrent_outputs(trace: Trace) -> set[int]:
     A state that asks, or is read, is a row of its own, though it depends on all tokens before (Luong et al. 2015). Of a
     layer that reads from both ends a row is what joins the two states of a token: each of the two is half of it.
     """
-    directions = {each.index: found for each in trace if each.name in JOINS and (found := _direction(each, trace))}
+    directions = _directions(trace)
+    of_ends = set(_joined(trace, directions))
     for joined, halves in _of_both_ends(trace, directions):
         for half in halves:
             directions.pop(half, None)
         directions[joined] = 0
-    return set(directions)
+    return set(directions) | of_ends
+
+
+def joined_ends(trace: Trace) -> set[int]:
+    """The indices of the operations that join the last states of several directions or layers, of each sample.
+
+    All of them are one row of this sample: it is what is known of the whole text.
+    """
+    return set(_joined(trace, _directions(trace)))
+
+
+def _joined(trace: Trace, directions: Mapping[int, int]) -> Iterator[int]:
+    """The same, by what joins the states of each direction."""
+    ends = {trace.operations[index].inputs[-1 if way > 0 else 0].storage for index, way in directions.items()}
+    for each in trace:
+        if each.name in JOINS and len(each.inputs) > 1 and {one.storage for one in each.inputs} <= ends:
+            yield each.index
+
+
+def _directions(trace: Trace) -> dict[int, int]:
+    """The operations that join the states of each direction, and where the first one stands; see `_direction`."""
+    return {each.index: found for each in trace if each.name in JOINS and (found := _direction(each, trace))}
 
 
 def _of_both_ends(trace: Trace, directions: Mapping[int, int]) -> Iterator[tuple[int, list[int]]]:

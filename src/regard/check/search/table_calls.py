@@ -271,9 +271,9 @@ def returned_for(
 
 
 def _added(module: nn.Module, length: int, width: int, diagnosis: Diagnosis) -> Tensor | str:
-    """What a module adds to x, whatever x is."""
+    """What a module adds to x, whatever x is; or returns for it, of which it may read the length alone, as of ids."""
     failed = ""
-    for shape, axis in (((2, length, width), 1), ((length, 2, width), 0), ((length, width), 0)):
+    for shape, axis in (((2, length, width), 1), ((length, 2, width), 0), ((length, width), 0), ((2, length), 0)):
         try:
             noise, still, moved = returned_for(module, shape, diagnosis)
         except Exception as error:
@@ -282,8 +282,10 @@ def _added(module: nn.Module, length: int, width: int, diagnosis: Diagnosis) -> 
         if still is None or moved is None:
             return "it returned no tensor"
         if still.shape != shape:
-            if torch.equal(still, moved):  # the table alone, for the caller to add
-                return _table(still, length, width, diagnosis)
+            # The table alone, for the caller to add.
+            table = _table(still, length, width, diagnosis) if torch.equal(still, moved) else None
+            if isinstance(table, Tensor):
+                return table
             failed = failed or f"called with x {shape}, it returned {tuple(still.shape)}"
             continue
         other = 1 - axis

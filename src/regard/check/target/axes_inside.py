@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,8 +15,11 @@ from torch import nn
 from regard.check.target.argument import PLAIN, Argument, source_of, text_of
 from regard.check.target.conditions import is_applied
 from regard.check.target.documented_shapes import documented_letters, documented_shape, letters_of
+from regard.check.target.kept_arguments import is_tested
 from regard.check.target.looked_up import base_of, handed_on, part_of, readers
+from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
+from regard.check.target.usage import is_demanded
 
 __all__ = [
     "OF_NO_SAMPLE",
@@ -64,6 +68,9 @@ def told_inside(target: Any, argument: Argument) -> Argument:
         return replace(argument, role="rope")
     if argument.required and argument.role is None and _is_written_for_heads(source_of(target), argument.name):
         return replace(argument, role="bias")
+    if argument.role == "absent" and not argument.required and argument.default is None:
+        is_memory = _is_demanded_as_a_context(target, argument.name)
+        return replace(argument, role="context", required=True) if is_memory else argument
     may_be_marks = argument.role is None and (argument.required or argument.default is None)
     return replace(argument, role="marks") if may_be_marks and _are_counted(target, argument.name) else argument
 
@@ -163,6 +170,22 @@ def _is_written_for_heads(source: str, name: str) -> bool:
     """Whether an argument is documented to have a number for each two tokens and each head, as (heads, N, N)."""
     shape = documented_shape(source, name)
     return len(shape) == len("hqk") and _HEADS.fullmatch(shape[0]) is not None and shape[1] == shape[2]
+
+
+def _is_demanded_as_a_context(target: Any, name: str) -> bool:
+    """Whether the code hands an argument on, and asks nothing of it, to what takes it as memory and cannot do without.
+
+    As of mems=None in self.mha(x, pos_embs, mems), of which the other one reads memory.shape.
+    """
+    source = source_of(target)
+    if is_tested(source, name) or re.search(rf"\b{re.escape(name)} is (?:not )?None\b", source):
+        return False
+    inside = itertools.islice(readers(target, name), 1, None)
+    return any(
+        call_meaning(each) == "context" and is_demanded(text_of(type(module).forward), each)
+        for module, _, names in inside
+        for each in names
+    )
 
 
 def _is_turned_by(target: Any, name: str) -> bool:

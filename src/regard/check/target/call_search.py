@@ -280,6 +280,7 @@ class CallPlan:
             if given.get(each.name) is not None and not is_config(given[each.name])
             if not (each.name in draft.axes and documented_letters(self.source, each.name) == SEQUENCE)
         ]
+        invocation.rows = self.user_inputs.rows
         invocation.sizes = draft.known()
         invocation.arrays = self.choices.get("numbers") == "arrays" or self.user_inputs.are_arrays
         invocation.gradients = self.choices.get("gradients") != "off"

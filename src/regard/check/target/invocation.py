@@ -26,7 +26,7 @@ from regard.check.target.open_masks import let_through
 from regard.check.target.parse import InputFactory
 from regard.check.target.preparation import keeps_a_table
 from regard.check.target.running import Invocation, Stream
-from regard.check.target.shape_search import inferred_plans, of_vectors
+from regard.check.target.shape_search import inferred_plans, of_letters
 from regard.check.target.signature import readings
 from regard.check.target.sizes import Sizes
 from regard.check.target.steps import asks_for_one_token, may_take_steps, told_how_many
@@ -186,7 +186,7 @@ def _calls_by_errors(targets: list[Target], settings: UserSettings) -> list[Foun
                 found = _found(target, plan)
                 found.invocation.by_errors = shapes
                 found.invocation.assumptions.append(BY_ERRORS.format(shapes))
-                found.invocation.streams = [of_vectors(one, found.invocation) for one in found.invocation.streams]
+                found.invocation.streams = [of_letters(one, found.invocation) for one in found.invocation.streams]
                 return [found]
     return []
 

@@ -17,6 +17,7 @@ from regard.check.target.preparation import modules_in
 
 __all__ = [
     "are_compared_alone",
+    "are_joined",
     "base_of",
     "fields_of",
     "function_of",
@@ -122,6 +123,24 @@ def gets_an_axis(target: Any, name: str) -> bool:
                 value = each.func.value
             if isinstance(value, ast.Name) and value.id in names and behind.search(text):
                 return True
+    return False
+
+
+def are_joined(target: Any, one: str, other: str) -> bool:
+    """Whether the code, or a part that it hands both arguments on to, joins one with the other, as by torch.cat.
+
+    Args:
+        target: what is called.
+        one: the name of an argument.
+        other: that of another one.
+    """
+    names_of_other = {id(module): names for module, _, names in readers(target, other)}
+    for module, tree, names in readers(target, one):
+        for each in ast.walk(tree):
+            if isinstance(each, ast.Call) and ast.unparse(each.func).rpartition(".")[2] in ("cat", "concat"):
+                parts = {base_of(part) for given in each.args[:1] for part in getattr(given, "elts", [])}
+                if parts & names and parts & names_of_other.get(id(module), set()):
+                    return True
     return False
 
 

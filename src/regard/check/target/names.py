@@ -151,9 +151,9 @@ _BARE_STATE = re.compile(r"(?:h|s|hidden|(?:hidden_|cell_)?states?)(?:_(?:prev|t
 _ENCODED = re.compile(r"(?:^|_)(?:enc|src|source|mem(?:ory)?(?:_|$))")
 _PAST_WEIGHTS = re.compile(
     r"(?:prev(?:ious)?|last|cum(?:ulative)?)_(?:att(?:entio)?n_)?(?:weights?|alignments?)(?:_\w+)?"
-    r"|att(?:entio)?n_weights?_(?:cat|cum(?:ulative)?)"
+    r"|att(?:entio)?n_weights?_(?:cat|cum(?:ulative)?)|(?:prev_)?coverage(?:_vector)?"
 )
-"""What the steps before gave each key (location-sensitive attention, Chorowski et al. 2015)."""
+"""What the steps before gave each key (location-sensitive attention, Chorowski et al. 2015; See et al. 2017)."""
 _LENGTHS = re.compile(r"(?!max|min|num|n_)\w+_(?:lengths|lens|seqlens|seq_lens)|[a-z]s?lens")
 """How many tokens each sample of some sequence has, as in mem_lengths, or ESPnet's ilens; a number of tokens is none of
 these."""

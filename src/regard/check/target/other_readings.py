@@ -14,7 +14,7 @@ from regard.check.target.graphs import OF_PAIRS
 from regard.check.target.names import call_meaning, first_word, is_encoded, is_state
 from regard.check.target.usage import is_tensor
 
-__all__ = ["beside_named_queries", "beside_projected_keys", "other_readings"]
+__all__ = ["beside_named_queries", "beside_projected_keys", "beside_what_was_encoded", "other_readings"]
 
 _PROJECTED = re.compile(
     r"(?:p|proj|projected|processed)_(?P<of>\w{4,})|(?P<before>\w{2,})_(?:p|proj|projected|processed)"
@@ -62,6 +62,34 @@ def beside_projected_keys(named: list[Argument]) -> list[Argument]:
         return named
     roles = {asking[0].name: "x", **dict.fromkeys(pairs[0], "context")}
     return [replace(each, role=roles.get(each.name, each.role)) for each in named]
+
+
+def beside_what_was_encoded(named: list[Argument], source: str) -> list[Argument]:
+    """The arguments; beside two that an encoder made, what the code gives the axis of the keys is a state that asks.
+
+    As s of forward(self, s, encoder_outputs, encoder_feature), whose projection is seen beside each key by
+    .unsqueeze(1): without it one of the two would be taken for what asks the other one.
+
+    Args:
+        named: the arguments.
+        source: the text of what is called.
+    """
+    given = [each for each in named if each.required]
+    encoded = [each for each in given if each.role in ("context", "k", "v") and is_encoded(each.name)]
+    open_ones = [each for each in given if each.role is None and each.annotation not in PLAIN]
+    asking = [each for each in open_ones if _stands_beside_keys(each.name, source)]
+    if len(encoded) != 2 or len(asking) != 1 or any(each.role in ("x", "q", "ids") for each in given):
+        return named
+    return [replace(each, role="x") if each is asking[0] else each for each in named]
+
+
+def _stands_beside_keys(name: str, source: str) -> bool:
+    """Whether it, or what a layer makes of it, gets an axis behind the samples."""
+    projected = rf"self\.\w+\(\s*{re.escape(name)}\s*\)"
+    made = re.findall(rf"^\s*(\w+)\s*=\s*{projected}", source, re.M)
+    several = "|".join((projected, *map(re.escape, (name, *made))))
+    behind = r"\.unsqueeze\(\s*(?:dim\s*=\s*)?1\s*\)|\[:,\s*None"
+    return re.search(rf"(?<![\w.])(?:{several})(?:{behind})", source) is not None
 
 
 def _is_read(name: str, source: str) -> bool:

@@ -219,7 +219,8 @@ def width_of_scale(call: Any, args: Mapping[str, Any], said: Sequence[str]) -> i
     if any(True for module in modules for _ in module.parameters()):
         return None
     kept = [value for module in modules for value in vars(module).values() if isinstance(value, float)]
-    kept += [float(each) for module in modules for each in module.buffers() if each.numel() == 1]
+    tensors = [each for module in modules for each in (*module.buffers(), *vars(module).values())]
+    kept += [float(each) for each in tensors if isinstance(each, Tensor) and each.numel() == 1]
     told = [str(value) for value in args.values()] + [each.rpartition("=")[2] for each in said]
     for number in (int(each) for each in told if each.isdecimal() and int(each) > 1):
         if any(math.isclose(scale, number**power, rel_tol=1e-5) for scale in kept for power in (0.5, -0.5)):

@@ -63,6 +63,8 @@ class Invocation:
     streams: list[Stream]
     packed: dict[str, list[str]] = field(default_factory=dict)
     """Arguments of the target that are a tuple or a dict of these, by name; those of its parts, in order."""
+    rows: frozenset[str] = frozenset()
+    """Arguments whose samples and tokens are one axis where they are handed over."""
     masks: list[str] = field(default_factory=list)
     """Arguments that may be a mask; in `arguments` only where they have to be given: then fully open."""
     causal_flags: list[str] = field(default_factory=list)
@@ -161,13 +163,14 @@ class Invocation:
                     else watch({name: as_tensor(value) for name, value in given.items()})
                 )
                 given |= {name: _as_one(given, parts) for name, parts in self.packed.items()}
-                positional = [given.pop(name) for name in self.positional if name in given]
                 appended = given.pop(APPENDED, None)
                 mode.calls = 0
                 if self.steps_from:
                     (stream,) = self.streams
                     target = in_steps(target, stream.argument, stream.token_axes[0], self.steps_from)
                 with around:
+                    given |= {name: given[name].flatten(0, 1) for name in self.rows if name in given}
+                    positional = [given.pop(name) for name in self.positional if name in given]
                     result = target(*positional, **given)
                     return result if self.completion is None else self.completion(result, appended)
             except Exception as error:

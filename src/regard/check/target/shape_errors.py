@@ -55,6 +55,11 @@ _PATTERN = re.compile(
 _EINOPS_AXIS = re.compile(r"\([^)]*\)|[^\s()]+")
 _IN_PARTS = re.compile(r"can't divide axis of length (\d+) in chunks of (\d+)")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+_STATE = re.compile(r"Expected hidden(?:\[\d\])? size \((?P<wanted>[\d, ]+)\), got \[(?P<got>[\d, ]+)\]")
+"""Of what a recurrent layer was handed as its state."""
+_AXES_OF_STATE = re.compile(r"hx should also be (\d)-D but got (\d)-D")
+_EXPANDED = re.compile(r"^expand\(.*, size=(\[[\d, ]+\])\)")
+"""The shape that was to be taken on, as that of another argument."""
 PARTS = 4
 """How wide each is, where an axis is cut into several."""
 
@@ -102,6 +107,7 @@ def repairs_of(error: Exception, guess: ShapeGuess, last: LastOperation) -> Iter
     named = list(dict.fromkeys(name for each in places for name in _named(each, guess)))
     yield from _of_kinds(text, guess, last, named)
     yield from _of_axes(text, guess, last, named, place)
+    yield from _of_states(text, guess, named)
     yield from _of_einops(str(error), guess, named)
     yield from _of_broadcasting(text, guess, last, named)
     # What is neither an axis of an argument nor of the module is made of several: likelier than that is all else.
@@ -164,8 +170,12 @@ def _of_axes(
             has = int(told.get("has") or len(shape))
             needs = int(told.get("needs") or has + 1)
             if len(shape) == has != needs:
-                for name in _arguments_of([shape], guess, named):
-                    yield guess.with_axes(name, len(guess.axes[name]) + needs - has)
+                several = _arguments_of([shape], guess, named)
+                yield from (guess.with_axes(name, len(guess.axes[name]) + needs - has) for name in several)
+                if has > needs:  # the code may squeeze one out
+                    yield from (each for name in several for each in _with_one(name, shape, guess))
+                    as_long = [int(each) for size in _EXPANDED.findall(text) for each in _NUMBER.findall(size)]
+                    yield from (guess.with_axes(name, has) for name, axes in guess.axes.items() if axes == as_long)
     out = _OUT_OF_RANGE.search(text)
     if out is not None and last.shapes:
         wanted = int(out[2]) + 1 if int(out[2]) >= 0 else -int(out[2])
@@ -177,6 +187,24 @@ def _of_axes(
             for shape in last.shapes:
                 for name in _arguments_of([shape], guess, named) if len(shape) != wanted else ():
                     yield guess.with_axes(name, len(guess.axes[name]) + wanted - len(shape))
+
+
+def _with_one(name: str, shape: tuple[int, ...], guess: ShapeGuess) -> Iterator[ShapeGuess]:
+    """With an axis of one for each of which nothing is known, and which a tensor has as well."""
+    for axis, size in enumerate(guess.axes[name]):
+        if guess.is_own(size) and size != guess.batch and size in shape:
+            yield guess.with_size(name, axis, 1)
+
+
+def _of_states(text: str, guess: ShapeGuess, named: list[str]) -> Iterator[ShapeGuess]:
+    """By what a recurrent layer says of the state that it was handed."""
+    found, axes = _STATE.search(text), _AXES_OF_STATE.search(text)
+    if found is not None:
+        wanted, got = ([int(each) for each in _NUMBER.findall(found[which])] for which in ("wanted", "got"))
+        yield from (guess.of_axes(name, wanted) for name, sizes in guess.axes.items() if sizes == got)
+    if axes is not None:
+        several = (name for name in named if len(guess.axes.get(name, ())) == int(axes[2]))
+        yield from (guess.with_axes(name, int(axes[1])) for name in several)
 
 
 def _of_unpacked(count: int, guess: ShapeGuess, place: Place, named: list[str]) -> Iterator[ShapeGuess]:
@@ -227,10 +255,12 @@ def _of_sizes(text: str, guess: ShapeGuess, last: LastOperation) -> Iterator[Sha
         for one, other in ((two[1], two[3]), (two[2], two[4])):
             if one != other:
                 yield from guess.with_equal(int(other), int(one))
+                yield from _of_joined(int(other), int(one), guess)
     for pattern in (*_TWO_SIZES, _NORMED):
         found = pattern.search(text)
         if found is not None:
             yield from guess.with_equal(int(found[1]), int(found[2]))
+            yield from _of_joined(int(found[1]), int(found[2]), guess)
             return
     numbers = list(dict.fromkeys(int(each) for each in _NUMBER.findall(text)))
     known = [each for each in numbers if guess.is_own(each)]
@@ -238,6 +268,14 @@ def _of_sizes(text: str, guess: ShapeGuess, last: LastOperation) -> Iterator[Sha
         for other in numbers:
             if other != known[0] and other > 1:
                 yield from guess.with_equal(known[0], other)
+
+
+def _of_joined(size: int, wanted: int, guess: ShapeGuess) -> Iterator[ShapeGuess]:
+    """Where a size is that of several axes joined: with the one of which nothing is known as long as the rest wants."""
+    known = {each for axes in guess.axes.values() for each in axes}
+    for each in sorted(known) if size not in known else ():
+        if guess.is_own(each) and each != guess.batch and each + wanted - size in guess.taken:
+            yield from guess.with_equal(each, each + wanted - size)
 
 
 def _of_broadcasting(text: str, guess: ShapeGuess, last: LastOperation, named: list[str]) -> Iterator[ShapeGuess]:

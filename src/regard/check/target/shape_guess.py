@@ -132,6 +132,13 @@ class ShapeGuess:
                 found = replace(found, axes=axes, kinds={**found.kinds, name: kind}, absent=left)
         return found
 
+    @property
+    def rows(self) -> frozenset[str]:
+        """The arguments of vectors whose first axis is that of the samples and another one in one."""
+        first = {name: axes[0] for name, axes in self.axes.items() if self.kinds[name] == "numbers" and len(axes) == 2}
+        pairs = {name: None if self.is_own(size) else self.factors(size) for name, size in first.items()}
+        return frozenset(name for name, pair in pairs.items() if pair is not None and self.batch in pair)
+
     def values(self) -> dict[str, Any] | None:
         """Arguments of these shapes; None where one would be too large."""
         found: dict[str, Any] = {}

@@ -12,10 +12,11 @@ from typing import Any
 from torch import Tensor
 
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.target.argument import source_of
+from regard.check.target.argument import Argument, source_of
 from regard.check.target.call_search import FAR, CallPlan
 from regard.check.target.errors import Failed
 from regard.check.target.layouts import layouts
+from regard.check.target.looked_up import are_joined
 from regard.check.target.parse import parse_inputs
 from regard.check.target.preparation import modules_in
 from regard.check.target.running import Invocation, Stream
@@ -26,7 +27,7 @@ from regard.check.target.sizes import Sizes
 from regard.check.target.user_inputs import UserInputs
 from regard.check.time_limit import is_over
 
-__all__ = ["inferred_plans", "of_vectors"]
+__all__ = ["SEQUENCE_LETTERS", "inferred_plans", "of_letters"]
 
 MAX_WIDTHS = 4
 """Of the module's that are tried."""
@@ -99,6 +100,7 @@ class _Shapes:
         guess, fixed = started
         # What came farthest is repaired next, and of several the last one: a repair may need another behind it.
         waiting, seen = [(0, 0, 0, guess)], {guess.key}
+        with_other_samples = dict[Any, ShapeGuess]()
         while waiting and self.runs < MAX_RUNS and not is_over():
             *_, guess = heapq.heappop(waiting)
             values = guess.values()
@@ -122,9 +124,11 @@ class _Shapes:
                 continue
             if not any(each.numel() > 1 for each in invocation.outputs(result)):
                 continue
-            if guess.batch == SAMPLES:
-                return guess
-            heapq.heappush(waiting, (-FAR, -self.runs, 0, guess.of_samples(SAMPLES)))
+            if guess.batch == SAMPLES:  # as few as other axes may be long: how many there were before tells them apart
+                return with_other_samples.get(guess.key, guess)
+            few = guess.of_samples(SAMPLES)
+            with_other_samples[few.key] = guess
+            heapq.heappush(waiting, (-FAR, -self.runs, 0, few))
         return None
 
 
@@ -151,18 +155,62 @@ def inferred_plans(
             lengths = {name for name, kind in found.kinds.items() if kind == "lengths"}
             texts = [_written(found, plan, sizes, with_masks=each) for each in (True, False)]
             for text in dict.fromkeys(texts):
-                inputs = UserInputs(factory=parse_inputs(text))
+                inputs = UserInputs(factory=parse_inputs(text), rows=found.rows)
                 for reading in readings(target, inputs.of(sizes)):
                     told = [replace(one, role="lengths") if one.name in lengths else one for one in reading]
+                    told = _asked_by_a_state(target, told, _letters(text))
                     yield CallPlan(told, layout, source, user_inputs=inputs, settings=settings), text
 
 
-def of_vectors(stream: Stream, invocation: Invocation) -> Stream:
-    """The stream; one vector of each sample, beside sequences, has no axis of tokens."""
-    value = invocation.arguments[stream.argument]
+def of_letters(stream: Stream, invocation: Invocation) -> Stream:
+    """The stream with the axes that the letters of its shape say; one vector of each sample has no axis of tokens.
+
+    Args:
+        stream: of a call whose shapes errors told.
+        invocation: the call.
+    """
+    letters = _letters(invocation.by_errors).get(stream.argument, ())
+    tokens = tuple(axis for axis, each in enumerate(letters) if each in SEQUENCE_LETTERS)
     others = [invocation.arguments[each.argument] for each in invocation.streams if each is not stream]
-    is_alone = value.is_floating_point() and value.ndim == 2 and any(each.ndim > 2 for each in others)
-    return replace(stream, batch_axis=0, token_axes=()) if is_alone else stream
+    is_alone = not tokens and any(each.ndim > 2 for each in others)
+    is_told = letters.count("B") == 1 and invocation.arguments[stream.argument].is_floating_point()
+    if not is_told or not (len(tokens) == 1 or is_alone):
+        return stream
+    return replace(stream, batch_axis=letters.index("B"), token_axes=tokens)
+
+
+def _letters(text: str) -> dict[str, list[str]]:
+    """The axes of each tensor that `_written` told, as letters or numbers; rows of all samples are not told apart."""
+    told = re.findall(r"(\w+)=\w*\(([^()]*?),?\)", text)
+    return {name: re.split(r",\s*|\s*\*\s*", axes) for name, axes in told}
+
+
+def _asked_by_a_state(target: Any, arguments: list[Argument], letters: Mapping[str, list[str]]) -> list[Argument]:
+    """The arguments; beside an x that is one vector of each sample, what has tokens is asked, and another state is not.
+
+    Of several that are joined, token by token, the first one is what is asked: the others stand beside it.
+
+    Args:
+        target: what is called.
+        arguments: of a call whose shapes errors told.
+        letters: their axes.
+    """
+
+    def has_tokens(argument: Argument) -> bool:
+        return bool({*letters.get(argument.name, ())} & {*SEQUENCE_LETTERS})
+
+    asking = [each for each in arguments if each.role == "x"]
+    if len(asking) != 1 or asking[0].name not in letters or has_tokens(asking[0]):
+        return arguments
+    roles = {
+        each.name: "context" if has_tokens(each) else "given"
+        for each in arguments
+        if each.role in ("context", "given", None) and len(letters.get(each.name, ())) > len("bt")
+    }
+    asked = [name for name, role in roles.items() if role == "context"]
+    beside = [each for at, each in enumerate(asked) if any(are_joined(target, one, each) for one in asked[:at])]
+    roles |= dict.fromkeys(beside, "given")
+    return [replace(each, role=roles.get(each.name, each.role)) for each in arguments]
 
 
 def _written(guess: ShapeGuess, plan: CallPlan, sizes: Sizes, *, with_masks: bool) -> str:

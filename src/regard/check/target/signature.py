@@ -37,7 +37,12 @@ from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_p
 from regard.check.target.looked_up import are_compared_alone, fields_of, table_of
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
-from regard.check.target.other_readings import beside_named_queries, beside_projected_keys, other_readings
+from regard.check.target.other_readings import (
+    beside_named_queries,
+    beside_projected_keys,
+    beside_what_was_encoded,
+    other_readings,
+)
 from regard.check.target.preparation import embeds
 from regard.check.target.relative_tables import of_relative_positions, with_distances
 from regard.check.target.time_series import of_a_series
@@ -77,7 +82,9 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     if named is not None and not inputs:
         named = [part for each in named for part in parts_of_argument(each, target, named)]
     elif named is not None and inputs:
-        named = _with_inputs([_by_use(each, source_of(target)) for each in named], inputs)
+        source = source_of(target)
+        told = beside_what_was_encoded([_by_use(each, source) for each in named], source)
+        named = _with_inputs(told, inputs)
     elif inputs:
         return [_with_inputs([Argument(name, call_meaning(name), True, positional=True) for name in inputs], inputs)]
     if named is None:
@@ -92,7 +99,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     roles |= documents_alone({each.name: each.role for each in named if each.required}) if embeds(target) else {}
     roles |= step_roles({each.name: is_looked_up(source, each.name) for each in named if each.required}, source)
     named = [replace(each, role=roles.get(each.name, each.role)) for each in named]
-    named = beside_projected_keys(beside_named_queries(named, source))
+    named = beside_what_was_encoded(beside_projected_keys(beside_named_queries(named, source)), source)
     named = _with_ids_of_padding(target, [_in_the_place_of_another(target, each, named) for each in named])
     alone = {"token types"} if not any(each.role in STREAMS for each in named) else set()  # a segment of a text
     if alone or any(each.required and each.role is None for each in named):

@@ -29,6 +29,7 @@ __all__ = [
     "divides",
     "fields_of",
     "has_fields",
+    "has_heads_last",
     "has_places",
     "is_bound",
     "is_called",
@@ -386,6 +387,12 @@ def _asked_of_kind(source: str, name: str) -> int:
 def is_spread(source: str, name: str) -> bool:
     """Whether a call takes it apart, as in rotate(q, *name): it is a tuple."""
     return re.search(rf"[(,]\s*\*{re.escape(name)}\s*[,)]", source) is not None
+
+
+def has_heads_last(source: str, name: str) -> bool:
+    """Whether the code puts the last of three axes in front, as of a bias that a table of distances was asked for."""
+    moved = rf"(?<![\w.]){re.escape(name)}\.permute\(\s*[\[(]?\s*2\s*,\s*0\s*,\s*1\s*[,\])]"
+    return re.search(moved, source) is not None
 
 
 def is_diagonal(source: str, name: str) -> bool:

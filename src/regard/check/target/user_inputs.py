@@ -22,6 +22,8 @@ class UserInputs:
 
     fixed: Mapping[str, Any] = field(default_factory=dict)
     factory: InputFactory | None = None
+    rows: frozenset[str] = frozenset()
+    """Of those that it makes, the ones whose first axis is of all tokens of all samples."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -37,6 +39,7 @@ class UserInputs:
         return kinds == {"numpy"}
 
     def of(self, sizes: Sizes) -> dict[str, Any]:
-        """The arguments, in float64."""
+        """The arguments, in float64; rows of all samples with an axis of these in front: a call takes them as one."""
         made = {} if self.factory is None else self.factory(sizes)
+        made |= {name: made[name].unflatten(0, (sizes.batch, -1)) for name in self.rows}
         return {**made, **{name: widened(value) for name, value in self.fixed.items()}}

@@ -48,6 +48,7 @@ from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_l
 from regard.check.target.written_masks import (
     axes_added,
     axes_subscripted,
+    bias_shapes,
     is_as_documented,
     is_read_unasked,
     lacks_heads_alone,
@@ -162,8 +163,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "boundaries":
         return {"one sequence": lambda draft: torch.tensor([0, draft.tokens]), "none": _none}
     if role == "bias":
-        told = len(documented_letters(source, name))
-        shapes = sorted(("1hqk", "hqk", "qk", "bhqk"), key=lambda each: len(each) != told)
+        shapes = bias_shapes(source, name)
         return {"none": _none} | {f"added {shape}": _mask("added", shape, name) for shape in shapes}
     if role == "causal":
         return {"False": _constant(False), "True": _constant(True)}

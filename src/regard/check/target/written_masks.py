@@ -15,10 +15,12 @@ from regard.check.target.looked_up import readers
 from regard.check.target.mask_values import HEADS_LAST, OF_EACH_TOKEN
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
+from regard.check.target.usage import has_heads_last
 
 __all__ = [
     "axes_added",
     "axes_subscripted",
+    "bias_shapes",
     "is_as_documented",
     "is_read_unasked",
     "lacks_heads_alone",
@@ -44,6 +46,14 @@ def is_as_documented(shape: str, name: str, source: str) -> bool:
     told = documented_letters(source, name)
     last = ("b", "1") if told.endswith(("b", "1")) else ("q", "k", "h")
     return len(told) == len(shape) and shape.endswith(last)
+
+
+def bias_shapes(source: str, name: str) -> list[str]:
+    """The axes that what is added to scores may have, the likeliest first."""
+    if has_heads_last(source, name):
+        return ["qkh", HEADS_LAST]
+    told = len(documented_letters(source, name))
+    return sorted(("1hqk", "hqk", "qk", "bhqk"), key=lambda each: len(each) != told)
 
 
 def axes_added(name: str, target: Any, source: str) -> int:

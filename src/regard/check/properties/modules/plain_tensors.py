@@ -26,6 +26,12 @@ IN_PLACE = re.compile(
     r"(?:xavier|kaiming|glorot|he)_(?:uniform|normal)_|(?:trunc_|truncated_)?normal_|uniform_|orthogonal_|sparse_"
 )
 """Functions that draw the first numbers of what is learned."""
+RANDOM = frozenset({"randn", "rand", "normal"})
+"""Those that draw them."""
+EMBEDDING = re.compile(r"emb(?:s|ed|edding)?s?(?![a-z])", re.I)
+"""In a name: vectors that are learned, or follow from a formula, and are in no case drawn and lost."""
+SEEDED = re.compile(r"seed|generator")
+"""In the text of a class: the same numbers are drawn each time."""
 TO_LEARN = re.compile(r"(?<!pre-)(?<!un-)\b(?:learn(?:ed|t|able|s)?|train(?:ed|able))\b", re.I)
 """In a comment beside a tensor: it is learned."""
 OTHERWISE = re.compile(r"\b(?:no|not|non|never|without|before|after|instead|than|if)\b|n't\b", re.I)
@@ -43,7 +49,7 @@ def plain_tensor_findings(invocation: Invocation) -> Iterator[Finding]:
     """The first tensor of a module that is made to be learned, as by nn.init, and is no parameter.
 
     Not of numbers that are drawn and stay, as those of random features, where the class says so; nor of what is only
-    drawn, of which nothing says that it learns.
+    drawn, of which nothing says that it learns, unless it is an embedding: a model that is loaded would have another.
 
     Args:
         invocation: a call of a module.
@@ -73,6 +79,7 @@ def _made_to_learn(kind: type, name: str) -> str:
     """How the constructor makes a tensor that is to be learned, in words; empty where nothing says that it is."""
     several = own_classes(kind)
     says_it_stays = any(STAYS.search(source_of(each)) for each in several)
+    is_seeded = any(SEEDED.search(source_of(each)) for each in several)
     for each in several:
         constructor = vars(each).get("__init__")
         if not inspect.isfunction(constructor):
@@ -89,7 +96,26 @@ def _made_to_learn(kind: type, name: str) -> str:
             return "which is given its first numbers as parameters are"
         if _is_said_to_learn(source, name):
             return "of which it is said that it learns"
+        if _is_embedding(each, name) and all(map(_is_random, _set(tree_of(source), name))) and not is_seeded:
+            return "an embedding that each new module draws anew"
     return ""
+
+
+def _set(tree: ast.AST, name: str) -> list[ast.expr]:
+    """What is assigned to an attribute, but for None."""
+    return [each for each in kept_as(tree, name) if not (isinstance(each, ast.Constant) and each.value is None)]
+
+
+def _is_random(value: ast.expr) -> bool:
+    """Whether an expression draws numbers."""
+    return any(isinstance(each, ast.Call) and _called(each) in RANDOM for each in ast.walk(value))
+
+
+def _is_embedding(kind: type, name: str) -> bool:
+    """Whether an attribute is named after embeddings, or a method that is reads it."""
+    readers = [each for method, each in vars(kind).items() if EMBEDDING.search(method) and inspect.isfunction(each)]
+    reads = re.compile(rf"\bself\.{re.escape(name)}\b")
+    return EMBEDDING.search(name) is not None or any(reads.search(source_of(each)) for each in readers)
 
 
 def _is_drawn(value: ast.expr) -> bool:
