@@ -90,12 +90,18 @@ class SlicesForHeads(OneTransformation):
     """Splits the embedding into as many slices as there are heads. All of them have the same width."""
 
 
+class NarrowAttention(OneTransformation):
+    """Its heads read a part of the embedding each."""
+
+
 def test_words_may_say_that_heads_have_the_same_matrices() -> None:
     def kinds(kind: type[nn.Module]) -> list[str]:
         found = analyze(of_module(kind)).findings
         return [each.kind for each in found if each.property == "heads-of-their-own"]
 
-    assert kinds(OneForAll) == kinds(OneTransformation) == kinds(EachHeadTheSame) == ["design"]
+    assert [kinds(each) for each in (OneForAll, OneTransformation, EachHeadTheSame, NarrowAttention)] == 4 * [
+        ["design"]
+    ]
     assert kinds(SlicesForHeads) == ["violation"]
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, of_module, of_x_and_context
+from attention_styles import tokens_call
+from property_cases import WIDTH, drawn, of_module, of_x_and_context
 from regard.check.properties.analyze import analyze
 from regard.check.target.preparation import prepare
 
@@ -334,3 +335,26 @@ class AskedByTheMean(AskedByTheEnds):
 )
 def test_the_last_states_of_both_directions_are_one_row_that_asks(kind: type[nn.Module], found: set[str]) -> None:
     assert {each.property for each in analyze(of_module(kind)).violations} & {*found, "query-of-one-token"} == found
+
+
+class BehindAnLSTM(nn.Module):
+    """Two tokens go through an LSTM first: its matrix is applied to what it returned for the first one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.qkv, self.out = nn.LSTM(8, 8, batch_first=True), nn.Linear(8, 24), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(self.lstm(x)[0]).chunk(3, -1)
+        return self.out((q @ k.mT / 8**0.5).softmax(-1) @ v)  # type: ignore[no-any-return]
+
+
+class ProjectedTwice(BehindAnLSTM):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(super().forward(x))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("kind", "found"), [(BehindAnLSTM, []), (ProjectedTwice, ["projected-once"])])
+def test_the_matrix_of_a_recurrent_layer_is_applied_to_its_own_states(kind: type[nn.Module], found: list[str]) -> None:
+    violations = analyze(tokens_call(kind().double(), drawn(2, 2, 8, seed=3))).violations
+    assert [each.property for each in violations] == found

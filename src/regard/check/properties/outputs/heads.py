@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import differs, record_invocation
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.local import NORMS_OF_MAPS
@@ -331,7 +332,7 @@ def projected_once(evidence: Evidence) -> Iterator[Finding]:
                 if other is None or index in bilinear:
                     continue
                 before = other.right if side == "right" else other.left
-                if _times_applied(matrix, run) > 2:
+                if _times_applied(matrix, run) > 2 or _are_recurrent(other, product, run):
                     continue  # a recurrent layer goes from token to token by one matrix
                 if before.storage == matrix.storage and before.offset == matrix.offset and _is_weight(matrix, run):
                     yield Finding(
@@ -348,6 +349,12 @@ def projected_once(evidence: Evidence) -> Iterator[Finding]:
 def _times_applied(matrix: TensorRecord, run: TaggedRun) -> int:
     sides = [(each.left, each.right) for each in run.products]
     return sum(any((one.storage, one.offset) == (matrix.storage, matrix.offset) for one in both) for both in sides)
+
+
+def _are_recurrent(before: Contraction, after: Contraction, run: TaggedRun) -> bool:
+    """Whether a state goes through a sigmoid or a tanh between two products of one module: as of two tokens."""
+    between = run.trace.operations[before.operation.index + 1 : after.operation.index]
+    return any(each.name in ("sigmoid", "tanh") and each.module == after.operation.module for each in between)
 
 
 def _projection(evidence: Evidence) -> Finding:

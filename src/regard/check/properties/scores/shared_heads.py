@@ -23,10 +23,14 @@ _SAME = r"(?<![a-z])(?:same|identical|common)(?![a-z])"
 """Also with a mark of emphasis before or behind it, as _same_ or *same*."""
 SHARES = re.compile(
     rf"shar(?:e|es|ed|ing)\b|block[- ]?diagonal|{_SAME}[^.;]{{0,30}}\b{_SMALL}\b[^.;]{{0,30}}\bheads?\b"
-    rf"|\bheads?\b[^.;]{{0,30}}{_SAME}[^.;]{{0,30}}\b{_SMALL}\b",
+    rf"|\bheads?\b[^.;]{{0,30}}{_SAME}[^.;]{{0,30}}\b{_SMALL}\b"
+    r"|narrow",
     re.I,
 )
-"""In a documentation, or in a comment: it is meant."""
+"""In a name, a documentation, or a comment: it is meant.
+
+As "narrow" attention (Bloem 2019, "Transformers from scratch"), whose heads read a part of the embedding each.
+"""
 
 
 def shared_head_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
