@@ -31,7 +31,7 @@ def equal_units(matrix: Tensor) -> list[list[int]]:
         matrix: with two axes or more.
     """
     axis = next((each for each, size in enumerate(matrix.shape) if size > 1), None)
-    if axis is None or axis == matrix.ndim - 1:
+    if axis is None or axis == matrix.ndim - 1 or not matrix.numel():
         return []
     rows = matrix.movedim(axis, 0).flatten(1)
     told: dict[tuple[float, ...], list[int]] = {}
