@@ -8,7 +8,7 @@ from property_cases import HEADS, WIDTH, Case, joined, of_module, split
 
 
 class OneMatrixForAllHeads(nn.Module):
-    """The channels are split first, and each part is projected by the same matrix."""
+    """Attention of several heads (Vaswani et al. 2017), whose channels are split before they are projected."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,11 @@ class MatricesOfEachHead(OneMatrixForAllHeads):
 
 
 class SharedMatrix(OneMatrixForAllHeads):
-    """All heads share one matrix."""
+    """Attention (Vaswani et al. 2017) whose heads share one matrix."""
+
+
+class WithoutThePaper(OneMatrixForAllHeads):
+    """The channels are split first, and each part is projected by the same matrix."""
 
 
 class GroupByGroup(nn.Module):
@@ -107,4 +111,5 @@ CASES = [
     Case("heads-paired", KeysBeforeTheirQueries, AllQueriesFirst, of_module),
     Case("heads-of-their-own", OneMatrixForAllHeads, MatricesOfEachHead, of_module),
     Case("heads-of-their-own", OneMatrixForAllHeads, SharedMatrix, of_module),
+    Case("heads-of-their-own", OneMatrixForAllHeads, WithoutThePaper, of_module),
 ]

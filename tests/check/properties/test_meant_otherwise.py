@@ -64,6 +64,8 @@ def test_keys_that_a_line_sets_to_the_values_are_meant() -> None:
 
 
 class OneForAll(nn.Module):
+    """As in "Attention Is All You Need"."""
+
     def __init__(self) -> None:
         super().__init__()
         # all heads use the same small matrices
@@ -76,22 +78,22 @@ class OneForAll(nn.Module):
 
 
 class OneTransformation(OneForAll):
-    """Uses _the same_ query/key/value transformation on each head, of a slice of the channels."""
+    """Vaswani et al.; uses _the same_ query/key/value transformation on each head, of a slice of the channels."""
 
     def __init__(self) -> None:
         super().__init__()  # nothing else is said
 
 
 class EachHeadTheSame(OneTransformation):
-    """Every head applies *identical* projections to its slice."""
+    """Of Vaswani et al. every head applies *identical* projections to its slice."""
 
 
 class SlicesForHeads(OneTransformation):
-    """Splits the embedding into as many slices as there are heads. All of them have the same width."""
+    """Vaswani et al.: splits the embedding into as many slices as there are heads. All of them have the same width."""
 
 
 class NarrowAttention(OneTransformation):
-    """Its heads read a part of the embedding each."""
+    """Its heads read a part of the embedding each; Attention Is All You Need."""
 
 
 def test_words_may_say_that_heads_have_the_same_matrices() -> None:

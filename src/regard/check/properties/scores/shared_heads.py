@@ -31,12 +31,15 @@ SHARES = re.compile(
 
 As "narrow" attention (Bloem 2019, "Transformers from scratch"), whose heads read a part of the embedding each.
 """
+OF_THE_PAPER = re.compile(r"attention.is.all.you.need|vaswani|1706\.03762", re.I)
+"""In the same places: heads as in Vaswani et al. 2017 are promised."""
 
 
 def shared_head_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
     """Whether heads change places where the parts of the input's channels do: then their matrices are one and the same.
 
-    Of the paper ("Attention Is All You Need", 3.2.2) each head has matrices of its own, which read all channels.
+    Of the paper ("Attention Is All You Need", 3.2.2) each head has matrices of its own, which read all channels. Code
+    that does not name it may split the channels first on purpose, for fewer parameters.
 
     Args:
         invocation: the call.
@@ -62,10 +65,11 @@ def shared_head_findings(invocation: Invocation, evidence: Evidence) -> Iterator
     message = f"one matrix projects all {heads} heads, each its own part of the channels"
     of_its_module = invocation.target.get_submodule(base.instance.module)
     told = [*map(name_and_documentation, (invocation.target, of_its_module)), *comments_of(of_its_module)]
-    if any(map(SHARES.search, told)):
-        yield Finding("design", "heads-of-their-own", "projections", message, base.instance.scores_location)
-    else:
-        yield Finding("violation", "heads-of-their-own", "projections", message, base.instance.scores_location)
+    is_promised = any(map(OF_THE_PAPER.search, told)) and not any(map(SHARES.search, told))
+    if not is_promised:
+        message += ", where each head of Vaswani et al. (2017, section 3.2.2) has a matrix that reads all of them"
+    kind = "violation" if is_promised else "design"
+    yield Finding(kind, "heads-of-their-own", "projections", message, base.instance.scores_location)
 
 
 def _are_the_same(invocation: Invocation, evidence: Evidence, products: torch.Tensor) -> bool:
