@@ -65,6 +65,26 @@ class DropsTheBest(Draws):
         return logits.masked_fill(logits >= best, -torch.inf)
 
 
+class OfTheBestFew(Draws):
+    """It draws from all, unless it is told from how many."""
+
+    def generate(self, ids: Tensor, max_new_tokens: int, top_k: int | None = None) -> Tensor:
+        for _ in range(max_new_tokens):
+            logits = self(ids)[0][:, -1]
+            if top_k is not None:
+                logits = logits.masked_fill(self.are_left_out(logits, logits.topk(top_k).values[:, -1:]), -torch.inf)
+            ids = torch.cat([ids, torch.multinomial(logits.softmax(-1), 1)], 1)
+        return ids
+
+    def are_left_out(self, logits: Tensor, least: Tensor) -> Tensor:
+        return logits < least
+
+
+class OfAllButTheBestFew(OfTheBestFew):
+    def are_left_out(self, logits: Tensor, least: Tensor) -> Tensor:
+        return logits > least
+
+
 class OverTheBatch(Draws):
     def kept(self, logits: Tensor) -> Tensor:
         return logits
@@ -92,6 +112,15 @@ class OfAContext(Draws):
 class OfItsBeginning(OfAContext):
     def seen(self, ids: Tensor) -> Tensor:
         return ids[:, : self.block_size]
+
+
+class OfItsBeginningByAShortName(Draws):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ctx = 6
+
+    def seen(self, ids: Tensor) -> Tensor:
+        return ids[:, : self.ctx]
 
 
 class OfItsGrammar(Draws):
@@ -169,6 +198,8 @@ CASES = [
         for wrong in (ReadsTheFirst, ReadsTheLastButOne, Multiplies, DropsTheBest, OverTheBatch, InFront)
     ),
     Case("written-from-its-logits", OfItsBeginning, OfAContext, of_words, has_line=False),
+    Case("written-from-its-logits", OfItsBeginningByAShortName, OfAContext, of_words, has_line=False),
+    Case("written-from-its-logits", OfAllButTheBestFew, OfTheBestFew, of_words, has_line=False),
     Case("written-from-its-logits", ReadsTheFirst, OfItsGrammar, of_words, has_line=False),
     Case("cache-equals-whole", LayersOneTooFar, Layers, of_words, has_line=False),
     Case("cache-equals-whole", LayersByNumber, Layers, of_words, has_line=False),

@@ -31,8 +31,10 @@ from regard.check.target.preparation import copied, modules_in
 __all__ = ["next_token_findings"]
 
 _HEAT = re.compile(r"temp(?:erature)?|tau", re.I)
+_FEW = re.compile(r"top_?k|k", re.I)
 _CONTEXT = re.compile(
-    r"(?:max_?)?(?:block|context|ctx|window)_?(?:size|len(?:gth)?)|n_ctx|n_positions|max_?(?:seq|context|ctx)_?len(?:gth)?"
+    r"(?:max_?)?(?:block|context|ctx|window|seq)_?(?:size|len(?:gth)?)|n_?ctx|ctx|n_positions"
+    r"|max_?(?:seq|context|ctx)_?len(?:gth)?"
     r"|max_(?:position_embeddings|positions|len(?:gth)?)",
     re.I,
 )
@@ -41,6 +43,8 @@ PEAK, LOW = 30.0, -40.0
 """The largest logit, and one that is never drawn."""
 FEWEST_IDS = 6
 """That a model has beside those of the prompt."""
+FEW = 3
+"""Of the best logits those that are drawn from."""
 HEAT, STEP = 0.5, 1.0
 """A temperature, and how far two logits are apart."""
 MAX_CONTEXT = 96
@@ -103,7 +107,10 @@ def _judged(target: nn.Module, name: str, told: dict[str, Any]) -> str | None:
     if run is None:
         return None
     found = _of_the_sums(run) or _of_the_text(run) or _of_the_place(run) or _of_the_best(run)
-    heats = [key for key in inspect.signature(getattr(type(target), name)).parameters if _HEAT.fullmatch(key)]
+    parameters = inspect.signature(getattr(type(target), name)).parameters
+    heats, fews = ([key for key in parameters if each.fullmatch(key)] for each in (_HEAT, _FEW))
+    if found is None and len(fews) == 1 and (few := _run(target, name, {**told, fews[0]: FEW}, PEAK)) is not None:
+        found = _of_the_best(few)
     return found or (_of_the_heat(target, name, told, heats[0]) if len(heats) == 1 else None)
 
 
