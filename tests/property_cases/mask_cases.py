@@ -76,9 +76,9 @@ def fills_with_zero(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None)
 
 
 def throws_the_mask_away(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-    scores = q @ k.mT / 2  # here
+    scores = q @ k.mT / 2
     if mask is not None:
-        scores.masked_fill(mask == 0, -torch.inf)
+        scores.masked_fill(mask == 0, -torch.inf)  # here
     return scores.softmax(-1) @ v
 
 
