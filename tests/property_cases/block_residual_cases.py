@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from property_cases import WIDTH, Case, of_module
 from property_cases.modulation_cases import Steered, of_x_and_condition
 from property_cases.output_cases import attention
-from property_cases.wiring_cases import PreNormBlock
+from property_cases.wiring_cases import NormsBehindTheSublayers, PostNormBlock, PreNormBlock
 
 
 class BetweenTwoNetworks(nn.Module):
@@ -67,6 +67,13 @@ class EndsOtherwise(PreNormBlock):
         x = x + self.attended(self.norm1(x))
         read: Tensor = self.mlp(self.norm2(x))
         return read
+
+
+class NetworkNormedAlone(PreNormBlock):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm1(x + self.attended(x))
+        normed: Tensor = self.norm2(self.mlp(x))
+        return normed
 
 
 class NetworkOfTheAttention(PreNormBlock):
@@ -179,6 +186,8 @@ CASES = [
     Case("residual-of-the-input", BareBetweenTwoNetworks, BetweenTwoNetworks, of_module, has_line=False),
     Case("residual-of-the-input", BareAttention, PreNormBlock, of_module, has_line=False),
     Case("residual-of-the-input", BareNetwork, EndsOtherwise, of_module, has_line=False),
+    Case("residual-of-the-input", NetworkNormedAlone, PostNormBlock, of_module, has_line=False),
+    Case("residual-of-the-input", NetworkNormedAlone, NormsBehindTheSublayers, of_module, has_line=False),
     Case("residual-of-the-sum", NetworkOfTheAttention, NetworkInsideTheBranch, of_module),
     Case("residual-once", SumOfBothSums, MeanOfBothSums, of_module),
     Case("residual-once", NetworkThatAddsTwice, NetworkThatAdds, of_module),
