@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from property_cases import WIDTH, Case, of_module
 from property_cases.modulation_cases import Steered, of_x_and_condition
 from property_cases.output_cases import attention
-from property_cases.wiring_cases import PreNormBlock
+from property_cases.wiring_cases import NormsBehindTheSublayers, PostNormBlock, PreNormBlock
 
 
 class BetweenTwoNetworks(nn.Module):
@@ -67,6 +67,56 @@ class EndsOtherwise(PreNormBlock):
         x = x + self.attended(self.norm1(x))
         read: Tensor = self.mlp(self.norm2(x))
         return read
+
+
+class NetworkNormedAlone(PreNormBlock):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm1(x + self.attended(x))
+        normed: Tensor = self.norm2(self.mlp(x))
+        return normed
+
+
+class MAB(nn.Module):
+    """A set asks another one; the queries are added as they are projected."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.norm, self.network = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.of_queries(x), self.k(x), self.v(x)
+        read = self.norm(q + ((q @ k.mT) / WIDTH**0.5).softmax(-1) @ v)
+        return self.closed(read, self.network(read).relu())
+
+    def of_queries(self, x: Tensor) -> Tensor:
+        queries: Tensor = self.q(x)
+        return queries
+
+    def closed(self, read: Tensor, returned: Tensor) -> Tensor:
+        return read + returned
+
+
+def of_networks_alone(kind: type[MAB], name: str, says: str = "") -> type[MAB]:
+    """The same with a network whose input is lost, by another name."""
+
+    def closed(_: MAB, __: Tensor, returned: Tensor) -> Tensor:
+        return returned
+
+    return type(name, (kind,), {"closed": closed, "__doc__": says, "__module__": __name__})
+
+
+class OfUnprojected(MAB):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.of_queries(x), self.k(x), self.v(x)
+        read = self.norm(x + ((q @ k.mT) / WIDTH**0.5).softmax(-1) @ v)
+        return self.closed(read, self.network(read).relu())
+
+
+NamedMAB = of_networks_alone(MAB, "InnerMAB")
+OfASet = of_networks_alone(OfUnprojected, "OfASet", "A block of the Set Transformer.")
+MixedMAB = of_networks_alone(OfUnprojected, "MixedMAB", "A mixed attention block, and a layer behind it.")
+FusedQueries = of_networks_alone(MAB, "FusedQueries", "Attention, and a layer behind it.")
 
 
 class NetworkOfTheAttention(PreNormBlock):
@@ -179,6 +229,11 @@ CASES = [
     Case("residual-of-the-input", BareBetweenTwoNetworks, BetweenTwoNetworks, of_module, has_line=False),
     Case("residual-of-the-input", BareAttention, PreNormBlock, of_module, has_line=False),
     Case("residual-of-the-input", BareNetwork, EndsOtherwise, of_module, has_line=False),
+    Case("residual-of-the-input", NetworkNormedAlone, PostNormBlock, of_module, has_line=False),
+    Case("residual-of-the-input", NetworkNormedAlone, NormsBehindTheSublayers, of_module, has_line=False),
+    Case("residual-of-the-sum", NamedMAB, MAB, of_module, has_line=False),
+    Case("residual-of-the-sum", NamedMAB, FusedQueries, of_module, has_line=False),
+    Case("residual-of-the-sum", OfASet, MixedMAB, of_module, has_line=False),
     Case("residual-of-the-sum", NetworkOfTheAttention, NetworkInsideTheBranch, of_module),
     Case("residual-once", SumOfBothSums, MeanOfBothSums, of_module),
     Case("residual-once", NetworkThatAddsTwice, NetworkThatAdds, of_module),

@@ -148,3 +148,11 @@ def test_frequencies_of_a_table_are_known_where_a_text_is_short() -> None:
     (found,) = analyze(call).violations
     assert found.property == "sinusoid-frequencies"
     assert "from channel to channel, not from pair to pair" in found.message
+
+
+def test_sines_whose_frequencies_grow_beside_cosines_whose_frequencies_fall_are_wrong() -> None:
+    places, frequencies = torch.arange(16.0)[:, None], BASE ** (-EVEN / WIDTH)
+    sines, cosines = places / frequencies, places * frequencies
+    (found,) = analyze(of_x_of_width(torch.stack([sines.sin(), cosines.cos()], -1).flatten(1))).violations
+    assert found.property == "sinusoid-frequencies"
+    assert "grow in every second channel alone, 1, 3.16, 10" in found.message

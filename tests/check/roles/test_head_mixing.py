@@ -66,6 +66,17 @@ def test_the_axis_of_the_softmax_is_judged() -> None:
     )
 
 
+def test_scores_that_are_mixed_after_a_softmax_that_nothing_reads_are_wrong() -> None:
+    def mixed_again(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = by_einsum(q @ k.mT / 2)
+        scores.softmax(-1)
+        return by_einsum(scores) @ v
+
+    (found,) = analyze(of_q_k_v(mixed_again)).violations
+    assert found.property == "weights-sum-to-one"
+    assert "nothing reads the weights that the softmax returned" in found.message
+
+
 @pytest.mark.parametrize(
     "mix",
     [

@@ -253,6 +253,10 @@ def test_rotary_positions_may_be_of_an_image_and_are_no_flag(name: str, is_rope:
     ("name", "means"),
     [
         ("src_mask", "mask"),
+        ("presence_k", "padding"),
+        ("valid_keys", "padding"),
+        ("presence_q", None),
+        ("present_k", None),
         ("masks", "mask"),
         ("position_mask", None),
         ("conv_mask", None),

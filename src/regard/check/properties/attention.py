@@ -228,6 +228,9 @@ def _mixed_heads(evidence: Evidence) -> Iterator[Finding]:
         listed = " and ".join(side for side, is_mixed in sides.items() if is_mixed)
         message = f"heads are mixed {listed} the softmax (talking heads)"
         yield Finding("design", "talking-heads", "scores", message, instance.scores_location)
+    if instance.are_weights_mixed and not instance.weights_of_softmaxes:
+        message = "what is mixed after the softmax are the scores: nothing reads the weights that the softmax returned"
+        yield Finding("violation", "weights-sum-to-one", "weights", message, instance.softmaxes[0].location)
     if instance.are_weights_subtracted:
         yield differential(instance)
     if instance.are_scores_mixed:

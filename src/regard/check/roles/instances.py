@@ -223,6 +223,13 @@ class AttentionInstance:
         taken = [tags.inputs[each.index][0].flatten() for each in self.softmaxes]
         return bool(taken) and bool(torch.isin(torch.cat(taken), tags.outputs[index][0]).all())
 
+    @property
+    def weights_of_softmaxes(self) -> list[Operation]:
+        """The softmaxes that the weights are made of: one matrix of scores may have one over each of its axes."""
+        trace = self.run.trace
+        weights = {trace.taken(self.weights_place(each)).storage for each in self.sums}
+        return [each for each in self.softmaxes if weights & trace.made_of([each.outputs[0].storage])]
+
     def weight_terms(self, product: Contraction) -> Tensor:
         """(elements, terms): which elements of the weights each weighted sum takes."""
         return product.left_terms if self.weights_left else product.right_terms
@@ -411,7 +418,7 @@ def completed(instance: AttentionInstance, bilinear: dict[int, Contraction] | No
             instance.steps.add(operation.name)
             if operation.name in SOFTMAXES:
                 instance.softmaxes.append(operation)
-    instance.softmaxes = _of_the_sums(instance) or instance.softmaxes
+    instance.softmaxes = instance.weights_of_softmaxes or instance.softmaxes
     subtracted: set[int] = set()
     first_softmax = min((each.index for each in instance.softmaxes), default=len(run.trace))
     for operation in run.trace.operations[first_softmax:]:
@@ -438,13 +445,3 @@ def completed(instance: AttentionInstance, bilinear: dict[int, Contraction] | No
                 others[index] for index in run.owner_of(lost) if index in others and others[index] not in instance.added
             ]
     return instance
-
-
-def _of_the_sums(instance: AttentionInstance) -> list[Operation]:
-    """The softmaxes that the weights are made of: one matrix of scores may have one over each of its axes."""
-    if len(instance.softmaxes) < 2:
-        return instance.softmaxes
-    trace = instance.run.trace
-    places = (instance.weights_place(each) for each in instance.sums)
-    weights = {trace.operations[index].inputs[number].storage for index, number in places}
-    return [each for each in instance.softmaxes if weights & trace.made_of([each.outputs[0].storage])]

@@ -164,8 +164,9 @@ _CONDITION = re.compile(
 _PADDING = re.compile(
     r"(?:src|source|tgt|target|trg|enc|encoder|dec|decoder|keys?|kv?|q|query|queries|mem|memory|ctx|context|x|inputs?"
     r"|tokens?|text|seq)_(?:pads?|padding|padded)"
+    r"|(?:presence|exists|valid)_(?:keys?|kv?|mem|memory|ctx|context)"
 )
-"""Which tokens of some sequence are padding, as in src_pad."""
+"""Which tokens of some sequence are padding, as in src_pad, or which are none, as in presence_k."""
 _ASKED = re.compile(
     r"(?:inputs?|in|x|tokens?|feats?|features?|embed|emb|hidden)_(?P<of>q|quer(?:y|ies)|k(?:eys?)?|v(?:alues?)?)"
 )

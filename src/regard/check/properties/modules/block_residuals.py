@@ -95,7 +95,11 @@ def block_residual_findings(target: Any, run: TaggedRun, instances: Sequence[Att
         block = _block_of(run, instance, norms, residuals) if residuals else None
         if block is not None:
             found = (
-                _attention_alone(block) or _network_alone(block) or _network_of_attention(block) or _added_twice(block)
+                _attention_alone(block)
+                or _network_alone(block)
+                or _network_normed_alone(block)
+                or _network_of_attention(block)
+                or _added_twice(block)
             )
             if found is not None:
                 yield found
@@ -208,20 +212,60 @@ def _network_alone(block: _Block) -> Finding | None:
     alone = reached({second.returned}, behind)
     if any(each.carried.storage in alone for each in block.residuals):
         return None  # it is added to what it reads, as where the norm is behind the attention as well (CCT)
-    widths = [
-        each.outputs[0].shape[-1] for each in behind if each.name in MATRICES and each.inputs[-2].storage in alone
-    ]
-    is_bent = any(each.name.rstrip("_") in ACTIVATIONS | IN_GELU and each.inputs[0].storage in alone for each in behind)
-    returned = trace.outputs[0] if trace.outputs else None
-    is_end = returned is not None and returned.storage in alone and returned.shape == total.carried.shape
-    is_network = len(widths) in (2, 3) and widths[0] > total.carried.shape[-1]
-    if not (is_end and is_bent and is_network) or any(block.meets(each, alone) for each in behind):
+    if not _is_network(alone, behind, total) or any(block.meets(each, alone) for each in behind):
+        return None
+    if not _is_returned(alone, block, total):
         return None
     message = (
         f"the attention behind {norm.path} is added to what that takes, and the network behind {second.path} is not: "
         "the vector of the token itself is lost"
     )
     return Finding("violation", "residual-of-the-input", "block", message, second.last.location)
+
+
+def _is_network(made: set[int], operations: Sequence[Operation], total: _Residual) -> bool:
+    """Whether of some memory a network makes something: two or three matrices, the first a widening one, and a bend."""
+    matrices = (each for each in operations if each.name in MATRICES and each.inputs[-2].storage in made)
+    widths = [each.outputs[0].shape[-1] for each in matrices]
+    is_bent = any(
+        each.name.rstrip("_") in ACTIVATIONS | IN_GELU and each.inputs[0].storage in made for each in operations
+    )
+    return is_bent and len(widths) in (2, 3) and widths[0] > total.carried.shape[-1]
+
+
+def _is_returned(some: set[int], block: _Block, total: _Residual) -> bool:
+    """Whether the call ends with something of some memory, as large as what the attention is added to."""
+    returned = block.run.trace.outputs[0] if block.run.trace.outputs else None
+    return returned is not None and returned.storage in some and returned.shape == total.carried.shape
+
+
+def _network_normed_alone(block: _Block) -> Finding | None:
+    """A norm that takes what a network returned alone, beside one of the same block that takes the attention's sum."""
+    trace = block.run.trace
+    total = next((each for each in block.residuals if each.branch.storage in block.attended), None)
+    first = next((each for each in block.norms if total is not None and each.given == total.total), None)
+    if total is None or first is None or parent_of(first.path) != total.operation.module:
+        return None
+    behind = trace.operations[first.last.index + 1 :]
+    alone = reached({first.returned}, behind)
+    last = next((each for each in block.norms if each.given in alone), None)
+    if last is None or last.path == first.path or parent_of(last.path) != parent_of(first.path):
+        return None
+    later = trace.operations[total.operation.index + 1 :]
+    if any(each.module != first.path and total.total in {one.storage for one in each.inputs} for each in later):
+        return None  # the sum goes past the norm
+    between = [each for each in behind if each.index < last.first.index]
+    if not _is_network(alone, between, total) or not _is_returned({last.returned}, block, total):
+        return None
+    if any(block.meets(each, alone) for each in behind) or any(
+        each.carried.storage in alone for each in block.residuals
+    ):
+        return None
+    message = (
+        f"{first.path} takes the sum of what the attention returned and what it read, and {last.path} what the network "
+        "returned alone: the vector of the token itself is lost"
+    )
+    return Finding("violation", "residual-of-the-input", "block", message, last.first.location)
 
 
 def _network_of_attention(block: _Block) -> Finding | None:

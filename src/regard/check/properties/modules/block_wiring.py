@@ -26,6 +26,7 @@ from regard.check.properties.modules.parallel_branches import network_past_the_s
 from regard.check.properties.modules.promised_residuals import promised_residual_findings
 from regard.check.properties.modules.repeated_residuals import repeated_residual_findings
 from regard.check.properties.modules.residuals import forgotten_findings, residual_findings
+from regard.check.properties.modules.set_blocks import set_block_findings
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 
 __all__ = ["block_findings"]
@@ -42,6 +43,7 @@ def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionIns
     yield from residual_findings(run, instances, name_and_documentation(target))
     yield from repeated_residual_findings(run, instances)
     yield from promised_residual_findings(target, run, instances)
+    yield from set_block_findings(target, run, instances)
     yield from layer_residual_findings(run, instances)
     yield from normed_alone_findings(target, run, instances)
     yield from block_residual_findings(target, run, instances)

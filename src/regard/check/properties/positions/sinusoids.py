@@ -21,7 +21,7 @@ MIN_PLACES = 4
 SEVERAL = 3
 """Frequencies that show how they go on; no more than one further is looked at, as rounding grows with them."""
 PAIR = 2
-"""Channels of a frequency of 0."""
+"""Channels of one frequency."""
 MANY_CHANNELS = 8
 """That more than one frequency is made for."""
 TURNS = 4
@@ -53,6 +53,8 @@ class _Sinusoids:
     """Whether all channels, but for those of a pair that no place changes, have one and the same frequency."""
     are_alone: bool = False
     """Whether no two channels have the first frequency, as the sine and the cosine of a pair have."""
+    by_parity: Sequence[Sequence[float]] = ()
+    """The first frequencies of every second channel: of the sines, and of the cosines beside them."""
 
     @property
     def counts(self) -> list[float]:
@@ -132,10 +134,15 @@ def _said(table: _Sinusoids, numbers: Collection[float]) -> str:
     multiples = [abs(math.remainder(first * each, 2 * math.pi)) for each in range(1, len(table.frequencies) + 1)]
     if all(abs(one - other) < CLOSE for one, other in zip(table.frequencies, multiples, strict=True)):
         return f"are multiples of {first:.3g}: with {BASE:g} and the exponential they fall from 1"
-    if not ratio:
-        return ""
     listed = ", ".join(f"{first * ratio**each:.3g}" for each in range(3))
-    return f"grow from pair to pair, {listed}, ...: with {BASE:g} they fall from 1"
+    if ratio:
+        return f"grow from pair to pair, {listed}, ...: with {BASE:g} they fall from 1"
+    for each in table.by_parity:
+        ratio = _growth(each) if len(each) > SEVERAL else 0.0
+        if ratio:
+            listed = ", ".join(f"{each[0] * ratio**at:.3g}" for at in range(3))
+            return f"grow in every second channel alone, {listed}, ...: with {BASE:g} they fall from 1"
+    return ""
 
 
 def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
@@ -153,22 +160,20 @@ def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
         empty = (rows == 0).all(0)
         is_half_empty = any(bool(empty[start::2].all()) and not bool(empty[1 - start :: 2].any()) for start in (0, 1))
         are_twice = rows.shape[1] % 2 == 0 and bool((rows[:, 0::2] == rows[:, 1::2]).all())
-        rows = rows[:, (rows - rows[:1]).abs().amax(0) > CLOSE]
+        moving = ((rows - rows[:1]).abs().amax(0) > CLOSE).nonzero().flatten()
+        rows = rows[:, moving]
         if rows.shape[1] < SEVERAL:
             continue
         middle, around = rows[1:-1], rows[2:] + rows[:-2]
         twice = (middle * around).sum(0) / (middle * middle).sum(0).clamp(min=1e-12)
         if float((around - twice * middle).abs().max()) > ROUNDED * float(rows.abs().max()):
             continue
-        found: list[float] = []
-        measured = (twice / 2).clamp(-1, 1).acos().tolist()
-        for each in measured:
-            if all(abs(each - known) > CLOSE for known in found):
-                found.append(each)
+        measured = (twice / 2).clamp(-1, 1).acos()
+        found = _different(measured)
         is_one = len(found) == 1 and rows.shape[1] >= max(MANY_CHANNELS, table.shape[channels] - PAIR)
         if len(found) >= SEVERAL or is_one:
             axes = sum(table.shape[axis] > 1 for axis in (places, *others[-1:]))
-            are_alone = sum(abs(each - found[0]) <= CLOSE for each in measured) == 1
+            are_alone = int(((measured - found[0]).abs() <= CLOSE).sum()) == 1
             yield _Sinusoids(
                 found[: SEVERAL + 1] * (1 + is_one),
                 table.shape[channels],
@@ -178,7 +183,17 @@ def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
                 are_twice=are_twice and not is_one,
                 is_one=is_one,
                 are_alone=are_alone,
+                by_parity=[_different(measured[moving % PAIR == each])[: SEVERAL + 1] for each in range(PAIR)],
             )
+
+
+def _different(measured: Tensor) -> list[float]:
+    """The frequencies of some channels in their order, each once."""
+    found: list[float] = []
+    for each in measured.tolist():
+        if all(abs(each - known) > CLOSE for known in found):
+            found.append(each)
+    return found
 
 
 def _growth(frequencies: Sequence[float]) -> float:
