@@ -1,0 +1,72 @@
+"""Calls of functions whose sequences have more axes, and of vectors that each query and key has in common."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.check import check
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
+
+class OfNodes(nn.Module):
+    """Samples, heads, time steps and nodes: the nodes of one time step are its tokens."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        batch, heads, times, nodes, width = query.shape
+        scores = query @ key.transpose(-1, -2) / width**0.5
+        return scores.softmax(-1) @ value
+
+
+class ScaledByTheNodes(nn.Module):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        batch, heads, times, nodes, width = query.shape
+        scores = query @ key.transpose(-1, -2) / nodes**0.5
+        return scores.softmax(-1) @ value
+
+
+class OfTimes(nn.Module):
+    """The same with the time steps of one node as tokens."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        batch, heads, times, nodes, width = query.shape
+        scores = torch.einsum("bhtnd,bhsnd->bhnts", query, key) / width**0.5
+        return torch.einsum("bhnts,bhsnd->bhtnd", scores.softmax(-1), value)
+
+
+def test_of_two_axes_behind_the_heads_one_is_of_tokens() -> None:
+    assert check(OfNodes).verdict == "right"
+    assert check(OfTimes).verdict == "right"
+    found = check(ScaledByTheNodes)
+    assert found.verdict == "wrong"
+    assert "not by 1/sqrt(" in str(found)
+
+
+class OfPairs(nn.Module):
+    """Shaw et al. 2018, equations 3 and 4, with the vectors of each query and key handed over."""
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, a_key: Tensor, a_value: Tensor) -> Tensor:
+        scores = query @ key.transpose(1, 2)
+        scores = scores + torch.bmm(query.permute(1, 0, 2), a_key.transpose(1, 2)).transpose(0, 1)
+        weights = (scores / query.shape[-1] ** 0.5).softmax(-1)
+        return weights @ value + torch.bmm(weights.permute(1, 0, 2), a_value).transpose(0, 1)
+
+
+class OfPairsOfKeys(nn.Module):
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, a_key: Tensor, a_value: Tensor) -> Tensor:
+        scores = query @ key.transpose(1, 2)
+        scores = scores + torch.bmm(query.permute(1, 0, 2), a_key.transpose(1, 2)).transpose(0, 1)
+        weights = (scores / query.shape[-1] ** 0.5).softmax(-1)
+        return weights @ value + torch.bmm(weights.permute(1, 0, 2), a_key).transpose(0, 1)
+
+
+def test_vectors_of_each_query_and_key_are_of_no_sample() -> None:
+    assert check(OfPairs).verdict == "different by design"
+
+
+def test_vectors_for_the_keys_do_not_stand_in_for_those_for_the_values() -> None:
+    found = check(OfPairsOfKeys)
+    assert found.verdict == "wrong"
+    assert "no line of it reads it" in str(found)
