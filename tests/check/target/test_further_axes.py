@@ -1,4 +1,4 @@
-"""Calls of functions whose sequences have more axes, and of vectors that each query and key has in common."""
+"""Calls with further axes and masks: nodes and time steps, vectors of each query and key, and masks named masking."""
 
 from __future__ import annotations
 
@@ -70,3 +70,28 @@ def test_vectors_for_the_keys_do_not_stand_in_for_those_for_the_values() -> None
     found = check(OfPairsOfKeys)
     assert found.verdict == "wrong"
     assert "no line of it reads it" in str(found)
+
+
+class OfItems(nn.Module):
+    """As SASRec's: padding is set to zero, and the mask of the attention is the caller's."""
+
+    hides = True
+
+    def __init__(self, hidden_dim: int = 16) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(hidden_dim, 4, batch_first=True)
+
+    def forward(self, x: Tensor, attention_masking: Tensor, pad_masking: Tensor) -> Tensor:
+        masking = attention_masking if self.hides else None
+        return self.attention(x, x, x, attn_mask=masking)[0] * ~pad_masking.unsqueeze(-1)
+
+
+class OfAllItems(OfItems):
+    hides = False
+
+
+def test_what_is_named_masking_is_a_mask() -> None:
+    found = check(OfItems)
+    assert found.verdict == "right"
+    assert "pad_masking sets what is returned of a token to zero" in str(found)
+    assert check(OfAllItems).verdict == "wrong"

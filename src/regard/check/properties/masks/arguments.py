@@ -108,8 +108,8 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             message += "; a token sees itself all the same" if outcome.with_itself else ""
             yield Finding("holds", "mask-form", "mask", message)
             continue
-        beside = (functools.partial(_together, evidence), functools.partial(blanks_outputs, evidence))
-        explained = (*EXPLAINED, *beside)
+        hides = functools.partial(_hides, invocation, evidence)
+        explained = (*EXPLAINED, functools.partial(_together, evidence), functools.partial(blanks_outputs, hides))
         reasons = (
             [reason for each in explained if (reason := each(invocation, name))] if have_no_effect(outcomes) else []
         )
@@ -120,6 +120,11 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             or prepared_in_vain(invocation, outcomes, name)
             or violated(evidence, outcomes, name)
         )
+
+
+def _hides(invocation: Invocation, evidence: Evidence, name: str) -> bool:
+    """Whether a mask hides exactly the keys that it blocks."""
+    return any(each.exact and not have_no_effect([each]) for each in mask_outcomes(invocation, evidence, name))
 
 
 def _of_fewer_keys(invocation: Invocation, evidence: Evidence, name: str) -> Finding | None:
