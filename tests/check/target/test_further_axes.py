@@ -95,3 +95,34 @@ def test_what_is_named_masking_is_a_mask() -> None:
     assert found.verdict == "right"
     assert "pad_masking sets what is returned of a token to zero" in str(found)
     assert check(OfAllItems).verdict == "wrong"
+
+
+class OfFifty(nn.Module):
+    """A row of items is as long as it was made for; a key is hidden where the mask says so and it is zeros."""
+
+    def __init__(self, d: int = 16, n: int = 50) -> None:
+        super().__init__()
+        self.n, self.q, self.k, self.v = n, *(nn.Linear(d, d) for _ in range(3))
+
+    def hidden(self, keys: Tensor) -> Tensor:
+        return (keys.sum(-1) == 0).to(keys.dtype) * -1e30
+
+    def forward(self, queries: Tensor, keys: Tensor, padding_mask: Tensor) -> Tensor:
+        scores = self.q(queries) @ self.k(keys).mT / queries.shape[-1] ** 0.5
+        hidden = self.hidden(keys).unsqueeze(1).repeat(1, self.n, 1)
+        scores = torch.where(padding_mask.unsqueeze(1).repeat(1, self.n, 1).eq(0), hidden, scores)
+        return scores.softmax(-1) @ self.v(keys)
+
+
+class OfFiftyUnhidden(OfFifty):
+    def forward(self, queries: Tensor, keys: Tensor, padding_mask: Tensor) -> Tensor:
+        scores = self.q(queries) @ self.k(keys).mT / queries.shape[-1] ** 0.5
+        zeros = padding_mask.unsqueeze(1).repeat(1, self.n, 1).eq(0)
+        return torch.where(zeros, torch.zeros_like(scores), scores).softmax(-1) @ self.v(keys)
+
+
+def test_a_mask_may_hide_the_keys_that_are_zeros_of_rows_of_one_length() -> None:
+    found = check(OfFifty)
+    assert found.verdict in ("right", "different by design")
+    assert "where their tokens are zeros" in str(found)
+    assert check(OfFiftyUnhidden).verdict == "wrong"

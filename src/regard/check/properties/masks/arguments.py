@@ -46,6 +46,7 @@ from regard.check.properties.masks.settings import (
 from regard.check.properties.masks.together import beside_others
 from regard.check.properties.masks.two_meanings import two_meanings_findings
 from regard.check.properties.masks.unread_in_layers import unread_in_layers
+from regard.check.properties.masks.zeroed_keys import zeroed_keys
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
@@ -118,6 +119,7 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             or blanked_tokens(invocation, evidence, outcomes, name)
             or read_in_vain(invocation, evidence, outcomes, name)
             or prepared_in_vain(invocation, outcomes, name)
+            or zeroed_keys(invocation, evidence, outcomes, name)
             or violated(evidence, outcomes, name)
         )
 
