@@ -15,14 +15,14 @@ class OfNodes(nn.Module):
     """Samples, heads, time steps and nodes: the nodes of one time step are its tokens."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        batch, heads, times, nodes, width = query.shape
+        batch, heads, times, nodes, width = query.shape  # noqa: RUF059
         scores = query @ key.transpose(-1, -2) / width**0.5
         return scores.softmax(-1) @ value
 
 
 class ScaledByTheNodes(nn.Module):
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        batch, heads, times, nodes, width = query.shape
+        batch, heads, times, nodes, width = query.shape  # noqa: RUF059
         scores = query @ key.transpose(-1, -2) / nodes**0.5
         return scores.softmax(-1) @ value
 
@@ -31,7 +31,7 @@ class OfTimes(nn.Module):
     """The same with the time steps of one node as tokens."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        batch, heads, times, nodes, width = query.shape
+        batch, heads, times, nodes, width = query.shape  # noqa: RUF059
         scores = torch.einsum("bhtnd,bhsnd->bhnts", query, key) / width**0.5
         return torch.einsum("bhnts,bhsnd->bhtnd", scores.softmax(-1), value)
 

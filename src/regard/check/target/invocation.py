@@ -210,7 +210,7 @@ def _calls_of_fixed_tokens(
     last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
     for target in targets:
         counts = (target.sizes.tokens, target.sizes.context)
-        tokens = next((found for each in counts if (found := fixed_tokens(last, each))), 0)
+        tokens = next((count for each in counts if (count := fixed_tokens(last, each))), 0)
         side = fixed_side(last, GRID)
         is_told = tokens and (keeps_a_table(target.call, tokens) or repeats_as_often(target.call, tokens))
         tokens = tokens if is_told else joined_tokens(last, target.sizes.tokens)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
 import re
+import threading
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,8 +36,8 @@ __all__ = [
     "modules_in",
     "numbers_of",
     "prepare",
-    "repeats_as_often",
     "redraw",
+    "repeats_as_often",
     "require_cpu",
     "width_of_scale",
 ]
