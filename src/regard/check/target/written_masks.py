@@ -107,14 +107,10 @@ def _is_name(value: ast.expr, name: str) -> bool:
 
 @cache
 def is_read_unasked(source: str, name: str) -> bool:
-    """Whether an argument is compared with something, or its elements are taken, and nothing asks if it is there.
-
-    Or a method of it is called.
-    """
-    read = re.search(rf"\b{re.escape(name)}(?:\s*[!=]=|\.\w+\()", source)
-    if read is None and not axes_subscripted(source, name):
+    """Whether an argument is compared with something, or its elements are taken, and nothing asks if it is there."""
+    if re.search(rf"\b{re.escape(name)}\s*[!=]=", source) is None and not axes_subscripted(source, name):
         return False
-    asked = rf"\b{re.escape(name)}\s+is\b|\b(?:if|not|and|or|exists\()\s*{re.escape(name)}\b(?!\.)"
+    asked = rf"\b{re.escape(name)}\s+is\b|\b(?:if|not|and|or)\s+{re.escape(name)}\b(?!\.)"
     return re.search(asked, source) is None
 
 
