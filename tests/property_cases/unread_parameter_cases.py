@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, joined, of_x_and_context, split
-from regard.check.target import Invocation
+from property_cases import WIDTH, Case, drawn, joined, of_x_and_context, split
+from regard.check.target import Invocation, Stream
 from regard.check.target.preparation import prepare
 
 
@@ -89,7 +89,29 @@ class ForItsCallers(OnceWithout):
         return self.norm(x + self.attention(x, context, context, context_mask))
 
 
+class OfPairs(nn.Module):
+    """Vectors of each query and key are handed over, for the keys and for the values."""
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, a_key: Tensor, a_value: Tensor) -> Tensor:
+        weights = ((q @ k.mT + (q.transpose(0, 1) @ a_key.mT).transpose(0, 1)) / q.shape[-1] ** 0.5).softmax(-1)
+        return weights @ v + (weights.transpose(0, 1) @ a_value).transpose(0, 1)
+
+
+class OfPairsOfKeys(nn.Module):
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, a_key: Tensor, a_value: Tensor) -> Tensor:
+        weights = ((q @ k.mT + (q.transpose(0, 1) @ a_key.mT).transpose(0, 1)) / q.shape[-1] ** 0.5).softmax(-1)
+        return weights @ v + (weights.transpose(0, 1) @ a_key).transpose(0, 1)  # here
+
+
+def of_pairs(kind: type[nn.Module]) -> Invocation:
+    """A call with vectors of three queries and four keys."""
+    arguments = {name: drawn(2, 3 + (name != "q"), WIDTH, seed=seed) for seed, name in enumerate("qkv")}
+    arguments |= {name: drawn(3, 4, WIDTH, seed=seed) for seed, name in enumerate(("a_key", "a_value"), 3)}
+    return Invocation(kind().double(), arguments, [*arguments], [Stream(name, name, 0, (1,)) for name in "qkv"])
+
+
 CASES = [
+    Case("vectors-of-values", OfPairsOfKeys, OfPairs, of_pairs),
     Case("mask-argument", WithoutItsMask, Decoder, of_decoder),
     Case("arguments-read", OnceWithout, ForItsCallers, of_decoder),
     Case("arguments-read", OnceWithout, Decoder, of_decoder),

@@ -80,6 +80,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "stays-in-eval",
         "value-residual",
         "vector-of-each-distance",
+        "vectors-of-values",
         "vectors-scaled-as-keys",
     }
 )

@@ -529,3 +529,26 @@ class OfAKind(Scaled):
 def test_an_option_beside_the_same_with_a_scale_says_that_there_is_none(kind: str, found: str) -> None:
     analysis = analyze(of_module(lambda: OfAKind(kind)))
     assert [each.kind for each in analysis.findings if each.step == "scale"] == [found]
+
+
+class CausalOf(nn.Module):
+    """Of tokens up to each, whose scores are times a number."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(64, 64) for _ in range(3))
+        self.times = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.q(x) @ self.k(x).mT * self.times
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        return scores.masked_fill(later, -torch.inf).softmax(-1) @ self.v(x)
+
+
+@pytest.mark.parametrize(("scale", "found"), [(0.125, set()), (40.0, {"scale"})])
+def test_weights_that_are_nearly_zero_beside_a_causal_mask_are_hidden_by_no_choice(
+    scale: float, found: set[str]
+) -> None:
+    analysis = analyze(tokens_call(CausalOf(scale).double(), drawn(2, 12, 64, seed=1)))
+    assert {each.property for each in analysis.violations} == found
+    assert not any(each.property == "sparse-by-content" for each in analysis.findings)

@@ -83,3 +83,23 @@ def test_of_tied_rows_what_is_read_has_to_be_used() -> None:
 
 def test_scores_of_a_row_and_the_next_one_are_not_tied() -> None:
     assert ("violation", "query-of-one-token") in names(grid_call(1))
+
+
+def flagged_rows(*, of_past: bool) -> list[tuple[str, str]]:
+    """What is said of a flag of tied rows that hides later columns, or earlier ones."""
+
+    def attend(x: Tensor, causal: bool = False) -> Tensor:
+        q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
+        scores = torch.einsum("brid,brjd->bij", q, k)
+        seen = torch.ones_like(scores).tril() if of_past else torch.ones_like(scores).triu()
+        weights = (scores.masked_fill(seen == 0, -torch.inf) if causal else scores).softmax(-1)
+        return torch.einsum("bij,brjd->brid", weights, v)
+
+    call = tokens_call(attend, drawn(2, 3, 4, 8, seed=0))
+    call.streams, call.causal_flags = [Stream("x", "x", 0, (1, 2))], ["causal"]
+    return [(each.kind, each.property) for each in analyze(call, masks=True).findings if "causal=True" in each.message]
+
+
+def test_a_flag_of_tied_rows_hides_later_columns() -> None:
+    assert flagged_rows(of_past=True) == [("holds", "mask-flag")]
+    assert flagged_rows(of_past=False) == [("violation", "mask-pattern")]

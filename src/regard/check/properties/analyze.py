@@ -27,6 +27,7 @@ from regard.check.properties.masks.arguments import (
 )
 from regard.check.properties.masks.closing_tokens import closing_token_findings
 from regard.check.properties.masks.emptied import emptied_findings
+from regard.check.properties.masks.flag_influence import flag_of_columns
 from regard.check.properties.masks.flags import flag_findings
 from regard.check.properties.masks.hidden_keys import hidden_key_findings
 from regard.check.properties.masks.interleaved_steps import interleaved_mask_findings
@@ -165,7 +166,9 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.num_attentions = len(instances)
         analysis.findings.append(kind)
         analysis.missing += [kind.message] if kind.kind == "open" else ()
-        analysis.findings += tied_scale_findings(invocation, instances) if kind.property == "tied-rows" else ()
+        if kind.property == "tied-rows":
+            analysis.findings += tied_scale_findings(invocation, instances)
+            analysis.findings += flag_of_columns(invocation, kind.location) if masks else ()
         if kind.property == "flow-attention":
             analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)
         if kind.property == "linear-attention":

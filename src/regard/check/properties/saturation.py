@@ -19,5 +19,6 @@ def is_saturated(evidence: Evidence) -> bool:
     zero = [each.weight.abs() <= ZERO_WEIGHT for each in (base, fresh)]
     if bool((zero[0] == zero[1]).all()):
         return False
-    scores = [each.masked[of_zero] for each, of_zero in zip((base, fresh), zero, strict=True)]
+    always = zero[0] & zero[1]  # as what a mask hides
+    scores = [each.masked[of_zero & ~always] for each, of_zero in zip((base, fresh), zero, strict=True)]
     return all(bool((each > BLOCKED).all()) for each in scores)  # where no softmax takes them, none is known

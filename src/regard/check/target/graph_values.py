@@ -51,7 +51,8 @@ def graph_candidates(role: str, told: str = "", name: str = "") -> Iterator[tupl
     elif role == "edges":
         yield "links of a ring", _links
     elif role == "pair vectors":
-        yield "vectors of each query and key", partial(_vectors, name=name)
+        yield "vectors of each query and key of each sample", partial(_vectors, name=name)
+        yield "vectors of each query and key", lambda draft: _vectors(draft, name)[0]
     else:
         yield "edges", _edge_index
 

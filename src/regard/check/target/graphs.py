@@ -5,19 +5,23 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from regard.check.target.argument import nodes_of, tree_of
+from regard.check.target.argument import Argument, nodes_of, tree_of
 from regard.check.target.documented_shapes import axes_of, documented_shape
 
-__all__ = ["are_links", "are_of_pairs", "are_vectors_of_pairs", "with_nodes"]
+__all__ = ["are_links", "are_of_pairs", "are_vectors_of_pairs", "with_nodes", "with_vectors_of_pairs"]
 
 OF_PAIRS = re.compile(r"(?:^|_)(?:spd|sp|shortest_paths?|dist(?:ances?)?|hops?|rel(?:ative)?|edges?|spatial)(?:_|$)")
 """In names of what two tokens have in common."""
 _LINKS = re.compile(r"adj(?:acency)?_")
 """How the name of a matrix of edges begins that has names for its parts behind."""
+_TOKENS_FIRST = r"\.(?:permute\(\s*1,\s*0,\s*2\s*\)|transpose\(\s*(?:0,\s*1|1,\s*0)\s*\))(?:\.contiguous\(\))?"
+_TURNED = r"(?:\.mT\b|\.transpose\(\s*(?:1,\s*2|2,\s*1|-1,\s*-2|-2,\s*-1)\s*\))?"
+_OF_KEYS = re.compile(r"_k(?P<rest>ey)?(?P<several>s?)$")
 
 
 def are_links(source: str, name: str, role: str | None) -> bool:
@@ -61,6 +65,21 @@ def are_vectors_of_pairs(source: str, name: str, others: Iterable[str]) -> bool:
     tokens = {each[1] for each in written if len(each) == len("btd") and each[::2] == shape[::3]}
     named = {names[1] for each in several for names in axes_of(source, each, len("btd"))}
     return {*shape[1:3]} <= tokens or (shape[1] == shape[2] and shape[1] in named)
+
+
+def with_vectors_of_pairs(named: list[Argument], source: str) -> list[Argument]:
+    """The arguments; vectors of each query and key, of all samples, meet what has its tokens before its samples.
+
+    As torch.bmm(query.permute(1, 0, 2), a_key.transpose(1, 2)) of Shaw et al. (2018). The vectors for the values are
+    named as those for the keys are, also where nothing reads them.
+    """
+    open_ones = [each.name for each in named if each.required and each.role is None]
+    met = rf"{_TOKENS_FIRST}\s*(?:,|@)\s*({'|'.join(map(re.escape, open_ones))}){_TURNED}\s*[)\n]"
+    found = {*re.findall(met, source)} if open_ones else set()
+    found |= {
+        _OF_KEYS.sub(lambda match: f"_v{'alue' if match['rest'] else ''}{match['several']}", each) for each in found
+    }
+    return [replace(each, role="pair vectors") if each.name in {*open_ones} & found else each for each in named]
 
 
 def with_nodes(roles: Sequence[str | None]) -> list[str | None]:

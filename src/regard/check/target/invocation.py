@@ -24,7 +24,7 @@ from regard.check.target.influence import Influence, settled_streams
 from regard.check.target.layouts import GRID, Layout, is_documented, layouts
 from regard.check.target.open_masks import let_through
 from regard.check.target.parse import InputFactory
-from regard.check.target.preparation import keeps_a_table
+from regard.check.target.preparation import keeps_a_table, repeats_as_often
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.shape_search import inferred_plans, of_letters
 from regard.check.target.signature import readings
@@ -209,8 +209,11 @@ def _calls_of_fixed_tokens(
     """Calls with as many tokens as the error of the call that came farthest says, as of a table of distances."""
     last = max(errors, key=lambda error: error.progress, default=Failed("nothing was tried"))
     for target in targets:
-        tokens, side = fixed_tokens(last, target.sizes.tokens), fixed_side(last, GRID)
-        tokens = tokens if tokens and keeps_a_table(target.call, tokens) else joined_tokens(last, target.sizes.tokens)
+        counts = (target.sizes.tokens, target.sizes.context)
+        tokens = next((count for each in counts if (count := fixed_tokens(last, each))), 0)
+        side = fixed_side(last, GRID)
+        is_told = tokens and (keeps_a_table(target.call, tokens) or repeats_as_often(target.call, tokens))
+        tokens = tokens if is_told else joined_tokens(last, target.sizes.tokens)
         sizes = replace(target.sizes, tokens=tokens, context=tokens)
         if side and keeps_a_table(target.call, 2 * side - 1):  # a column for each distance
             tokens, sizes = side, replace(target.sizes, grid=(side, 1))

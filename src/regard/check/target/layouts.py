@@ -100,6 +100,8 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
             letters = ("btf", *(each for each in letters if each != "btf"))
         elif any(_HEADS.fullmatch(names[0]) for names in _unpacked(source_of(target), arguments, 3)):
             letters = ("htd", *(each for each in letters if each != "htd"))
+        elif any(_HEADS.fullmatch(names[1]) for names in _unpacked(source_of(target), arguments, len("bh1td"))):
+            letters = ("bh1td", "bht1d", *letters)  # time steps and nodes, of which one are the tokens
     elif inner or "x" in roles:
         letters = MODULES if inner else (*MODULES, "bthd")
         named = _grid_behind_which_samples_stand(source_of(target), arguments)

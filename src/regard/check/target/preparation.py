@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 import threading
 import types
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.check.target.argument import source_of
 from regard.check.target.closures import ClosureCopies
 from regard.check.target.first_numbers import FirstNumbers
 from regard.check.target.module_copies import DICTS, SHARED, copy_modules
@@ -35,6 +37,7 @@ __all__ = [
     "numbers_of",
     "prepare",
     "redraw",
+    "repeats_as_often",
     "require_cpu",
     "width_of_scale",
 ]
@@ -261,6 +264,16 @@ def keeps_a_table(call: Any, tokens: int) -> bool:
     for module in (each for root in modules_in(call) for each in root.modules()):
         kept = [*module.parameters(recurse=False), *module.buffers(recurse=False), *vars(module).values()]
         if any(isinstance(each, Tensor) and tokens in each.shape for each in kept):
+            return True
+    return False
+
+
+def repeats_as_often(call: Any, tokens: int) -> bool:
+    """Whether the code of a module repeats or expands something to as many as a number that the module keeps."""
+    for module in (each for root in modules_in(call) for each in root.modules()):
+        names = [name for name, value in vars(module).items() if type(value) is int and value == tokens]
+        several = "|".join(map(re.escape, names))
+        if names and re.search(rf"\.(?:repeat|expand)\([^()]*\bself\.(?:{several})\b", source_of(module)):
             return True
     return False
 

@@ -33,7 +33,7 @@ from regard.check.target.documented_shapes import documented_letters, documented
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
 from regard.check.target.fixed_arguments import fixed_tensors
-from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs
+from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs, with_vectors_of_pairs
 from regard.check.target.looked_up import are_compared_alone, fields_of, table_of
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
@@ -91,7 +91,8 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
     source = source_of(target)
     named = [_by_use(_by_layer(target, each, named), source) for each in with_distances(named)]
-    named = _with_looked_up(target, [_of_a_graph(target, each, named) for each in named])
+    named = with_vectors_of_pairs([_of_a_graph(target, each, named) for each in named], source)
+    named = _with_looked_up(target, named)
     named = [_filled(_added(each, named, source), source) for each in named]
     named = [of_relative_positions(target, _of_each_head(each, named, source)) for each in named]
     named = of_a_series(target, [told_inside(target, each) for each in named])

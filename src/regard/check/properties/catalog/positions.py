@@ -43,6 +43,13 @@ POSITIONS = (
         "x = F.pad(x, (1, 0)).view(B, H, T + 1, T)[:, :, 1:]  # padded in front: hidden keys take the zeros",
     ),
     Property(
+        "vectors-of-values",
+        "positions",
+        "beside vectors of two tokens for the keys, those for the values are read",
+        "What is read holds positions that were learned for the scores.",
+        "out = w @ v + torch.bmm(w.transpose(0, 1), a_value).transpose(0, 1)  # Shaw et al. (2018), equation 3",
+    ),
+    Property(
         "vectors-scaled-as-keys",
         "scale",
         "learned vectors of distances that are added to keys are scaled as the keys are",

@@ -46,6 +46,7 @@ from regard.check.properties.masks.settings import (
 from regard.check.properties.masks.together import beside_others
 from regard.check.properties.masks.two_meanings import two_meanings_findings
 from regard.check.properties.masks.unread_in_layers import unread_in_layers
+from regard.check.properties.masks.zeroed_keys import zeroed_keys
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
@@ -108,8 +109,8 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             message += "; a token sees itself all the same" if outcome.with_itself else ""
             yield Finding("holds", "mask-form", "mask", message)
             continue
-        beside = (functools.partial(_together, evidence), functools.partial(blanks_outputs, evidence))
-        explained = (*EXPLAINED, *beside)
+        hides = functools.partial(_hides, invocation, evidence)
+        explained = (*EXPLAINED, functools.partial(_together, evidence), functools.partial(blanks_outputs, hides))
         reasons = (
             [reason for each in explained if (reason := each(invocation, name))] if have_no_effect(outcomes) else []
         )
@@ -118,8 +119,14 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             or blanked_tokens(invocation, evidence, outcomes, name)
             or read_in_vain(invocation, evidence, outcomes, name)
             or prepared_in_vain(invocation, outcomes, name)
+            or zeroed_keys(invocation, evidence, outcomes, name)
             or violated(evidence, outcomes, name)
         )
+
+
+def _hides(invocation: Invocation, evidence: Evidence, name: str) -> bool:
+    """Whether a mask hides exactly the keys that it blocks."""
+    return any(each.exact and not have_no_effect([each]) for each in mask_outcomes(invocation, evidence, name))
 
 
 def _of_fewer_keys(invocation: Invocation, evidence: Evidence, name: str) -> Finding | None:

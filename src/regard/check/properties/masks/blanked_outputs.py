@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
-from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks.masked_weights import masked_weights
+from regard.check.properties.finding import Finding
 from regard.check.properties.masks.settings import OF_ATTENTION
-from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 
@@ -18,29 +17,31 @@ __all__ = ["blanks_outputs"]
 
 TOKEN = 1
 """Whose entries of a mask are turned."""
+_PADDING = re.compile("pad(?:ding|ded)?", re.I)
 
 
-def blanks_outputs(evidence: Evidence, invocation: Invocation, name: str) -> Finding | None:
+def blanks_outputs(hides: Callable[[str], bool], invocation: Invocation, name: str) -> Finding | None:
     """That a mask without effect on weights sets outputs to zero, and one that is named after attention hides keys.
 
     As mask beside slf_attn_mask (FastSpeech 2): both are of the same padding. None of others.
 
     Args:
-        evidence: of the attention.
+        hides: whether a mask hides exactly the keys that it blocks.
         invocation: the call.
-        name: of the mask; one whose name says that it is of attention has to hide keys itself.
+        name: of the mask; one whose name says that it is of attention, or of keys, has to hide keys itself.
     """
-    if OF_ATTENTION.search(name) or not any(_sets_to_zero(invocation, each) for each in _turned(invocation, name)):
+    if _is_of_attention(name) or not any(_sets_to_zero(invocation, each) for each in _turned(invocation, name)):
         return None
-    for other in [each for each in invocation.masks if each != name and OF_ATTENTION.search(each)]:
-        for given in _turned(invocation, other):
-            weight = masked_weights(evidence, record_invocation(invocation, given))
-            free = evidence.base.weight.abs() > ZERO_WEIGHT
-            hidden = free if weight is None else free & (weight.abs() <= ZERO_WEIGHT)
-            if weight is not None and set(evidence.base.key.token[hidden].tolist()) == {TOKEN}:
-                message = f"{name} sets what is returned of a token to zero, and hides no key: {other} does"
-                return Finding("note", "mask-open", "mask", message)
+    for other in [each for each in invocation.masks if each != name and _is_of_attention(each)]:
+        if hides(other):
+            message = f"{name} sets what is returned of a token to zero, and hides no key: {other} does"
+            return Finding("note", "mask-open", "mask", message)
     return None
+
+
+def _is_of_attention(name: str) -> bool:
+    """Whether a name says it; padding alone may be that of what asks as well (SASRec)."""
+    return OF_ATTENTION.search(_PADDING.sub("", name)) is not None
 
 
 def _turned(invocation: Invocation, name: str) -> Iterator[dict[str, object]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from regard.check.properties.masks.patterns import built_in_pattern
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
 
-__all__ = ["flag_by_influence"]
+__all__ = ["flag_by_influence", "flag_of_columns"]
 
 
 def flag_by_influence(invocation: Invocation, flag: str, line: CodeLocation | None) -> Iterator[Finding]:
@@ -25,24 +26,12 @@ def flag_by_influence(invocation: Invocation, flag: str, line: CodeLocation | No
         line: of the scores.
     """
     shorter = _of_equal_lengths(invocation)
-    asking = invocation.streams[0]
     if shorter is None:
         return
-    given = {**invocation.arguments, **shorter, flag: True}
-    before = _rows(invocation, given)
-    tokens = shorter[asking.argument].shape[asking.token_axes[0]]
-    if before is None or len(before) != tokens:
+    keys = {each.argument: each.token_axes[0] for each in invocation.streams[1:]}
+    seen = _seen(invocation, {**invocation.arguments, **shorter, flag: True}, invocation.streams[0].token_axes[0], keys)
+    if seen is None:
         return
-    seen = torch.zeros(tokens, tokens, dtype=torch.bool)
-    for token in range(tokens):
-        changed = {}
-        for each in invocation.streams[1:]:
-            changed[each.argument] = shorter[each.argument].clone()
-            changed[each.argument].select(each.token_axes[0], token).mul_(-0.5)
-        after = _rows(invocation, {**given, **changed})
-        if after is None:
-            return
-        seen[:, token] = (after != before).flatten(1).any(1)
     pattern, wrong = built_in_pattern(seen)
     if pattern == "full":
         wrong = f"{flag}=True changes nothing: a query sees later keys"
@@ -51,6 +40,56 @@ def flag_by_influence(invocation: Invocation, flag: str, line: CodeLocation | No
     elif pattern == "causal":
         message = f"{flag}=True: a query reads keys up to its own position, where there are as many keys as queries"
         yield Finding("holds", "mask-flag", "mask", message, line)
+
+
+def flag_of_columns(invocation: Invocation, line: CodeLocation | None) -> Iterator[Finding]:
+    """Whether a flag that says causal hides later columns of a map whose rows have the same weights.
+
+    Args:
+        invocation: a call of one map.
+        line: of the scores.
+    """
+    asking = invocation.streams[0]
+    for flag in invocation.causal_flags[:1] if len(invocation.streams) == 1 else ():
+        given = {**invocation.arguments, flag: True}
+        for axis in asking.token_axes:
+            seen = _seen(invocation, given, axis, {asking.argument: axis})
+            if seen is None:
+                continue
+            is_earlier, is_later = bool(seen.tril(-1).any()), bool(seen.triu(1).any())
+            if is_later and not is_earlier:
+                message = f"{flag}=True hides the earlier columns, not the later ones: it is the wrong way round"
+                yield Finding("violation", "mask-pattern", "mask", message, line)
+            elif is_earlier and not is_later:
+                message = f"{flag}=True: a column reads columns up to its own"
+                yield Finding("holds", "mask-flag", "mask", message, line)
+
+
+def _seen(invocation: Invocation, given: dict[str, Any], axis: int, keys: Mapping[str, int]) -> Tensor | None:
+    """(queries, keys): which keys change what is read; None where it does not run, or returns no row for each.
+
+    Args:
+        invocation: the call.
+        given: its arguments, with as many queries as keys.
+        axis: of the output and of the first sequence, that of the queries.
+        keys: for each argument that holds keys, their axis.
+    """
+    asking = invocation.streams[0]
+    tokens = given[asking.argument].shape[axis]
+    before = _rows(invocation, given, axis)
+    if before is None or len(before) != tokens:
+        return None
+    seen = torch.zeros(tokens, tokens, dtype=torch.bool)
+    for token in range(tokens):
+        changed = {}
+        for name, of_keys in keys.items():
+            changed[name] = given[name].clone()
+            changed[name].select(of_keys, token).mul_(-0.5)
+        after = _rows(invocation, {**given, **changed}, axis)
+        if after is None:
+            return None
+        seen[:, token] = (after != before).flatten(1).any(1)
+    return seen
 
 
 def _of_equal_lengths(invocation: Invocation) -> dict[str, Tensor] | None:
@@ -68,13 +107,12 @@ def _of_equal_lengths(invocation: Invocation) -> dict[str, Tensor] | None:
     }
 
 
-def _rows(invocation: Invocation, arguments: dict[str, object]) -> Tensor | None:
+def _rows(invocation: Invocation, arguments: dict[str, Any], axis: int) -> Tensor | None:
     """The first output, its tokens first; None where it does not run, or has other axes than the queries."""
-    asking = invocation.streams[0]
     try:
         outputs = invocation.outputs(invocation.run(arguments))
     except Failed:
         return None
-    if not outputs or outputs[0].ndim <= asking.token_axes[0] or not bool(outputs[0].isfinite().all()):
+    if not outputs or outputs[0].ndim <= axis or not bool(outputs[0].isfinite().all()):
         return None
-    return outputs[0].movedim(asking.token_axes[0], 0)
+    return outputs[0].movedim(axis, 0)

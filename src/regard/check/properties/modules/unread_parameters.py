@@ -29,13 +29,16 @@ OF_TOKENS = frozenset({"x", "q", "k", "v", "context", "positions", "rope", "cos"
 """What arguments mean that are read, or added, whichever way a method computes; a mask may be said by a flag."""
 _ATTENDS = re.compile(r"softmax|scaled_dot_product_attention|multi_head_attention_forward")
 _MASK = re.compile(r"(?:\w+_)?mask(?:_\w+)?")
+_OF_VALUES = re.compile(r"(?P<of>\w+)_v(?P<rest>alue)?(?P<several>s?)")
+_PRODUCT = re.compile(r"(?:^|\.)(?:bmm|matmul|einsum)$")
 _READS_ALL = frozenset({"locals", "vars", "eval", "exec"})
 
 
 def unread_parameter_findings(invocation: Invocation) -> Iterator[Finding]:
     """A mask that a method takes and does not read, while it calls an attention without one.
 
-    Or whatever one of two methods with the same parameters does not read, as the other does.
+    Or vectors that are added to the values, where those for the keys stand in their place (Shaw et al. 2018, equation
+    3); or whatever one of two methods with the same parameters does not read, as the other does.
 
     Args:
         invocation: a call of a module.
@@ -53,6 +56,12 @@ def unread_parameter_findings(invocation: Invocation) -> Iterator[Finding]:
                 if called is not None and not says_unused(inspect.getdoc(kind) or "", mask):
                     message = f"{name} takes {mask} and no line of it reads it: {called[0]} is called without a mask"
                     yield Finding("violation", "mask-argument", "mask", message, called[1])
+                    return
+            for unread in text.unread():
+                twice = text.vectors_in_its_place(unread)
+                if twice is not None:
+                    message = f"{name} takes {unread} and no line of it reads it: {twice[0]} is multiplied twice"
+                    yield Finding("violation", "vectors-of-values", "positions", message, twice[1])
                     return
             for unread in (each for each in text.unread() if call_meaning(each) in OF_TOKENS):
                 others = [other for other, its in texts.items() if its is not text and text.is_read_by(its, unread)]
@@ -109,6 +118,22 @@ class _Text:
         """Whether a method with the same parameters, and enough of them, reads one that this method does not."""
         mine = list(self.parameters)[1:]
         return len(mine) >= ENOUGH and mine == list(other.parameters)[1:] and name not in other.unread()
+
+    def vectors_in_its_place(self, name: str) -> tuple[str, CodeLocation] | None:
+        """What is named for keys as this is for values, where two products take it, and the line of the later one."""
+        stem = _OF_VALUES.fullmatch(name)
+        keys = "" if stem is None else f"{stem['of']}_k{'ey' if stem['rest'] else ''}{stem['several']}"
+        if keys not in self.parameters or self.parameters[name].default is not inspect.Parameter.empty:
+            return None
+        taken = {
+            (one.lineno, one.col_offset)  # of a product within another once
+            for each in ast.walk(self.tree)
+            if (isinstance(each, ast.Call) and _PRODUCT.search(ast.unparse(each.func)))
+            or (isinstance(each, ast.BinOp) and isinstance(each.op, ast.MatMult))
+            for one in ast.walk(each)
+            if isinstance(one, ast.Name) and one.id == keys
+        }
+        return (keys, self._line(max(taken)[0])) if len(taken) > 1 else None
 
     def call_without_mask(self, owner: nn.Module) -> tuple[str, CodeLocation] | None:
         """An attention that it calls without a mask, though that would take one, and the line; None of others."""
