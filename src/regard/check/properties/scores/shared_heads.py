@@ -66,10 +66,11 @@ def shared_head_findings(invocation: Invocation, evidence: Evidence) -> Iterator
     of_its_module = invocation.target.get_submodule(base.instance.module)
     told = [*map(name_and_documentation, (invocation.target, of_its_module)), *comments_of(of_its_module)]
     is_promised = any(map(OF_THE_PAPER.search, told)) and not any(map(SHARES.search, told))
-    if not is_promised:
+    if is_promised:
+        yield Finding("violation", "heads-of-their-own", "projections", message, base.instance.scores_location)
+    else:
         message += ", where each head of Vaswani et al. (2017, section 3.2.2) has a matrix that reads all of them"
-    kind = "violation" if is_promised else "design"
-    yield Finding(kind, "heads-of-their-own", "projections", message, base.instance.scores_location)
+        yield Finding("design", "heads-of-their-own", "projections", message, base.instance.scores_location)
 
 
 def _are_the_same(invocation: Invocation, evidence: Evidence, products: torch.Tensor) -> bool:
