@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from regard.check.conclusion import analyses_of
 from regard.check.sandbox.torch_settings import UserSettings
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class Grouped(nn.Module):
     """Keys and values are repeated where there are fewer heads of them."""

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from property_cases import WIDTH, of_module
 from regard.check.properties.analyze import analyze
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class Grouped(nn.Module):
     """Attention whose queries are more than its keys."""

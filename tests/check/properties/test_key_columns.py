@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, pad
@@ -9,6 +10,8 @@ from torch.nn.functional import layer_norm, pad
 from property_cases import WIDTH, joined, of_module, split
 from regard.check.properties.analyze import analyze
 from regard.check.properties.finding import Finding
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 LATENTS = 3
 

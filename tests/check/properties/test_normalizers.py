@@ -14,6 +14,8 @@ from property_cases import drawn, joined, of_x, split
 from property_cases.position_cases import rotated
 from regard.check.properties.analyze import analyze
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 Heads = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 

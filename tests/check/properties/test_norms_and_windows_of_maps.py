@@ -13,6 +13,8 @@ from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 from regard.check.target.preparation import prepare
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 CHANNELS, HEADS = 8, 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +11,8 @@ from regard.check import check
 from regard.check.properties.analyze import analyze
 from regard.check.properties.masks.settings import is_of_another_setting
 from regard.check.target import Invocation, Stream
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 
 class Reads(nn.Module):

@@ -15,6 +15,8 @@ from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 from regard.check.target.preparation import prepare
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class Shared(nn.Module):
     """Its queries are of one sequence, its keys and values of another."""

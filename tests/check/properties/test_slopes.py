@@ -10,6 +10,8 @@ from property_cases import drawn, joined, of_x, split
 from property_cases.score_cases import last_keys_favored, with_slopes
 from regard.check.properties.analyze import analyze
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 OF_FOUR = [2**-2, 2**-4, 2**-6, 2**-8]
 
 

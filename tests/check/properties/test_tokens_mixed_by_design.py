@@ -14,6 +14,8 @@ from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 from regard.check.target.preparation import prepare
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 def names(call: Invocation) -> list[tuple[str, str]]:
     analysis = analyze(call, masks=True)

@@ -10,6 +10,8 @@ from property_cases.output_cases import attention
 from regard.check.properties.analyze import analyze
 from regard.check.target.preparation import prepare
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class Layer(nn.Module):
     """Attention to itself, then to the context."""

@@ -12,6 +12,8 @@ from property_cases import drawn, of_module, of_x, split
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream, invocations
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 WIDTH = 8
 W_Q, W_K = (drawn(WIDTH, WIDTH, seed=seed) / 3 for seed in (50, 51))
 LATER = torch.ones(4, 4, dtype=torch.bool).triu(1)

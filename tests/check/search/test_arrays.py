@@ -11,6 +11,8 @@ from regard.check.conclusion import conclude
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.search.subject import subject_of
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 def softmax(scores: Any) -> Any:
     powers = np.exp(scores - scores.max(-1, keepdims=True))

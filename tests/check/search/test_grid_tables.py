@@ -10,6 +10,8 @@ from bank.modules_grid_positions import GridPositions, PositionsByAWholeQuotient
 from regard.check.search.grid_tables import judge_grid_table, looks_like_grid_table
 from regard.check.search.subject import subject_of
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 def judged(what):
     """The verdict, and the causes or the reason."""

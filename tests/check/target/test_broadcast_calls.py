@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from target_calls import attention, axes, first
 from torch import Tensor, nn
 
 from property_cases import joined, split
 from regard.check.properties.analyze import analyze
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 
 class InPatches(nn.Module):

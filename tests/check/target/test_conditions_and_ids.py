@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from regard.check import check
 from regard.check.target.errors import NotCallable
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 class OfATime(nn.Module):
     """A block of a diffusion model: each picture has a vector for how far it is."""

@@ -18,6 +18,8 @@ from regard.check.target import invocations
 from regard.check.target.configs import number
 from regard.check.target.sizes import COINCIDENT_SIZES, DISTINCT_SIZES
 
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
+
 
 @dataclass
 class TinyConfig:
