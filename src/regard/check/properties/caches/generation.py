@@ -13,13 +13,17 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from regard.check.properties.caches.written_texts import (
+    FEWEST_STEPS,
     PROMPT,
+    SAME,
     WrittenText,
+    first_apart,
     is_of_ids,
     last_logits,
     prompt_of,
     ways_to_write,
     writing_methods,
+    written_apart,
     written_text,
 )
 from regard.check.properties.code import code_of, line_of
@@ -34,11 +38,6 @@ __all__ = ["generation_findings", "hides_later"]
 _LOSSY = re.compile(r"\bquanti[sz]|\bevict|heavy.hitter|\blossy\b|\bprun(?:e|ing)\b|\bint8\b", re.I)
 """In code whose steps give something else on purpose."""
 _LOOP = re.compile(r"\b(?:for|while)\b")
-FEWEST_STEPS = 3
-SAME = 1e-6
-"""Of the largest logit."""
-OTHER = 1e-3
-"""The same: a cache that rounds what it keeps changes less."""
 
 
 def generation_findings(invocation: Invocation) -> Iterator[Finding]:
@@ -57,14 +56,7 @@ def generation_findings(invocation: Invocation) -> Iterator[Finding]:
         for told in writing_methods(name, method, argument, given[:1]):
             found = _first_other(target, name, told)
             if found is not None:
-                step, gap = found
-                message = (
-                    f"{name}() writes a text on; in it the logits behind token {step} differ by up to {gap:.2g} from "
-                    f"those of the call of all {step + 1} tokens at once: what stands beside the tokens, as a cache, a "
-                    "mask or positions, does not go on as they do"
-                )
-                line = line_of(method)
-                yield Finding("violation", "cache-equals-whole", "output", message, line)
+                yield written_apart(name, method, *found)
                 return
     yield from _of_the_call(target, argument, given[:1])
 
@@ -123,14 +115,11 @@ def _first_other(
             whole = [last_logits(read_at_once(text[:, :end])) for end in ends]
     except Exception:  # code of others may raise anything
         return None
-    for number, (end, mine, other) in enumerate(zip(ends, logits, whole, strict=True)):
-        if other is None or mine.shape != other.shape:
-            return None
-        gap = float((mine - other).abs().max()) / float(other.abs().max().clamp(min=1e-12))
-        if gap > (SAME if number == 0 else OTHER):
-            is_sure = number > 0 or (is_causal and step == "forward" and _is_plain(written))
-            return (end - 1, gap * float(other.abs().max())) if is_sure else None
-    return None
+    if (found := first_apart(logits, whole)) is None:
+        return None
+    number, gap = found
+    is_sure = number > 0 or (is_causal and step == "forward" and _is_plain(written))
+    return (ends[number] - 1, gap) if is_sure else None
 
 
 def _is_plain(written: WrittenText) -> bool:

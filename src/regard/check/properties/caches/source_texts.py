@@ -10,8 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from regard.check.properties.caches.written_texts import ends_of, is_of_ids, last_logits, writing_methods
-from regard.check.properties.code import line_of
+from regard.check.properties.caches.written_texts import (
+    FEWEST_STEPS,
+    ends_of,
+    first_apart,
+    is_of_ids,
+    last_logits,
+    writing_methods,
+    written_apart,
+)
 from regard.check.properties.finding import Finding
 from regard.check.properties.other_methods import needs_of
 from regard.check.target import Invocation
@@ -19,10 +26,6 @@ from regard.check.target.double_precision import double_precision
 from regard.check.target.preparation import copied
 
 __all__ = ["source_text_findings"]
-
-FEWEST_STEPS = 3
-SAME, OTHER = 1e-6, 1e-3
-"""Of the largest logit: in the first step, and in later ones, as a cache may round what it keeps."""
 
 
 def source_text_findings(invocation: Invocation) -> Iterator[Finding]:
@@ -42,12 +45,7 @@ def source_text_findings(invocation: Invocation) -> Iterator[Finding]:
         for told in writing_methods(name, method, sources[0], texts[sources[0]][:1]) if len(sources) == 1 else ():
             found = _first_other(target, name, told, sources[0], list(invocation.arguments))
             if found is not None:
-                message = (
-                    f"{name}() writes a text on; in it the logits behind token {found[0]} differ by up to "
-                    f"{found[1]:.2g} from those of the call of all {found[0] + 1} tokens at once: what it hands over "
-                    "beside the source, as the text so far or a cache, does not go on as the tokens do"
-                )
-                yield Finding("violation", "cache-equals-whole", "output", message, line_of(method))
+                yield written_apart(name, method, *found)
                 return
 
 
@@ -81,10 +79,5 @@ def _first_other(
             whole = [last_logits(copied(target)(*of_both(text[:, : at + 1]))) for at in range(len(logits))]
     except Exception:  # code of others may raise anything
         return None
-    for at, (mine, other) in enumerate(zip(logits, whole, strict=True)):
-        if other is None or mine.shape != other.shape:
-            return None
-        gap = float((mine - other).abs().max())
-        if gap > (OTHER if at else SAME) * float(other.abs().max()):
-            return (at, gap) if at else None
-    return None
+    found = first_apart(logits, whole)
+    return found if found is not None and found[0] else None

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from regard.check.properties.code import line_of
+from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.cache_forms import FLAG
 from regard.check.target.double_precision import double_precision
@@ -21,16 +23,20 @@ from regard.check.target.names import call_meaning
 from regard.check.target.preparation import copied
 
 __all__ = [
+    "FEWEST_STEPS",
     "PROMPT",
+    "SAME",
     "STEPS",
     "WrittenText",
     "ends_of",
+    "first_apart",
     "first_logits",
     "is_of_ids",
     "last_logits",
     "prompt_of",
     "ways_to_write",
     "writing_methods",
+    "written_apart",
     "written_text",
 ]
 
@@ -47,6 +53,10 @@ _NEW = re.compile(
 _WHOLE = re.compile(r"(?:max_?|min_?)?(?:seq(?:uence)?_?|gen(?:eration)?_?)?len(?:gth)?|max_seq\w*", re.I)
 """Names of how many tokens are to be written, and of how many there are to be in the end."""
 PROMPT, STEPS = 3, 5
+FEWEST_STEPS = 3
+"""Of a method that is compared with the call of all tokens at once."""
+SAME, OTHER = 1e-6, 1e-3
+"""Of the largest logit: more is another one in the first step, or in later ones, as a cache may round what it keeps."""
 
 
 @dataclass(eq=False)
@@ -95,6 +105,39 @@ def prompt_of(invocation: Invocation) -> tuple[str, Tensor] | None:
         not given.is_floating_point() and stream.batch_axis == 0 and given.ndim == 2 and given.shape[1] >= PROMPT
     )
     return (stream.argument, given) if is_prompt else None
+
+
+def first_apart(mine: Sequence[Tensor], others: Sequence[Tensor | None]) -> tuple[int, float] | None:
+    """The first step with other logits, and how far apart these are; None where there is none, or it is not known.
+
+    Args:
+        mine: of each step the logits by which a method writes on.
+        others: of each the logits behind the same token of the call of all tokens up to it.
+    """
+    for number, (one, other) in enumerate(zip(mine, others, strict=True)):
+        if other is None or one.shape != other.shape:
+            return None
+        gap = float((one - other).abs().max())
+        if gap > (OTHER if number else SAME) * float(other.abs().max().clamp(min=1e-12)):
+            return number, gap
+    return None
+
+
+def written_apart(name: str, method: Callable[..., Any], token: int, gap: float) -> Finding:
+    """That a method writes by other logits than the call of all tokens gives, at its line.
+
+    Args:
+        name: of the method.
+        method: of a module's class.
+        token: behind which the first ones stand.
+        gap: by how much these differ.
+    """
+    message = (
+        f"{name}() writes a text on; in it the logits behind token {token} differ by up to {gap:.2g} from those of the "
+        f"call of all {token + 1} tokens at once: what stands beside the tokens, as a cache, a mask, positions or the "
+        "text so far, does not go on as they do"
+    )
+    return Finding("violation", "cache-equals-whole", "output", message, line_of(method))
 
 
 def writing_methods(name: str, method: Callable[..., Any], argument: str, given: Tensor) -> Iterator[dict[str, Any]]:
