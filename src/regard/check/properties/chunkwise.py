@@ -21,7 +21,7 @@ from regard.check.target.preparation import modules_in
 from regard.check.target.told_numbers import numbers_told
 from regard.check.trace.operation import Trace
 
-__all__ = ["chunkwise"]
+__all__ = ["NON_LINEAR", "chunkwise"]
 
 CHUNK = re.compile(r"_*(?:chunk|block|segment)(?:_?(?:size|len|length))?")
 """Names of how many tokens a chunk has."""

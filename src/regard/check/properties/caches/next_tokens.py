@@ -32,9 +32,9 @@ __all__ = ["next_token_findings"]
 
 _HEAT = re.compile(r"temp(?:erature)?|tau", re.I)
 _FEW = re.compile(r"top_?k|k", re.I)
+"""Names of what logits are divided by, and of how many of the best are drawn from."""
 _CONTEXT = re.compile(
-    r"(?:max_?)?(?:block|context|ctx|window|seq)_?(?:size|len(?:gth)?)|n_?ctx|ctx|n_positions"
-    r"|max_?(?:seq|context|ctx)_?len(?:gth)?"
+    r"(?:max_?)?(?:block|context|ctx|window|seq)_?(?:size|len(?:gth)?)|(?:n_?)?ctx|n_positions"
     r"|max_(?:position_embeddings|positions|len(?:gth)?)",
     re.I,
 )

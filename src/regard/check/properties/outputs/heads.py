@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from regard.check.properties.chunkwise import NON_LINEAR
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import differs, record_invocation
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.local import NORMS_OF_MAPS
@@ -332,9 +332,9 @@ def projected_once(evidence: Evidence) -> Iterator[Finding]:
                 if other is None or index in bilinear:
                     continue
                 before = other.right if side == "right" else other.left
-                if _times_applied(matrix, run) > 2 or _are_recurrent(other, product, run):
-                    continue  # a recurrent layer goes from token to token by one matrix
-                if before.storage == matrix.storage and before.offset == matrix.offset and _is_weight(matrix, run):
+                if before.storage != matrix.storage or before.offset != matrix.offset or not _is_weight(matrix, run):
+                    continue
+                if _times_applied(matrix, run) <= 2 and not _bends_between(index, product.operation.index, run):
                     yield Finding(
                         "violation",
                         "projected-once",
@@ -351,10 +351,13 @@ def _times_applied(matrix: TensorRecord, run: TaggedRun) -> int:
     return sum(any((one.storage, one.offset) == (matrix.storage, matrix.offset) for one in both) for both in sides)
 
 
-def _are_recurrent(before: Contraction, after: Contraction, run: TaggedRun) -> bool:
-    """Whether a state goes through a sigmoid or a tanh between two products of one module: as of two tokens."""
-    between = run.trace.operations[before.operation.index + 1 : after.operation.index]
-    return any(each.name in ("sigmoid", "tanh") and each.module == after.operation.module for each in between)
+def _bends_between(before: int, after: int, run: TaggedRun) -> bool:
+    """Whether what an operation returned goes through a nonlinearity before another one takes it.
+
+    As a state of a recurrent layer, which goes from token to token by one matrix.
+    """
+    made = run.trace.computed_of([before], {after}) & run.trace.computed_for([after], {before})
+    return any(run.trace.operations[each].name.rstrip("_") in NON_LINEAR for each in made)
 
 
 def _projection(evidence: Evidence) -> Finding:
