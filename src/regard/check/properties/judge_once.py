@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 from regard.check.properties.analysis import Analysis
-from regard.check.properties.caches.first_tokens import first_token_findings
 from regard.check.properties.caches.generation import generation_findings
 from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
 from regard.check.properties.caches.kept_steps import kept_step_findings
@@ -27,6 +26,7 @@ from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.carried_states import carried_state_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings, first_call_findings
+from regard.check.properties.modules.first_token_methods import first_token_findings
 from regard.check.properties.modules.half_norms import half_norm_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
 from regard.check.properties.modules.memo_answers import memo_answer_findings
