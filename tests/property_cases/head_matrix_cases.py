@@ -50,8 +50,24 @@ class ChannelsFirst(HeadsBeforeChannels):
         self.w_o = nn.Parameter(torch.randn(D_HEAD, HEADS, WIDTH) / WIDTH**0.5)
 
 
+class ValuesOfDistances(HeadsBeforeChannels):
+    """A learned vector for each distance and head is added to what is read: no head is multiplied by another's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w_o, self.out = nn.Parameter(torch.randn(31, HEADS, D_HEAD)), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        places = torch.arange(x.shape[-2])
+        weights = (q @ k.mT / D_HEAD**0.5).softmax(-1)
+        of_distances = torch.einsum("bhqk,qkhd->bhqd", weights, self.w_o[places - places[:, None] + 15])
+        return self.norm(x + self.out((weights @ v + of_distances).transpose(1, 2).flatten(2)))
+
+
 CASES = [
     Case("matrix-of-its-head", ChannelsBeforeHeads, HeadsBeforeChannels, of_module),
+    Case("matrix-of-its-head", ChannelsBeforeHeads, ValuesOfDistances, of_module),
     Case("matrix-of-its-head", ChannelsBeforeHeads, ByItsHead, of_module),
     Case("matrix-of-its-head", ChannelsBeforeHeads, ChannelsFirst, of_module),
 ]

@@ -21,7 +21,7 @@ from regard.check.properties.analysis import Analysis, said_by
 from regard.check.properties.analyze import analyze
 from regard.check.properties.catalog import PROPERTIES
 from regard.check.properties.columns import by_columns
-from regard.check.properties.drawn_samples import drawn_sample_design, drawn_slot_design
+from regard.check.properties.drawn_samples import LEARNED_NOISE, drawn_sample_design, drawn_slot_design
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.unread_arguments import unread_mask
 from regard.check.properties.outputs.documented_axes import named_axes_differ, names_the_batch
@@ -391,10 +391,11 @@ def _joined(searched: Findings, analyses: Sequence[Analysis], refused: str) -> F
     if searched.is_random:
         drawn = None
         if said_by(analyses) == "right":
-            drawn = drawn_sample_design(analyses[0].invocation) or drawn_slot_design(analyses[0])
+            drawn = LEARNED_NOISE if LEARNED_NOISE in designs else None
+            drawn = drawn or drawn_sample_design(analyses[0].invocation) or drawn_slot_design(analyses[0])
         if drawn is None:
             return searched
-        searched, designs = replace(searched, is_random=False, undetermined=()), (*designs, drawn)
+        searched, designs = replace(searched, is_random=False, undetermined=()), tuple(dict.fromkeys((*designs, drawn)))
     if said_by(analyses) == "right" and verdict == "undetermined":
         held = Measurement("", len(analyses), 0.0)
         why = "; ".join(searched.reasons) or "no recipe of the bank computes the same"

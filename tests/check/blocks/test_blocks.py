@@ -267,6 +267,23 @@ def test_what_is_given_one_token_has_no_later_one(kind, causes):
     assert [mistake.id for mistake, _ in wiring(kind).behaviour] == causes
 
 
+class DecoderBlockOfObjects(Block):
+    def forward(self, x, query_pos=None):
+        asked = x if query_pos is None else x + query_pos
+        return self.norm(x + self.attn(asked, asked, x)[0])
+
+
+class DecoderBlockOfWords(Block):
+    def forward(self, x, pos=None):
+        asked = x if pos is None else x + pos
+        return self.norm(x + self.attn(asked, asked, x)[0])
+
+
+@pytest.mark.parametrize(("kind", "causes"), [(DecoderBlockOfObjects, []), (DecoderBlockOfWords, ["future-leak"])])
+def test_object_queries_with_positions_of_their_own_see_one_another(kind, causes):
+    assert [mistake.id for mistake, _ in wiring(kind).behaviour] == causes
+
+
 class CausalWhereTold(Block):
     def forward(self, x, is_causal=False):
         later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1) if is_causal else None

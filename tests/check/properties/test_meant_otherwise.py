@@ -134,6 +134,49 @@ def test_places_that_are_drawn_are_meant_and_numbers_are_not() -> None:
     assert check(FewQueries).verdict == "different by design"
 
 
+class NoiseOfAStrength(nn.Module):
+    """Noise is added to the tokens, times a learned number."""
+
+    def __init__(self, d_model: int = 16) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+        self.strength = nn.Parameter(torch.zeros([]))
+
+    def noise(self, x: Tensor) -> Tensor:
+        return torch.randn(*x.shape[:-1], 1, dtype=x.dtype) * self.strength
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.mT / q.shape[-1] ** 0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x + self.noise(x)).chunk(3, -1)
+        return self.out(self.scores(q, k).softmax(-1) @ v)
+
+
+class NoiseOfOneStrength(NoiseOfAStrength):
+    """What it is multiplied by does not learn."""
+
+    def noise(self, x: Tensor) -> Tensor:
+        return torch.randn(*x.shape[:-1], 1, dtype=x.dtype) * 0.1
+
+
+class NoiseOfScores(NoiseOfAStrength):
+    """The noise is added to the scores."""
+
+    def noise(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        scores = super().scores(q, k)
+        return scores + torch.randn_like(scores) * self.strength
+
+
+def test_noise_of_tokens_that_a_learned_number_multiplies_is_meant() -> None:
+    assert check(NoiseOfAStrength).verdict == "different by design"
+    assert check(NoiseOfOneStrength).verdict != "different by design"
+    assert check(NoiseOfScores).verdict != "different by design"
+
+
 class DrawnSlots(nn.Module):
     """Slot attention."""
 

@@ -244,6 +244,20 @@ class NonLocal(nn.Module):
         return x + self.gamma * (self.value(x).flatten(2) @ weights.mT).view_as(x)
 
 
+class EmbeddedGaussian(nn.Module):
+    """A non-local block, whose projections have the names of the paper or others."""
+
+    def __init__(self, names: tuple[str, str]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleDict({name: nn.Conv2d(8, 4, 1) for name in names})
+        self.g, self.w = nn.Conv2d(8, 4, 1), nn.Conv2d(4, 8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = (each(x).flatten(2) for each in self.parts.values())
+        read = (left.mT @ right).softmax(-1) @ self.g(x).flatten(2).mT
+        return x + self.w(read.mT.unflatten(-1, x.shape[-2:]))
+
+
 class OfNeighbours(nn.Module):
     """Each pixel reads the 3 x 3 pixels around it, whose keys may have a learned vector for each place."""
 
@@ -315,6 +329,16 @@ def test_a_scale_is_a_design_where_somebody_chose_it(module: nn.Module, kind: st
 @pytest.mark.parametrize(("places", "kind"), [(True, "design"), (False, "violation")])
 def test_scores_of_neighbours_with_places_of_their_own_are_not_scaled(places: bool, kind: str) -> None:
     call = tokens_call(OfNeighbours(places).double(), drawn(2, 8, 3, 4, seed=1))
+    call.streams = [Stream("x", "x", 0, (2, 3))]
+    assert scale_of(call).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [(("theta", "phi"), "design"), (("conv_theta", "conv_phi"), "design"), (("query", "key"), "violation")],
+)
+def test_scores_of_theta_and_phi_are_not_scaled(names: tuple[str, str], kind: str) -> None:
+    call = tokens_call(EmbeddedGaussian(names).double(), drawn(2, 8, 3, 4, seed=1))
     call.streams = [Stream("x", "x", 0, (2, 3))]
     assert scale_of(call).kind == kind
 

@@ -47,7 +47,7 @@ def future_leaks(examination: Examination) -> None:
 def _says_causal(examination: Examination) -> str:
     """What says that it is causal without an argument for it, in words; empty where nothing does."""
     name = examination.diagnosis.subject.name
-    if set(examination.roles.values()) & {"mask", "causal", "padding"} or examination.diagnosis.subject.names_a_prefix:
+    if set(examination.roles.values()) & {"mask", "causal", "padding"} or examination.diagnosis.subject.says_two_ways:
         return ""
     if any(word in name.lower() for word in CAUSAL_WORDS):
         return f"its name, {name}"

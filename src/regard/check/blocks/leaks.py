@@ -73,7 +73,7 @@ def _causal(outer: BlockCall, output: Tensor) -> tuple[str, bool]:
         return f"its flag {flags[0]}", True
     if outer.names("mask") or any(map(_is_causal_mask, subject.called)):
         return "", False
-    if _is_set_not_causal(subject) or subject.names_a_prefix or subject.takes_one_token:
+    if _is_set_not_causal(subject) or subject.says_two_ways or subject.takes_one_token:
         return "", False
     if re.search("bert|encoder|classif|mlm|fill|bidirect", name.lower()) and "decoder" not in name.lower():
         return "", False

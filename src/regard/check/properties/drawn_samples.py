@@ -1,4 +1,4 @@
-"""Tokens, or slots, that are drawn at random at each call: an output that is random is meant so."""
+"""Tokens, slots or noise that are drawn at random at each call: an output that is random is meant so."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from torch.utils._pytree import tree_leaves
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.code import code_of
 from regard.check.properties.documentation import name_and_documentation
+from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
+from regard.check.trace.operation import TensorRecord, Trace
 
-__all__ = ["drawn_sample_design", "drawn_slot_design"]
+__all__ = ["LEARNED_NOISE", "drawn_sample_design", "drawn_slot_design", "is_learned_noise"]
+
+LEARNED_NOISE = "noise times a learned number is added to the tokens at each call: the output is random"
+"""How a random output is meant whose random numbers are all of `is_learned_noise`."""
 
 CHOOSING = re.compile(r"(?:randint|randperm|multinomial)(?:_like)?")
 """Functions that draw places, and no numbers to compute with."""
@@ -88,6 +93,44 @@ def drawn_slot_design(analysis: Analysis) -> str | None:
     if not whole.names or not all(map(NUMBERS.fullmatch, whole.names)) or whole.shapes != fewer.shapes:
         return None
     return "slots are drawn at random at each call, as where slot attention begins: the output is random"
+
+
+def is_learned_noise(instance: AttentionInstance) -> bool:
+    """Whether tokens get noise times fewer learned numbers before their scores, and nothing else is drawn in the run.
+
+    Karras et al. 2019, "A Style-Based Generator Architecture for Generative Adversarial Networks", section 3: learned
+    factors of the noise, in evaluation as well. Where each number has a factor of its own, these are noisy weights,
+    whose noise evaluation leaves out.
+
+    Args:
+        instance: an attention.
+    """
+    trace = instance.run.trace
+    drawn = {
+        each.index: each.outputs[0]
+        for each in trace
+        if torch.Tag.nondeterministic_seeded in getattr(each.function, "tags", ())
+    }
+    before, behind = (
+        trace.computed_for(each, ()) & set(drawn)
+        for each in ([one.operation.index for one in instance.scores], [one.index for one in instance.softmaxes])
+    )
+    return (
+        bool(before)
+        and behind <= before
+        and all(NUMBERS.fullmatch(trace.operations[index].name) for index in drawn)
+        and all(_is_times_fewer(trace, noise) for noise in drawn.values())
+    )
+
+
+def _is_times_fewer(trace: Trace, noise: TensorRecord) -> bool:
+    """Whether every operation that computes with numbers multiplies them by learned ones, which are fewer."""
+    readers = [each for each in trace if not each.is_view and any(one.storage == noise.storage for one in each.inputs)]
+    return bool(readers) and all(
+        each.name.rstrip("_") == "mul"
+        and any(one.learned and one.data.numel() < noise.data.numel() for one in each.inputs)
+        for each in readers
+    )
 
 
 class _DrawnFunctions(TorchDispatchMode):  # type: ignore[no-untyped-call]

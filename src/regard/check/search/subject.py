@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ __all__ = ["Subject", "source", "subject_of", "with_signature"]
 
 FUSED = torch._C._nn.scaled_dot_product_attention
 """PyTorch's own, whatever a file puts in its place in `torch.nn.functional`."""
+OF_QUERIES = re.compile(r"object_queries|quer(?:y|ies)_(?:sine_)?(?:pos|embed)(?!\w*(?:_ids|bias|mask))\w*")
+"""Arguments that are the positions of object queries."""
 
 
 @dataclass
@@ -63,8 +66,14 @@ class Subject:
         return any(documented_shape(text, name)[1:2] == ("1",) for name in tokens)
 
     @cached_property
-    def names_a_prefix(self) -> bool:
-        """Whether its name, its documentation or its settings speak of a prefix, whose tokens see one another."""
+    def says_two_ways(self) -> bool:
+        """Whether it says that some tokens see later ones.
+
+        Its name, its documentation or its settings speak of a prefix; or its call takes vectors of positions of the
+        queries, as query_pos: object queries all see one another (Carion et al. 2020, DETR, section 3.2).
+        """
+        if any(map(OF_QUERIES.fullmatch, self.called)):
+            return True
         kind = self.block or self.kind
         written = (self.function,) if kind is None else (kind, kind.forward)
         settings = () if kind is None else inspect.signature(kind).parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -41,28 +41,33 @@ def matrix_of_head_findings(
         return
     stream = invocation.streams[asking]
     shown = MovedSums(invocation, evidence, stream, invocation.arguments[stream.argument].shape, frozen)
-    alone, start = dict(frozen), 0
+    alone, nothing, start = dict(frozen), dict(frozen), 0
     mine = shown.of_head(0, int(table.query.token.max()) + 1)
     for one in table.instance.sums:
         count, base = one.output.data.numel(), frozen[one.operation.index]
         alone[one.operation.index] = torch.where(mine[start : start + count].reshape(base.shape), base, 0.0)
+        nothing[one.operation.index] = torch.zeros_like(base)
         start += count
     for path, each, text in own_tensors(invocation, evidence):
         if each.ndim < 3 or list(each.shape).count(heads) != 1 or not OF_HEADS.search(text):
             continue
         axis = list(each.shape).index(heads)
         several = [invocation, *(_with_other_part(invocation, path, axis, part) for part in range(heads))]
-        before, *others = [record_invocation(called, frozen=alone) for called in several]
-        if before.error or not before.outputs or not all(run.same_operations(before) for run in others):
-            continue
-        parts = [
-            part for part, run in enumerate(others) if bool(differs(before.outputs[0].data, run.outputs[0].data).any())
-        ]
-        if len(parts) > 1:
+        parts = _moving(several, alone)
+        if len(parts) > 1 and not _moving(several, nothing):  # else it is added to what is read
             listed = ", ".join(map(str, parts))
             message = f"what head 0 read is multiplied by the parts of {path} that belong to heads {listed}"
             yield Finding("violation", "matrix-of-its-head", "projected", message, table.instance.sums_location)
             return
+
+
+def _moving(several: Sequence[Invocation], held: Mapping[int, Tensor]) -> list[int]:
+    """Which of some calls return something else than the first, with what heads read held; none where not known."""
+    before, *others = [record_invocation(called, frozen=held) for called in several]
+    if before.error or not before.outputs or not all(run.same_operations(before) for run in others):
+        return []
+    of_all = enumerate(differs(before.outputs[0].data, run.outputs[0].data) for run in others)
+    return [number for number, moved in of_all if bool(moved.any())]
 
 
 def _with_other_part(invocation: Invocation, path: str, axis: int, part: int) -> Invocation:

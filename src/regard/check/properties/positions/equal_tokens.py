@@ -10,6 +10,7 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.documentation import keeps_positions_from_values, rotates_values
+from regard.check.properties.drawn_samples import LEARNED_NOISE, is_learned_noise
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.lengths import are_keys_shortened_alike, length_ratios
 from regard.check.properties.positions.frequencies import rotations, wrong_frequencies
@@ -49,6 +50,9 @@ def position_findings(
     if table is None or not len(table.product) or not table.whole:
         return
     line = table.instance.scores_location
+    if is_learned_noise(table.instance):
+        yield Finding("design", "learned-noise", "positions", LEARNED_NOISE, line)
+        return
     said, growth = _growth(table)
     if growth is not None:
         yield Finding("design", "scale-by-position", "scale", f"scores of a query are times a number {said}", line)

@@ -58,6 +58,8 @@ LINES_NEAR = 4
 """Before the line of the scores, and after it, that a comment may be of it."""
 NEIGHBOURHOODS = frozenset({"unfold", "im2col"})
 """Operations that cut the neighbourhood of each pixel out of a map."""
+EMBEDDINGS = re.compile(r"(?:^|[._])(theta|phi)(?=[._\d]|$)")
+"""Names of the projections of a non-local block."""
 RELATIVE_BIAS = re.compile(r"has_relative_(?:attention_|position_)?bias")
 """An option of T5's attention: in all but the first layer the bias is handed over, and scores are not scaled either."""
 
@@ -119,6 +121,15 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
             return Finding("design", "no-scale", "scale", message, line)
     if any(RELATIVE_BIAS.fullmatch(name) for name, _ in _attributes(invocation)):
         message = "scores are not scaled, as in T5, where a layer may have a relative bias: the initialization does it"
+        return Finding("design", "no-scale", "scale", message, line)
+    named = {
+        each
+        for part in modules_in(invocation.target)
+        for name, _ in part.named_parameters()
+        for each in EMBEDDINGS.findall(name)
+    }
+    if named == {"theta", "phi"}:
+        message = "scores are not scaled, as in a non-local block, by theta and phi (Wang et al. 2018, equation 4)"
         return Finding("design", "no-scale", "scale", message, line)
     if any(len(each.token_axes) == 2 for each in invocation.streams):
         said = _unscaled_on_maps(instance)
