@@ -34,6 +34,24 @@ def test_one_token_may_stand_before_those_of_a_map() -> None:
     assert call.arguments["x"].shape[1] == 1 + call.arguments["h"] * call.arguments["w"]
 
 
+class OfFourteenRows(nn.Module):
+    """Keys are made of 2 x 2 places of a map, which has 14 x 14 if nothing else is said."""
+
+    def __init__(self, dim: int = 32) -> None:
+        super().__init__()
+        self.reduced = nn.Conv2d(dim, dim, 2, 2)
+        self.q, self.k = nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor, H: int = 14, W: int = 14) -> Tensor:
+        keys = self.reduced(x.mT.unflatten(-1, (H, W))).flatten(2).mT
+        return attention(self.q(x), self.k(keys), keys)
+
+
+def test_the_sides_of_a_map_are_told_where_they_have_defaults() -> None:
+    call = first(OfFourteenRows)
+    assert call.arguments["x"].shape[1] == call.arguments["H"] * call.arguments["W"] < 100
+
+
 class OfSounds(nn.Module):
     """Convolutions over time, whose channels stand first."""
 

@@ -77,6 +77,8 @@ REDUCTIONS = frozenset(
     ]
 )
 """Operations whose results are of many numbers."""
+SUMMED = frozenset(["sum", "nansum", "mean", "amax", "amin"])
+"""Of these, those that return a number as it is where it stands alone."""
 ANEW = frozenset(["ones_like", "rand_like", "randn_like"])
 """Operations that take of a tensor its axes alone. Zeros, and fills, are what some scores are often written into."""
 FILLS = frozenset(["copy", "fill", "index_put"])
@@ -253,6 +255,8 @@ def _computed(operation: Operation, given: list[Tensor], output: TensorRecord, n
         _, weights, _, *settings = operation.args
         made: Tensor = operation.function(given[0].double(), weights.data.double(), None, *settings)
         return made.round().long()
+    if operation.name in SUMMED and number == 0 and given[0].numel() == nothing.numel():  # along axes of one number
+        return given[0].reshape(nothing.shape)
     if operation.name == "sum" and (stacked := _of_stacked(operation, given[0], output.shape, sums)) is not None:
         return stacked
     if operation.name in REDUCTIONS or operation.name in ANEW or number > 0:

@@ -363,7 +363,12 @@ def _settled(arguments: list[Argument]) -> list[Argument]:
     names = {each.name.lower() for each in arguments}
     if {"h", "w"} <= names:
         axes = {"h": "height", "w": "width"}
-        arguments = [replace(each, role=axes.get(each.name.lower(), each.role)) for each in arguments]
+        arguments = [
+            replace(each, role=axes[each.name.lower()], required=each.required or type(each.default) is int)
+            if each.name.lower() in axes
+            else each
+            for each in arguments
+        ]  # what a size is by default fits no other map
     contexts = [each for each in arguments if each.role == "context" and each.required]
     if len(contexts) == 2 and not roles & {"x", "q", "k", "ids", "image"}:  # y and memory: one of them asks
         asks = next((each for each in contexts if not _is_of_an_encoder(each)), contexts[0])
