@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from property_cases import drawn, of_x
-from regard.check.properties.masks.lost_fills import lost_fill_line_findings
+from regard.check.properties.masks.lost_fills import faint_fill_line_findings, lost_fill_line_findings
 from regard.check.properties.masks.unread import lost_fill_findings
 from regard.check.roles.influence import record_invocation
 
@@ -103,3 +103,31 @@ def test_a_line_that_keeps_no_result_is_found_where_no_call_goes_by_it(function:
 @pytest.mark.parametrize("function", [kept_when_told, cut_into_another])
 def test_a_line_that_keeps_its_result_is_right(function: Callable[..., Tensor]) -> None:
     assert list(lost_fill_line_findings(function)) == []
+
+
+def faint_where_told(scores: Tensor, hidden: Tensor, diagonal: bool = False) -> Tensor:
+    if diagonal:
+        scores[..., hidden] = -1e-9
+    return scores
+
+
+def faint_by_a_method(scores: Tensor, hidden: Tensor) -> Tensor:
+    return scores.masked_fill(hidden, value=-1e-9)
+
+
+def filled_where_told(scores: Tensor, hidden: Tensor, diagonal: bool = False) -> Tensor:
+    if diagonal:
+        scores[..., hidden] = -1e9
+    return torch.where(hidden, 1e-9, scores.clamp(min=-1e-9))
+
+
+@pytest.mark.parametrize("function", [faint_where_told, faint_by_a_method])
+def test_a_line_that_fills_with_nearly_zero_hides_nothing(function: Callable[..., Tensor]) -> None:
+    (found,) = faint_fill_line_findings(function)
+    assert found.property == "blocked-scores"
+    assert found.location is not None
+    assert "-1e-9" in found.location.text
+
+
+def test_a_line_that_fills_with_a_large_number_is_right() -> None:
+    assert list(faint_fill_line_findings(filled_where_told)) == []

@@ -75,6 +75,27 @@ def test_there_are_as_many_tokens_as_places() -> None:
     assert first(OfItsPlaces, d_model=8, H=2, W=4).arguments["queries"].shape[1:] == (8, 8)
 
 
+class OfDistances(nn.Module):
+    """Learned numbers of the distances of rows and of columns are added to the scores of a map of one size."""
+
+    def __init__(self, d_model: int, shape: int = 5) -> None:
+        super().__init__()
+        self.qkv = nn.Conv2d(d_model, 3 * d_model, 1)
+        self.key_rel_h, self.key_rel_w = (nn.Parameter(torch.randn(2 * shape - 1, 1)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).flatten(2).mT.chunk(3, -1)
+        place, far = torch.arange(x.shape[2]), len(self.key_rel_h) // 2
+        rows, columns = (each[place - place[:, None] + far, 0] for each in (self.key_rel_h, self.key_rel_w))
+        bias = (rows[:, None, :, None] + columns[:, None]).reshape(q.shape[1], k.shape[1])
+        return ((q @ k.mT / q.shape[-1] ** 0.5 + bias).softmax(-1) @ v).mT.view_as(x)
+
+
+@pytest.mark.parametrize("side", [5, 3])
+def test_the_sides_of_a_map_are_told_by_tables_of_distances(side: int) -> None:
+    assert first(OfDistances, shape=side).arguments["x"].shape[2:] == (side, side)
+
+
 class Shown(nn.Module):
     """Its config has a config in it, and it is told whether its weights are returned."""
 

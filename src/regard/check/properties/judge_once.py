@@ -19,7 +19,7 @@ from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.filled_weights import filled_weight_findings
-from regard.check.properties.masks.lost_fills import lost_fill_line_findings
+from regard.check.properties.masks.lost_fills import faint_fill_line_findings, lost_fill_line_findings
 from regard.check.properties.masks.nearest_keys import farthest_of_more_findings
 from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
@@ -56,6 +56,7 @@ from regard.check.properties.outputs.repeated_biases import repeated_bias_findin
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.positions.handed_to_values import handed_position_findings
 from regard.check.properties.positions.low_precision import rounded_position_findings, rounded_table_findings
+from regard.check.properties.positions.unordered_series import unordered_series_findings
 from regard.check.properties.positions.unused_classes import unused_position_findings
 from regard.check.properties.scores.wide_scores import wide_score_findings
 from regard.check.properties.summaries import MIXED_TOKENS
@@ -107,10 +108,12 @@ def judge_once(
         analysis.findings += [] if analysis.violations else unread_parameter_findings(invocation)
         analysis.findings += unread_setting_findings(invocation.target)
         analysis.findings += lost_fill_line_findings(invocation.target)
+        analysis.findings += faint_fill_line_findings(invocation.target)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
         analysis.findings += unused_position_findings(invocation, analysis.findings)
+        analysis.findings += unordered_series_findings(invocation, analysis.findings)
         analysis.findings += handed_position_findings(invocation)
     if not analysis.violations and analysis.complete:
         for of_others in (other_size_findings, switched_setting_findings, farthest_of_more_findings):

@@ -6,6 +6,7 @@ import functools
 import inspect
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +48,9 @@ SMALL_GRID = (3, 4)
 """Height and width of its frames: so small that each token of all frames can be changed alone."""
 MAX_PIXELS = 1024
 """Of a picture whose patches are the tokens."""
+OF_ROWS = re.compile(r"(?:^|[._])rel(?:ative)?_(h|height)$")
+OF_COLUMNS = {"h": "w", "height": "width"}
+"""The ends of names of tables of the distances of two rows, and of two columns."""
 LARGEST_SIDE = 256
 """Of a picture of any patches."""
 KEY_ROLES = ("k", "v", "context")
@@ -207,6 +211,7 @@ def grids(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
         named = {constructor_meaning(name) for part in module.modules() for name, _ in _constructed_with(part)}
         pictures += [(side, side) for side in sides_of_pictures(module, sizes)[0]] if "patch" in named else []
         pictures += _of_patches(module)
+        told += _of_distances(module)
         for name in squared(source_of(module)):
             if isinstance(length := getattr(module, name, None), int) and length > 1:
                 # A map of one window shows nothing of how windows are cut.
@@ -256,6 +261,16 @@ def pictures_of_frames(target: Any, sizes: Sizes) -> list[tuple[int, int]]:
     told = [] if sizes.grid is None else [sizes.grid]
     squares = [(side, side) for side in (*itertools.chain(*sides_of_pictures(target, sizes)), sizes.image)]
     return [each for each in dict.fromkeys((*told, *squares)) if each[0] * each[1] <= MAX_PIXELS]
+
+
+def _of_distances(module: nn.Module) -> Iterator[tuple[int, int]]:
+    """The sides of the map whose distances along either side a table has a row for, as key_rel_h and key_rel_w."""
+    tables = {name: each for name, each in module.named_parameters() if each.ndim == 2 and len(each) % 2}
+    for name, table in tables.items():
+        of_rows = OF_ROWS.search(name)
+        other = tables.get(name[: of_rows.start(1)] + OF_COLUMNS[of_rows[1]]) if of_rows is not None else None
+        if other is not None:
+            yield (len(table) + 1) // 2, (len(other) + 1) // 2
 
 
 def _of_patches(module: nn.Module) -> Iterator[tuple[int, int]]:

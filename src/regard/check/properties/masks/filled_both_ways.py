@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-__all__ = ["fill_of_the_kept"]
+__all__ = ["fill_of_the_kept", "written_number"]
 
 _SHAPED = frozenset(
     [
@@ -116,10 +116,10 @@ class _Reader:
             return self._side(value.value)
         if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Invert | ast.Not):
             return _turned(self._side(value.operand))
-        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub) and _number(value.left) == 1:
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub) and written_number(value.left) == 1:
             return _turned(self._side(value.right))
         if isinstance(value, ast.Compare) and len(value.ops) == 1 and isinstance(value.ops[0], ast.Eq | ast.NotEq):
-            number = _number(value.comparators[0])
+            number = written_number(value.comparators[0])
             if number not in (0, 1):
                 return None
             side = self._side(value.left)
@@ -145,7 +145,7 @@ class _Reader:
             for filled, side, value in self._filled(each):
                 if side is None:
                     continue
-                if value is None or _number(value) == 0:
+                if value is None or written_number(value) == 0:
                     if self._is_of_weights(filled):
                         self.emptied.add(side)
                 elif self._is_low(value) and not self._is_of_weights(filled):
@@ -175,7 +175,7 @@ class _Reader:
         """Whether an expression is a number that takes all weight of a score, by its text."""
         if isinstance(value, ast.Name):
             return value.id in self.low
-        number, text = _number(value), ast.unparse(value)
+        number, text = written_number(value), ast.unparse(value)
         if number is not None:
             return number <= _LOW
         return "finfo(" in text and (text.endswith(".min") or (text.startswith("-") and text.endswith(".max")))
@@ -223,10 +223,10 @@ def _targets(line: ast.stmt) -> Iterator[str]:
             yield each.id
 
 
-def _number(value: ast.expr) -> float | None:
+def written_number(value: ast.expr) -> float | None:
     """The number that an expression writes, as -1e9, -torch.inf or float("-inf"); None where it is none."""
     if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub):
-        number = _number(value.operand)
+        number = written_number(value.operand)
         return None if number is None else -number
     if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and not isinstance(value.value, bool):
         return float(value.value)
@@ -235,7 +235,7 @@ def _number(value: ast.expr) -> float | None:
     if isinstance(value, ast.Call) and _called(value) == "float" and len(value.args) == 1:
         said = value.args[0].value if isinstance(value.args[0], ast.Constant) else None
         try:
-            return float(said) if isinstance(said, str) else _number(value.args[0])
+            return float(said) if isinstance(said, str) else written_number(value.args[0])
         except ValueError:
             return None
     return None

@@ -16,11 +16,11 @@ from regard.check.properties.documentation import comments_of, documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 
-__all__ = ["unused_position_findings"]
+__all__ = ["WITHOUT", "unused_position_findings"]
 
 _OF_POSITIONS = re.compile(r"posit|pos_?(?:emb|enc)", re.I)
 """In the name of a class whose modules give tokens their positions."""
-_WITHOUT = re.compile(r"\b(?:no|without|not?\b[^.\n]{0,40}\bany)\s+(?:explicit\s+)?posit|\bNoPE\b|permutation", re.I)
+WITHOUT = re.compile(r"\b(?:no|without|not?\b[^.\n]{0,40}\bany)\s+(?:explicit\s+)?posit|\bNoPE\b|permutation", re.I)
 """What is said of a model whose tokens have no positions on purpose."""
 
 
@@ -39,7 +39,7 @@ def unused_position_findings(invocation: Invocation, found: Collection[Finding])
     if any(each.kind != "absent" for each in of_positions):
         return
     said = "\n".join((documentation_of_file(target), documentation_of(target), *comments_of(target)))
-    if _WITHOUT.search(said):
+    if WITHOUT.search(said):
         return
     own = {type(each).__name__ for each in target.modules()}
     for name in _unused_classes(type(target)):
