@@ -77,7 +77,7 @@ REDUCTIONS = frozenset(
     ]
 )
 """Operations whose results are of many numbers."""
-SUMMED = frozenset(["sum", "nansum", "mean", "amax", "amin"])
+SUMMED = frozenset(["sum", "mean"])
 """Of these, those that return a number as it is where it stands alone."""
 ANEW = frozenset(["ones_like", "rand_like", "randn_like"])
 """Operations that take of a tensor its axes alone. Zeros, and fills, are what some scores are often written into."""
@@ -221,6 +221,8 @@ def tagged(
         elif operation.written:
             after = _after_write(operation, given, memory, sums)
             memory.write(operation.written[0], after)
+        elif operation.name in SUMMED and _is_of_a_new_axis(trace, operation):
+            memory.write(operation.outputs[0], given[0].reshape(operation.outputs[0].shape))
         elif not operation.is_view:
             for number, output in enumerate(operation.outputs):
                 tags = _computed(operation, given, output, number, sums)
@@ -255,8 +257,6 @@ def _computed(operation: Operation, given: list[Tensor], output: TensorRecord, n
         _, weights, _, *settings = operation.args
         made: Tensor = operation.function(given[0].double(), weights.data.double(), None, *settings)
         return made.round().long()
-    if operation.name in SUMMED and number == 0 and given[0].numel() == nothing.numel():  # along axes of one number
-        return given[0].reshape(nothing.shape)
     if operation.name == "sum" and (stacked := _of_stacked(operation, given[0], output.shape, sums)) is not None:
         return stacked
     if operation.name in REDUCTIONS or operation.name in ANEW or number > 0:
@@ -268,6 +268,27 @@ def _computed(operation: Operation, given: list[Tensor], output: TensorRecord, n
         )
         return torch.where(chosen > 0, chosen, left).broadcast_to(output.shape).clone()
     return _elementwise(operation, given, output.shape, sums)
+
+
+def _is_of_a_new_axis(trace: Trace, operation: Operation) -> bool:
+    """Whether it sums over nothing but axes of one, where a view of what it takes has just put some.
+
+    Any other axis may be as short by accident, as that of the last of several chunks.
+    """
+    taken = operation.inputs[0]
+    made = next(
+        (each for each in reversed(trace.operations[: operation.index]) if taken.storage in _storages(each)), None
+    )
+    return (
+        taken.data.numel() == operation.outputs[0].data.numel()
+        and made is not None
+        and made.is_view
+        and made.outputs[0].shape.count(1) > made.inputs[0].shape.count(1)
+    )
+
+
+def _storages(operation: Operation) -> set[int]:
+    return {each.storage for each in (*operation.outputs, *operation.written)}
 
 
 def moves_numbers(operation: Operation) -> bool:
