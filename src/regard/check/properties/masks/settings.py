@@ -178,7 +178,9 @@ def of_a_number_of_none(invocation: Invocation, name: str) -> Finding | None:
         return None
     reads = _reads_of(name, tree)
     for each in ast.walk(tree):
-        asked = _OF_A_NUMBER.fullmatch(ast.unparse(each.test)) if isinstance(each, ast.If) else None
+        if not isinstance(each, ast.If):
+            continue
+        asked = _OF_A_NUMBER.fullmatch(ast.unparse(each.test))
         if asked is None or not reads or not reads <= {id(one) for one in _names_read(each.body)}:
             continue
         number = getattr(invocation.target, asked["attribute"], None)
