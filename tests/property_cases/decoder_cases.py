@@ -110,6 +110,14 @@ class ForgetsTheFirst(OfAMemory):
         return x
 
 
+class ReturnsBoth(OfAMemory):
+    """Two streams, one of which reads the other: what the first attention added is returned as well."""
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        y = x + self.own(x)
+        return torch.cat([x + self.read(y, context), y], -1)
+
+
 def of_layer_and_memory(kind: type[OfAMemory]) -> Invocation:
     return of_x_and_context(of_module(kind).target)
 

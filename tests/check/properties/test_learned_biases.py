@@ -79,3 +79,30 @@ def test_a_learned_bias_may_be_scaled_with_the_scores(kind: type[nn.Module]) -> 
 @pytest.mark.parametrize("kind", [Biased, OfSlopes, OfABuffer])
 def test_a_bias_of_chosen_numbers_may_not(kind: type[nn.Module]) -> None:
     assert "bias-after-scale" in [each.property for each in analyze(of_module(kind)).violations]
+
+
+class OfTwoNumbers(nn.Module):
+    """A network of distances, with a norm over so few numbers that it returns the same for all."""
+
+    def __init__(self, *, width: int = 2) -> None:
+        super().__init__()
+        self.network = nn.Sequential(nn.Linear(1, width), nn.LayerNorm(width), nn.Linear(width, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        places = torch.arange(x.shape[1], dtype=x.dtype)
+        bias = self.network((places - places[:, None])[..., None]).movedim(-1, 0)
+        return joined((split(x) @ split(x).mT / 2 + self.of(bias)).softmax(-1) @ split(x))
+
+    def of(self, bias: Tensor) -> Tensor:
+        return bias
+
+
+class OfNoKey(OfTwoNumbers):
+    def of(self, bias: Tensor) -> Tensor:
+        return bias[..., :1].expand_as(bias)
+
+
+@pytest.mark.parametrize(("network", "is_wrong"), [(OfTwoNumbers(), False), (OfNoKey(width=4), True)])
+def test_a_norm_over_two_numbers_makes_no_bias_a_constant(network: nn.Module, is_wrong: bool) -> None:
+    found = {each.property for each in analyze(of_module(lambda: network)).violations}
+    assert ("bias-by-key" in found) == is_wrong

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, drawn, joined, of_module, of_x, split
-from property_cases.decoder_cases import LayerThatReadsTwice, of_layer_and_memory
+from property_cases.decoder_cases import ForgetsTheFirst, LayerThatReadsTwice, ReturnsBoth, of_layer_and_memory
 from property_cases.expert_cases import Experts
 from regard.check import check
 from regard.check.properties.analyze import analyze
@@ -387,6 +390,32 @@ def test_rows_and_columns_of_one_line_are_two_attentions(kind: type[BothAxes], w
 
 def test_a_second_attention_of_the_same_class_may_have_no_positions() -> None:
     assert not {each for each in names(of_layer_and_memory(LayerThatReadsTwice)) if each[0] == "violation"}
+
+
+def test_a_stream_beside_another_keeps_what_it_read() -> None:
+    wrong = ("violation", "residual-of-the-sum")
+    assert wrong in names(of_layer_and_memory(ForgetsTheFirst))
+    assert wrong not in names(of_layer_and_memory(ReturnsBoth))
+
+
+def asked_by_the_last(x: Tensor, past: Tensor, future: Tensor) -> Tensor:
+    """As of GMAN: what is read stands first, and what asks last (arXiv:1911.08415, section 3.4)."""
+    return joined((split(future @ W_Q) @ split(past @ W_K).mT / 2).softmax(-1) @ split(x @ W_V))
+
+
+def asked_by_the_values(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return asked_by_the_last(query, key, value)
+
+
+@pytest.mark.parametrize(("function", "is_right"), [(asked_by_the_last, True), (asked_by_the_values, False)])
+def test_the_order_of_three_sequences_does_not_say_which_asks(
+    function: Callable[[Tensor, Tensor, Tensor], Tensor], is_right: bool
+) -> None:
+    arguments = inspect.signature(function).parameters
+    given = {name: drawn(2, 5, WIDTH, seed=seed) for seed, name in enumerate(arguments)}
+    streams = [Stream(name, role, 0, (1,)) for name, role in zip(arguments, "qkv", strict=True)]
+    found = {each.property for each in analyze(Invocation(function, given, [*arguments], streams)).violations}
+    assert found == (set() if is_right else {"queries-from-their-input", "values-from-their-input"})
 
 
 class ManyExperts(Experts):

@@ -147,3 +147,24 @@ def test_a_norm_over_the_tokens_of_a_sample_is_a_design(is_wrong: bool) -> None:
     found = analyze(of_module(lambda: NormedOverNodes(is_joined_wrongly=is_wrong))).findings
     kinds = {each.kind for each in found if each.property == "output-of-the-token"}
     assert kinds == {"violation" if is_wrong else "design"}
+
+
+class GatedByChannel(nn.Module):
+    """What was read is squeezed to one number for each channel, which gates it (squeeze and excitation)."""
+
+    def __init__(self, *, is_joined_wrongly: bool = False) -> None:
+        super().__init__()
+        self.qkv, self.squeeze, self.is_wrong = nn.Linear(8, 24), nn.Linear(8, 8), is_joined_wrongly
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (2, 4)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        read = (q @ k.mT / 2).softmax(-1) @ v
+        read = read.reshape(x.shape) if self.is_wrong else read.transpose(1, 2).flatten(2)
+        return read * torch.sigmoid(self.squeeze(read.mean(1, keepdim=True)))
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_a_gate_of_each_channel_that_all_tokens_make_is_a_design(is_wrong: bool) -> None:
+    found = analyze(of_module(lambda: GatedByChannel(is_joined_wrongly=is_wrong))).findings
+    kinds = {each.kind for each in found if each.property == "output-of-the-token"}
+    assert kinds == {"violation" if is_wrong else "design"}

@@ -85,8 +85,8 @@ def running_state_findings(invocation: Invocation, run: TaggedRun) -> Iterator[F
         invocation: the call.
         run: of it.
     """
-    trace, stream = run.trace, invocation.streams[0]
-    if len(stream.token_axes) != 1:
+    trace, stream = run.trace, next(iter(invocation.streams), None)
+    if stream is None or len(stream.token_axes) != 1:
         return
     steps = _steps(trace)
     read = _read(trace, trace.operations[steps[-1][0]]) if steps else None

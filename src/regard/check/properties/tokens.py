@@ -74,7 +74,11 @@ def _name(evidence: Evidence, stream: Tensor) -> str:
 
 def _is_told(name: str) -> bool:
     """Whether a name says that it is one of queries, keys and values, or no word that says anything else."""
-    return len(name) < SHORTEST_WORD or {call_meaning(name), first_word(name)} & {"q", "k", "v"} != set()
+    return len(name) < SHORTEST_WORD or _is_named(name)
+
+
+def _is_named(name: str) -> bool:
+    return {call_meaning(name), first_word(name)} & {"q", "k", "v"} != set()
 
 
 def _are_translated(names: list[str]) -> bool:
@@ -247,6 +251,8 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
             return  # two sequences to attend to, as a text and a picture
         for name, found, wanted in (("queries", query, "q"), ("keys", key, "k"), ("values", value, "v")):
             if found != wanted and found in ("q", "k", "v") and not evidence.is_optional[wanted]:
+                if not any(_is_named(name) for name, role in roles.items() if role in (found, wanted)):
+                    continue  # their order alone said which is which
                 if {found, wanted} == {"k", "v"} and _are_set_equal(evidence, wanted, found):
                     yield Finding("note", f"{name}-from-their-input", "projections", f"{name} are {found}, on purpose")
                     continue

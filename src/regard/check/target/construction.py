@@ -49,6 +49,7 @@ from regard.check.target.errors import AlwaysFails, Failed, error_line, failed, 
 from regard.check.target.kept_arguments import compared_with, is_tested
 from regard.check.target.layouts import GRID
 from regard.check.target.names import constructor_meaning, is_of_a_picture, last_words, side_names
+from regard.check.target.picture_sides import with_sides
 from regard.check.target.preparation import copied
 from regard.check.target.sizes import Sizes
 from regard.check.target.usage import (
@@ -138,7 +139,7 @@ class Construction:
             torch.manual_seed(0)
             try:
                 with self.settings.on(), double_precision():
-                    return self.kind(*positional, **given)
+                    return with_sides(self.kind(*positional, **given))
             except AttributeError as error:
                 name = error.name or ""
                 means = constructor_meaning(name)

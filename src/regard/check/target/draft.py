@@ -22,6 +22,7 @@ from regard.check.target.first_layers import width_taken
 from regard.check.target.fixed_arguments import fixed_matrices
 from regard.check.target.layouts import GRID, Layout
 from regard.check.target.names import constructor_meaning, is_of_a_picture
+from regard.check.target.picture_sides import sides_of
 from regard.check.target.preparation import modules_in
 from regard.check.target.sizes import Sizes, both_sides
 from regard.check.target.usage import PARTS, squared
@@ -329,6 +330,8 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
                 if not isinstance(value, int) and (sides := both_sides(value)) is not None:
                     found[f"tokens of its {name}"] = sides[0] * sides[1]
                     found[f"tokens of its {name}, and one"] = sides[0] * sides[1] + 1
+            if (sides := sides_of(each)) is not None:
+                found["places of its sides"] = sides[0] * sides[1]
             if isinstance(window, int):
                 found["tokens of its window"] = window**2
                 found = {name: count for name, count in found.items() if count <= MAX_TOKENS}

@@ -29,7 +29,9 @@ def numbers_told(invocation: Invocation) -> Iterator[tuple[str, int]]:
         given += [(each.name, each.default) for each in parameters if each.name not in invocation.arguments]
     for module in modules_in(invocation.target):
         for each in module.modules():
-            given += vars(each).items()
+            own = vars(each)
+            is_map = bool({"W", "w"} & {*own})  # beside a width, H is the height of a picture
+            given += [pair for pair in own.items() if not (is_map and pair[0] in ("H", "h"))]
     given += [part for _, value in given if is_config(value) for part in vars(value).items()]
     for name, value in given:
         if isinstance(value, int) and not isinstance(value, bool):

@@ -30,6 +30,7 @@ OF_ATTENTION = re.compile("att|pad|key|src|tgt|causal", re.I)
 """In names of masks that are of attention, wherever the code reads them."""
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_|^prepend_")
 """Names of masks of a sequence that need not be there."""
+_OF_A_NUMBER = re.compile(r"self\.(?P<attribute>\w+)(?: (?:>|!=) 0)?")
 NOT_OF_KEYS = re.compile("^(?:q|query|queries)_|prefix")
 """Names of masks that hide no key: of queries that are padding, whose outputs are of no use, and of a prefix."""
 
@@ -164,6 +165,29 @@ def is_of_another_setting(invocation: Invocation, name: str) -> bool:
     }
     reads = _reads_of(name, tree)
     return bool(reads) and reads <= skipped
+
+
+def of_a_number_of_none(invocation: Invocation, name: str) -> Finding | None:
+    """That a mask is read only where a number of the module is not 0, as `self.shift_size > 0`, and it is 0; else None.
+
+    Args:
+        invocation: the call.
+        name: of its mask.
+    """
+    if (tree := _forward_of(invocation.target)) is None:
+        return None
+    reads = _reads_of(name, tree)
+    for each in ast.walk(tree):
+        if not isinstance(each, ast.If):
+            continue
+        asked = _OF_A_NUMBER.fullmatch(ast.unparse(each.test))
+        if asked is None or not reads or not reads <= {id(one) for one in _names_read(each.body)}:
+            continue
+        number = getattr(invocation.target, asked["attribute"], None)
+        if type(number) is int and number == 0:
+            message = f"{name} is read where {asked[0]} alone, and it is 0: not exercised"
+            return Finding("open", "mask-open", "mask", message)
+    return None
 
 
 def _has_another_value(test: ast.expr, target: Any) -> bool:
@@ -321,7 +345,15 @@ def _has_a_setting(test: ast.expr, arguments: Collection[str]) -> bool:
     return any("self" in each and not each & {*arguments} for each in names)
 
 
-EXPLAINED = (not_chosen, put_for_another, documented_unused, said_by_boundaries, of_the_loss, of_whole_samples)
+EXPLAINED = (
+    not_chosen,
+    put_for_another,
+    of_a_number_of_none,
+    documented_unused,
+    said_by_boundaries,
+    of_the_loss,
+    of_whole_samples,
+)
 """What may say why a mask has no effect."""
 
 

@@ -94,7 +94,7 @@ def forgotten_findings(run: TaggedRun, instances: Sequence[AttentionInstance]) -
         if added is None:
             continue
         (other,) = (each for each in added.inputs if each.storage not in read)
-        if other.storage in given - attended:
+        if other.storage in given - attended and not _goes_past(trace, total, second):
             message = (
                 "what this attention read is added to something that holds nothing of the attention before, of which "
                 "its queries are made: what that one added is lost but for them"
@@ -110,6 +110,14 @@ def forgotten_findings(run: TaggedRun, instances: Sequence[AttentionInstance]) -
             )
             yield Finding("violation", "residual-of-the-sum", "block", message, late.location)
             return
+
+
+def _goes_past(trace: Trace, total: Operation, attention: AttentionInstance) -> bool:
+    """Whether a sum reaches what is returned also past the scores of an attention, as one of several streams."""
+    scores = {each.operation.index for each in attention.scores}
+    others = [each for each in trace.operations[total.index + 1 :] if each.index not in scores]
+    carried = reached({total.outputs[0].storage}, others)
+    return any(each.storage in carried for each in trace.outputs)
 
 
 def _added_to_itself(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:

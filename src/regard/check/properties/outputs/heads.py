@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.check.properties.chunkwise import NON_LINEAR
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.outputs.channel_gates import gated_by_all
 from regard.check.roles.influence import differs, record_invocation
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.local import NORMS_OF_MAPS
@@ -92,6 +93,10 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
             and shown.are_normed_over_tokens(given, token)
         ):
             message = "a norm over all tokens of a sample carries what one of them attended to to the others"
+            yield Finding("design", "output-of-the-token", "heads joined", message, line)
+            return
+        elif changed > wanted and {each for each, _ in changed} == {sample} and shown.are_gated(given, (sample, token)):
+            message = "a gate of each channel is made of what all tokens of a sample read (squeeze and excitation)"
             yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
         elif changed > wanted and _is_of_one_query(table) and {each for each, _ in changed} == {sample}:
@@ -281,6 +286,18 @@ class MovedSums:
             return False
         moved = differs(norms[0].inputs[0].data, run.operations[norms[0].index].inputs[0].data)
         return moved.ndim > 1 and moved.flatten(0, -2).any(0).nonzero().flatten().tolist() == [token]
+
+    def are_gated(self, given: Mapping[int, Tensor], place: tuple[int, int]) -> bool:
+        """Whether weighted sums are multiplied, each at its (sample, token), by gates that are made of all tokens."""
+        table = self.evidence.base
+        gated = gated_by_all(table.instance, int(table.query.token.max()) + 1)
+        run = record_invocation(self.invocation, frozen={**self.frozen, **given})
+        if gated is None or run.error or not run.same_operations(table.instance.run.trace):
+            return False
+        operation, number = gated
+        moved = differs(operation.inputs[number].data, run.operations[operation.index].inputs[number].data)
+        places = positions_of(moved, self.stream, self.shape)
+        return places is None or {each[:2] for each in places} == {place}
 
     def of_head(self, head: int, tokens: int) -> Tensor:
         """(sums): which are of a head, of all tokens and samples."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.sums import query_numbers
-from regard.check.trace.operation import TensorRecord
+from regard.check.trace.operation import TensorRecord, Trace
 
 __all__ = ["added_to_scores", "bias_findings"]
 
@@ -283,7 +283,7 @@ def _constant(evidence: Evidence) -> Iterator[Finding]:
     table, rows = evidence.base, query_numbers(evidence)
     if table.dense(table.weight).shape[-2] < 2:
         return  # a table for as many positions as there are queries: one entry, which is broadcast over the keys
-    for added, _, line in added_to_scores(evidence):
+    for added, record, line in added_to_scores(evidence):
         seen = table.weight > 0
         usual = added.isfinite() & (added.abs() < MOST)
         if not bool(usual[seen].all()) or float(added[seen].abs().max()) < SMALLEST:
@@ -291,7 +291,7 @@ def _constant(evidence: Evidence) -> Iterator[Finding]:
         count = int(rows.max()) + 1
         most = torch.full((count,), -torch.inf, dtype=torch.float64).scatter_reduce(0, rows[seen], added[seen], "amax")
         least = torch.full((count,), torch.inf, dtype=torch.float64).scatter_reduce(0, rows[seen], added[seen], "amin")
-        if float((most - least).max()) < SMALLEST:
+        if float((most - least).max()) < SMALLEST and not _is_dead(table.instance.run.trace, record):
             yield Finding(
                 "violation",
                 "bias-by-key",
@@ -301,6 +301,19 @@ def _constant(evidence: Evidence) -> Iterator[Finding]:
                 line,
             )
             return
+
+
+def _is_dead(trace: Trace, bias: TensorRecord) -> bool:
+    """Whether a network makes it that returns the same for everything at the sizes that it has here.
+
+    As one with a norm over two numbers, which are 1 and -1 whatever they were, or a layer whose neurons are all zero.
+    """
+    for each in trace:
+        dead = each.name.rstrip("_") == "relu" and not bool(each.outputs[0].data.any())
+        dead |= each.name == "native_layer_norm" and each.outputs[0].shape[-1] <= 2
+        if dead and bias.storage in trace.made_of([each.outputs[0].storage]):
+            return True
+    return False
 
 
 def _vanishing(evidence: Evidence) -> list[Finding]:
