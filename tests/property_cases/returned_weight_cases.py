@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from property_cases import HEADS, WIDTH, Case, joined, of_module, split
+from property_cases import HEADS, WIDTH, Case, drawn, joined, of_module, of_x_and_context, split
 
 
 class WithWeights(nn.Module):
@@ -60,6 +60,48 @@ class MeanOfHeads(FirstHead):
 
 class OneHeadForPlots(FirstHead):
     """The map of one head is returned for plots."""
+
+
+def read(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+    """The weights of a context's tokens, and their values."""
+    q, k, v = (
+        each @ (drawn(WIDTH, WIDTH, seed=at) / WIDTH**0.5) for at, each in enumerate((x, context, context), 3)
+    )
+    return (q @ k.mT / WIDTH**0.5).softmax(-1), v  # here
+
+
+def weights_of_context(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens read a context.
+
+    Args:
+        x: (batch, output_len, dim)
+        context: (batch, query_len, dim)
+
+    Returns:
+        output (batch, output_len, dim), weights (batch, output_len, query_len)
+    """
+    weights, v = read(x, context)
+    return weights @ v, weights
+
+
+def context_first(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens read a context.
+
+    Args:
+        x: (batch, output_len, dim)
+        context: (batch, query_len, dim)
+
+    Returns:
+        output (batch, output_len, dim), weights (batch, output_len, query_len)
+    """
+    weights, v = read(x, context)
+    return weights @ v, weights.mT
+
+
+def context_first_in_letters(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens x (B, L, D) read a context (B, S, D); returns both (B, L, D) and the attention weights (B, L, S)."""
+    weights, v = read(x, context)
+    return weights @ v, weights.mT
 
 
 class EfficientWithMemory(nn.Module):
@@ -127,6 +169,8 @@ CASES = [
     Case("weights-returned-as-told", KeysBeforeHeads, KeysFirstAsTold, of_module),
     Case("weights-returned-as-told", FirstHead, MeanOfHeads, of_module),
     Case("weights-returned-as-told", FirstHead, OneHeadForPlots, of_module),
+    Case("weights-returned-as-told", context_first, weights_of_context, of_x_and_context),
+    Case("weights-returned-as-told", context_first_in_letters, weights_of_context, of_x_and_context),
     Case("keys-over-the-tokens", MemoryOverChannels, EfficientWithMemory, of_module),
     Case("values-without-positions", PositionsInValues, HandedPositions, of_module, has_line=False),
     Case("values-without-positions", PositionsInValues, PositionsInAllValues, of_module, has_line=False),
