@@ -18,6 +18,7 @@ from regard.check.properties.caches.generation import hides_later
 from regard.check.properties.caches.written_texts import (
     FEWEST_STEPS,
     PROMPT,
+    WRITES_THE_SAME,
     WrittenText,
     first_logits,
     prompt_of,
@@ -277,7 +278,7 @@ def _of_no_logits(target: nn.Module, name: str, told: dict[str, Any], run: _Run)
         return None
     if sum(isinstance(each, Tensor) and each.ndim > 1 for each in tree_leaves(outputs)) > 1:
         return None
-    return "writes the same tokens whichever have the largest logits: what the model predicts changes nothing"
+    return WRITES_THE_SAME
 
 
 def _of_the_heat(target: nn.Module, name: str, told: dict[str, Any], argument: str) -> str | None:
