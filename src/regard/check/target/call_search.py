@@ -16,6 +16,7 @@ from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.argument import MATRICES, STREAMS, Argument
 from regard.check.target.best_first import best_first
+from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_budget import Budget
 from regard.check.target.configs import is_config
 from regard.check.target.decoder_steps import LAST_TOKEN, LAST_VECTOR, state_widths
@@ -285,7 +286,9 @@ class CallPlan:
         invocation.arrays = self.choices.get("numbers") == "arrays" or self.user_inputs.are_arrays
         invocation.gradients = self.choices.get("gradients") != "off"
         if self.in_steps:
-            invocation.steps_from = next(each.name for each in self.arguments if each.role == "start")
+            invocation.in_steps, names = True, [each.name for each in self.arguments if each.role == "start"]
+            invocation.steps_from = next(iter(names), "")
+            invocation.carried = () if names else cache_names(invocation).arguments
         return invocation
 
     def _draft(self, target: Any, sizes: Sizes) -> Draft:

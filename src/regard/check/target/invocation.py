@@ -194,12 +194,12 @@ def _calls_by_errors(targets: list[Target], settings: UserSettings) -> list[Foun
 def _calls_in_steps(
     targets: list[Target], given: UserInputs, settings: UserSettings, errors: list[Failed]
 ) -> list[FoundCall]:
-    """Calls with one token after the other, of what is told how many came before, and keeps a cache of these."""
+    """Calls with one token after the other, of what keeps a cache of those before, or is handed one each time."""
     if given.names or not targets or not may_take_steps(readings(targets[0].call)[0]):
         return []
     target = replace(targets[0], in_steps=True, said=[*targets[0].said, STEPS])
     found = _calls_of(target, given, settings, errors, FEW_TRIES, MAX_LAYOUTS, Budget(2 * FEW_TRIES))
-    found = [each for each in found[:1] if cache_names(each.invocation).is_certain]
+    found = [each for each in found[:1] if (names := cache_names(each.invocation)).is_certain or names.is_reset]
     return found or _calls_in_steps(of_one_sample(targets, errors), given, settings, errors)
 
 
