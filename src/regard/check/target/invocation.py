@@ -157,6 +157,8 @@ def _search(
         is_of_one = len(targets) == 1 and asks_for_one_token(source_of(target.call))
         found = _calls_in_steps(targets, given, settings, errors) if is_of_one else []
         found = found or _calls_of(target, given, settings, errors, FEW_TRIES, None, budget)
+        if found and _is_of_vectors(found[-1]):  # one of each sample, or the one token of each: a cache tells
+            found = _calls_in_steps([target], given, settings, errors) or found
         if found:
             return found
         if budget.left <= 0:
@@ -175,6 +177,12 @@ def _search(
     found = found or _calls_in_steps(targets[:1], given, settings, errors)
     found = found or _square_calls(targets[:1], args, given, settings, errors)
     return found or ([] if given.names else _calls_by_errors(targets[:2], settings))
+
+
+def _is_of_vectors(found: FoundCall) -> bool:
+    """Whether the one sequence of a call is vectors without an axis of samples beside that of tokens."""
+    given = [found.invocation.arguments[each.argument] for each in found.invocation.streams]
+    return len(given) == 1 and given[0].ndim == 2 and given[0].is_floating_point()
 
 
 def _calls_by_errors(targets: list[Target], settings: UserSettings) -> list[FoundCall]:
