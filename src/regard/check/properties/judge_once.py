@@ -57,6 +57,7 @@ from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.positions.handed_to_values import handed_position_findings
 from regard.check.properties.positions.low_precision import rounded_position_findings, rounded_table_findings
 from regard.check.properties.positions.unused_classes import unused_position_findings
+from regard.check.properties.outputs.returned_gradients import returned_gradient_findings
 from regard.check.properties.scores.wide_scores import wide_score_findings
 from regard.check.properties.summaries import MIXED_TOKENS
 from regard.check.properties.weights.dropped_scores import dropped_score_findings
@@ -151,6 +152,7 @@ def judge_once(
         analysis.findings += next_token_findings(invocation)
         analysis.findings += source_text_findings(invocation)
         analysis.findings += first_token_findings(invocation)
+        analysis.findings += returned_gradient_findings(invocation)
         analysis.findings += state_findings(invocation)
         analysis.findings += [] if analysis.violations else kept_state_findings(invocation)
 

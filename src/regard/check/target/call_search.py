@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.target.argument import MATRICES, STREAMS, Argument
+from regard.check.target.argument import MATRICES, OUTPUT_GRADIENT, STREAMS, Argument
 from regard.check.target.best_first import best_first
 from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_budget import Budget
@@ -43,7 +43,7 @@ from regard.check.target.numpy_by_torch import names_numpy
 from regard.check.target.open_masks import with_open_masks
 from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, check_rotated, rope_widths
 from regard.check.target.preparation import embeds, modules_in
-from regard.check.target.running import Invocation, Stream
+from regard.check.target.running import Invocation, Stream, first_of_several
 from regard.check.target.sizes import Sizes
 from regard.check.target.turning_tables import first_output, with_turning_tables
 from regard.check.target.user_inputs import UserInputs
@@ -285,6 +285,8 @@ class CallPlan:
         invocation.sizes = draft.known()
         invocation.arrays = self.choices.get("numbers") == "arrays" or self.user_inputs.are_arrays
         invocation.gradients = self.choices.get("gradients") != "off"
+        if any(each.role == OUTPUT_GRADIENT for each in self.arguments):
+            invocation.completion = first_of_several
         if self.in_steps:
             invocation.in_steps, names = True, [each.name for each in self.arguments if each.role == "start"]
             invocation.steps_from = next(iter(names), "")

@@ -9,8 +9,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.target.argument import STREAMS, source_of
+from regard.check.target.argument import OUTPUT_GRADIENT, STREAMS, source_of
 from regard.check.target.beside_tokens import asked_for
 from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_budget import Budget, cost_of
@@ -319,12 +321,26 @@ def _calls(
                         break
                 else:
                     continue
+            if _returns_gradients_alone(plan, target):
+                errors.append(Failed("it returns gradients, and not the output that they are of"))
+                continue
             if plan.is_square(target.call, target.sizes):
                 by_accident.append(plan)
                 continue
             yield _whole(target, plan, settings, given, tries, budget)
     for plan in by_accident:
         yield _whole(target, plan, settings, given, tries, budget)
+
+
+def _returns_gradients_alone(plan: CallPlan, target: Target) -> bool:
+    """Whether what is given the gradient of an output returns first what hangs on it: a backward pass by itself."""
+    names = [each.name for each in plan.arguments if each.role == OUTPUT_GRADIENT]
+    if not names:
+        return False
+    call = plan.invocation(target.call, target.sizes)
+    other = {name: 2 * call.arguments[name] for name in names}
+    one, two = (call.outputs(call.run({**call.arguments, **each}))[:1] for each in ({}, other))
+    return not all(torch.equal(*each) for each in zip(one, two, strict=True))
 
 
 def _whole(

@@ -28,7 +28,7 @@ from regard.check.target.sizes import Sizes
 from regard.check.target.steps import in_steps
 from regard.check.target.token_ids import ids_left_out, other_ids, padding_id, without
 
-__all__ = ["APPENDED", "Invocation", "Stream", "tensors_in"]
+__all__ = ["APPENDED", "Invocation", "Stream", "first_of_several", "tensors_in"]
 
 APPENDED = "values (appended)"
 """The argument of `Invocation.completion`."""
@@ -269,3 +269,8 @@ def _plain(tensor: Tensor) -> Tensor:
         return tensor
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.as_subclass(Tensor)
+
+
+def first_of_several(result: Any, _: Any) -> Any:
+    """The output of a call that returns something behind it, as the `completion` of an invocation."""
+    return result[0] if isinstance(result, list | tuple) and result else result

@@ -16,8 +16,10 @@ from regard.check.target.argument import (
     BESIDE,
     PLAIN,
     STREAMS,
+    OUTPUT_GRADIENT,
     WEIGHTS,
     Argument,
+    is_output_gradient,
     role_of_bias,
     source_of,
     text_of,
@@ -173,6 +175,8 @@ def _by_use(argument: Argument, source: str) -> Argument:
         return replace(argument, required=True)
     if counts_heads(source, argument.name, argument.role, argument.default):
         return replace(argument, role="size heads", required=True)  # which divides no other width
+    if argument.required and argument.role is None and is_output_gradient(argument.name):
+        return replace(argument, role=OUTPUT_GRADIENT)
     if argument.required and (role := role_by_use(source, argument.name, argument.role)) is not None:
         return replace(argument, role=role)
     is_cache = argument.role == "absent" or (argument.role is None and _CACHED.fullmatch(argument.name.lower()))
