@@ -36,6 +36,7 @@ from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
 from regard.check.target.fixed_arguments import fixed_tensors
 from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs, with_vectors_of_pairs
+from regard.check.target.kept_arguments import is_tensor
 from regard.check.target.looked_up import are_compared_alone, fields_of, table_of
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
@@ -173,6 +174,8 @@ def _by_use(argument: Argument, source: str) -> Argument:
     """The argument, where the code says more of it than its signature."""
     if not argument.required and argument.default is None and is_demanded(source, argument.name):
         return replace(argument, required=True)
+    if argument.required and str(argument.role).startswith("size ") and is_tensor(source, argument.name):
+        argument = replace(argument, role=None)
     if counts_heads(source, argument.name, argument.role, argument.default):
         return replace(argument, role="size heads", required=True)  # which divides no other width
     if argument.required and argument.role is None and is_output_gradient(argument.name):
