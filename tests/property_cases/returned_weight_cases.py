@@ -64,9 +64,7 @@ class OneHeadForPlots(FirstHead):
 
 def read(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
     """The weights of a context's tokens, and their values."""
-    q, k, v = (
-        each @ (drawn(WIDTH, WIDTH, seed=at) / WIDTH**0.5) for at, each in enumerate((x, context, context), 3)
-    )
+    q, k, v = (each @ (drawn(WIDTH, WIDTH, seed=at) / WIDTH**0.5) for at, each in enumerate((x, context, context), 3))
     return (q @ k.mT / WIDTH**0.5).softmax(-1), v  # here
 
 

@@ -53,11 +53,11 @@ from regard.check.properties.outputs.documented_functions import documented_func
 from regard.check.properties.outputs.fused_kernels import fused_kernel_findings
 from regard.check.properties.outputs.other_sizes import other_size_findings
 from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
+from regard.check.properties.outputs.returned_gradients import returned_gradient_findings
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.positions.handed_to_values import handed_position_findings
 from regard.check.properties.positions.low_precision import rounded_position_findings, rounded_table_findings
 from regard.check.properties.positions.unused_classes import unused_position_findings
-from regard.check.properties.outputs.returned_gradients import returned_gradient_findings
 from regard.check.properties.scores.wide_scores import wide_score_findings
 from regard.check.properties.summaries import MIXED_TOKENS
 from regard.check.properties.weights.dropped_scores import dropped_score_findings

@@ -14,9 +14,9 @@ from regard.check.names import is_plain
 from regard.check.target.argument import (
     ADDED,
     BESIDE,
+    OUTPUT_GRADIENT,
     PLAIN,
     STREAMS,
-    OUTPUT_GRADIENT,
     WEIGHTS,
     Argument,
     is_output_gradient,

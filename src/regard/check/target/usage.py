@@ -416,7 +416,7 @@ def is_part(source: str, name: str) -> bool:
 
 
 def is_context(source: str, name: str) -> bool:
-    """Whether a table has a row for each of so many places, or a text is read up to the last so many: its whole context.
+    """Whether a table has a row for each of so many places, or of a text the last so many are read: all of its context.
 
     Not what a number of tokens is divided by, as a table may be of the places in a part.
     """

@@ -113,7 +113,7 @@ class _RecordingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def hide(self, *values: Tensor) -> None:
-        """Let no operation be kept that computes with some tensors: a backward pass that is written out is none of it."""
+        """Let no operation be kept that computes with some tensors, as a backward pass that is written out does."""
         self._unseen.update(map(self._storage, values))
 
     def kept(self, value: Tensor) -> TensorRecord:

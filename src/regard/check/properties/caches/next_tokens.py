@@ -100,8 +100,7 @@ def _is_causal(target: nn.Module, given: Tensor) -> bool:
     except Exception:  # code of others may raise anything
         return False
     logits = first_logits(whole)
-    shape = () if logits is None else logits.shape
-    is_of_the_last = len(shape) in (2, 3) and shape[:-1].numel() == 1 < given.shape[1]
+    is_of_the_last = logits is not None and logits.ndim in (2, 3) and logits[..., 0].numel() == 1 < given.shape[1]
     return is_of_the_last or hides_later(whole, part)
 
 

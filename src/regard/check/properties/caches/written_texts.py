@@ -58,9 +58,7 @@ FEWEST_STEPS = 3
 """Of a method that is compared with the call of all tokens at once."""
 SAME, OTHER = 1e-6, 1e-3
 """Of the largest logit: more is another one in the first step, or in later ones, as a cache may round what it keeps."""
-WRITES_THE_SAME = (
-    "writes the same tokens whichever have the largest logits: what the model predicts changes nothing"
-)
+WRITES_THE_SAME = "writes the same tokens whichever have the largest logits: what the model predicts changes nothing"
 """What is wrong with a method, behind its name."""
 
 
