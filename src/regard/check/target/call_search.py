@@ -285,8 +285,7 @@ class CallPlan:
         invocation.sizes = draft.known()
         invocation.arrays = self.choices.get("numbers") == "arrays" or self.user_inputs.are_arrays
         invocation.gradients = self.choices.get("gradients") != "off"
-        if any(each.role == OUTPUT_GRADIENT for each in self.arguments):
-            invocation.completion = first_of_several
+        invocation.completion = first_of_several if OUTPUT_GRADIENT in {each.role for each in self.arguments} else None
         if self.in_steps:
             invocation.in_steps, names = True, [each.name for each in self.arguments if each.role == "start"]
             invocation.steps_from = next(iter(names), "")

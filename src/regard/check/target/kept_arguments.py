@@ -8,7 +8,7 @@ from functools import cache
 
 from regard.check.target.argument import nodes_of
 
-__all__ = ["any_name", "attributes_of", "compared_with", "is_tensor", "is_tested", "is_this"]
+__all__ = ["any_name", "attributes_of", "compared_with", "is_tested", "is_this"]
 
 COPIES = ("deepcopy", "copy")
 """Functions whose result is what they are given."""
@@ -22,11 +22,6 @@ def compared_with(source: str, name: str) -> list[str]:
             sides = [side for both in (each.left, *each.comparators) for side in getattr(both, "elts", [both])]
             found += [side.value for side in sides if isinstance(side, ast.Constant) and isinstance(side.value, str)]
     return list(dict.fromkeys(found))
-
-
-def is_tensor(source: str, name: str) -> bool:
-    """Whether the code asks for the shape of what it is given under a name: it is no size, whatever the name says."""
-    return re.search(rf"(?<![\w.]){re.escape(name)}\.(?:size\(|shape\b)", source) is not None
 
 
 def is_tested(source: str, name: str) -> bool:

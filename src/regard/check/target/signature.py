@@ -36,7 +36,6 @@ from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
 from regard.check.target.fixed_arguments import fixed_tensors
 from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs, with_vectors_of_pairs
-from regard.check.target.kept_arguments import is_tensor
 from regard.check.target.looked_up import are_compared_alone, fields_of, table_of
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
@@ -58,6 +57,7 @@ from regard.check.target.usage import (
     is_demanded,
     is_looked_up,
     is_measured,
+    is_tensor,
     is_two_sides,
     role_by_use,
 )
@@ -252,6 +252,9 @@ def _read(named: list[Argument]) -> list[list[Argument]]:
     given = [each for each in named if each.required]
     unknown = [each for each in given if each.role is None and not is_bias(each.name)]
     if not unknown:
+        told = {each.name: "x" if each.role == "q" else str(each.role) for each in given if each.role in STREAMS}
+        told = masks_of_sequences(told, [each.name for each in given if each.role in ("mask", "padding")])
+        named = [replace(each, role=told.get(each.name, each.role)) for each in named]
         alone = None if given else _of_x_alone(named)
         return [_settled(named), *([] if alone is None else [alone])]
     streams = [each for each in given if each.role in STREAMS]
