@@ -34,19 +34,19 @@ class ReadsBothWays(nn.Module):
         return torch.cat([c, read, c * read, c * again], 2)
 
 
-class ReadsOneWay(ReadsBothWays):
-    """Both softmaxes are over the question."""
-
-    def axis(self) -> int:
-        """Of the softmax over the passage."""
-        return 2
-
-
 class OfNamedTexts(ReadsBothWays):
     """The same under other names."""
 
     def forward(self, x: Tensor, context: Tensor, x_mask: Tensor, context_mask: Tensor) -> Tensor:
         return super().forward(x, context, x_mask, context_mask)
+
+
+class ReadsOneWay(OfNamedTexts):
+    """Both softmaxes are over the question."""
+
+    def axis(self) -> int:
+        """Of the softmax over the passage."""
+        return 2
 
 
 @pytest.mark.parametrize("right", [ReadsBothWays, OfNamedTexts])
@@ -55,4 +55,4 @@ def test_two_softmaxes_over_both_axes_of_one_matrix_are_right(right: type[nn.Mod
 
 
 def test_two_softmaxes_over_one_axis_are_wrong() -> None:
-    assert check(ReadsOneWay, args={"hidden_size": 32}).verdict == "wrong"
+    assert "weights-sum-to-one" in [each.id for each in check(ReadsOneWay, args={"hidden_size": 32}).causes]

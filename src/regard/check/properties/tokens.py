@@ -96,10 +96,7 @@ def _projected(table: AttentionTable) -> Finding:
 
 
 def _are_products_of_weights(table: AttentionTable) -> bool:
-    """Whether what looks like scores is multiplied of two softmaxes, and is the weights as it is.
-
-    As in BiDAF (Seo et al. 2017), whose context reads itself by way of the query's words.
-    """
+    """Whether two softmaxes are multiplied, as where BiDAF's context reads itself by way of the query's words."""
     instance = table.instance
     trace = instance.run.trace
     softmaxes = {one.storage for each in trace if each.name in SOFTMAXES for one in each.outputs}
@@ -111,10 +108,6 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
     table = evidence.base
     line, sums_line = table.instance.scores_location, table.instance.sums_location
     weighty = table.weight.abs() > NEGLIGIBLE_WEIGHT
-    if _are_products_of_weights(table):
-        message = "its weights are products of those of two attentions"
-        yield Finding("open", "query-of-one-token", "projections", message, line)
-        return
     for name, owner in (("query", table.query), ("key", table.key)):
         is_mixed = bool(((owner.stream == SEVERAL) & weighty).any())
         if is_mixed and set(evidence.roles.values()) == {"q", "k", "v"}:
@@ -124,7 +117,10 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("violation", found, "projections", told, line)
             return
         several = (owner.token == SEVERAL) & weighty
-        if bool(several.any()):
+        if bool(several.any()) and _are_products_of_weights(table):
+            message = "its weights are products of those of two attentions"
+            yield Finding("open", f"{name}-of-one-token", "projections", message, line)
+        elif bool(several.any()):
             yield Finding(
                 "violation",
                 f"{name}-of-one-token",
