@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from property_cases import HEADS, WIDTH, Case, drawn, joined, of_module, of_x_and_context, split
+from property_cases import HEADS, WIDTH, Case, drawn, joined, of_module, of_q_k_v, of_x_and_context, split
+from regard.check.target import Invocation
+from regard.check.target.running import first_of_several
 
 
 class WithWeights(nn.Module):
@@ -162,7 +165,31 @@ class PositionsInAllValues(PositionsInValues):
         return self.norm(x + self.read(asking, asking))
 
 
+def slopes_too(q: Tensor, k: Tensor, v: Tensor, dout: Tensor) -> tuple[Tensor, ...]:
+    """The output of attention, and the gradients of all three."""
+    p = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+    dp = dout @ v.mT
+    ds = p * (dp - (dp * p).sum(-1, keepdim=True)) / q.shape[-1] ** 0.5
+    return p @ v, ds @ k, ds.mT @ q, p.mT @ dout
+
+
+def slopes_without_the_scale(q: Tensor, k: Tensor, v: Tensor, dout: Tensor) -> tuple[Tensor, ...]:
+    """The output of attention, and the gradients of all three."""
+    p = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+    dp = dout @ v.mT
+    ds = p * (dp - (dp * p).sum(-1, keepdim=True))
+    return p @ v, ds @ k, ds.mT @ q, p.mT @ dout
+
+
+def of_q_k_v_and_the_gradient(function: Any) -> Invocation:
+    """A call that is given the gradient of its output."""
+    call = of_q_k_v(function)
+    given = {**call.arguments, "dout": torch.randn_like(call.arguments["q"])}
+    return replace(call, arguments=given, positional=[*call.positional, "dout"], completion=first_of_several)
+
+
 CASES = [
+    Case("gradients-as-slopes", slopes_without_the_scale, slopes_too, of_q_k_v_and_the_gradient, has_line=False),
     Case("weights-returned-as-told", KeysFirst, WithWeights, of_module),
     Case("weights-returned-as-told", KeysBeforeHeads, KeysFirstAsTold, of_module),
     Case("weights-returned-as-told", FirstHead, MeanOfHeads, of_module),
