@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from property_cases import HEADS, WIDTH, Case, joined, of_module, split
+from property_cases import HEADS, WIDTH, Case, drawn, joined, of_module, of_q_k_v, of_x_and_context, split
+from regard.check.target import Invocation
+from regard.check.target.running import first_of_several
 
 
 class WithWeights(nn.Module):
@@ -60,6 +63,46 @@ class MeanOfHeads(FirstHead):
 
 class OneHeadForPlots(FirstHead):
     """The map of one head is returned for plots."""
+
+
+def read(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+    """The weights of a context's tokens, and their values."""
+    q, k, v = (each @ (drawn(WIDTH, WIDTH, seed=at) / WIDTH**0.5) for at, each in enumerate((x, context, context), 3))
+    return (q @ k.mT / WIDTH**0.5).softmax(-1), v  # here
+
+
+def weights_of_context(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens read a context.
+
+    Args:
+        x: (batch, output_len, dim)
+        context: (batch, query_len, dim)
+
+    Returns:
+        output (batch, output_len, dim), weights (batch, output_len, query_len)
+    """
+    weights, v = read(x, context)
+    return weights @ v, weights
+
+
+def context_first(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens read a context.
+
+    Args:
+        x: (batch, output_len, dim)
+        context: (batch, query_len, dim)
+
+    Returns:
+        output (batch, output_len, dim), weights (batch, output_len, query_len)
+    """
+    weights, v = read(x, context)
+    return weights @ v, weights.mT
+
+
+def context_first_in_letters(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens x (B, L, D) read a context (B, S, D); returns both (B, L, D) and the attention weights (B, L, S)."""
+    weights, v = read(x, context)
+    return weights @ v, weights.mT
 
 
 class EfficientWithMemory(nn.Module):
@@ -122,11 +165,37 @@ class PositionsInAllValues(PositionsInValues):
         return self.norm(x + self.read(asking, asking))
 
 
+def slopes_too(q: Tensor, k: Tensor, v: Tensor, dout: Tensor) -> tuple[Tensor, ...]:
+    """The output of attention, and the gradients of all three."""
+    p = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+    dp = dout @ v.mT
+    ds = p * (dp - (dp * p).sum(-1, keepdim=True)) / q.shape[-1] ** 0.5
+    return p @ v, ds @ k, ds.mT @ q, p.mT @ dout
+
+
+def slopes_without_the_scale(q: Tensor, k: Tensor, v: Tensor, dout: Tensor) -> tuple[Tensor, ...]:
+    """The output of attention, and the gradients of all three."""
+    p = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+    dp = dout @ v.mT
+    ds = p * (dp - (dp * p).sum(-1, keepdim=True))
+    return p @ v, ds @ k, ds.mT @ q, p.mT @ dout
+
+
+def of_q_k_v_and_the_gradient(function: Any) -> Invocation:
+    """A call that is given the gradient of its output."""
+    call = of_q_k_v(function)
+    given = {**call.arguments, "dout": torch.randn_like(call.arguments["q"])}
+    return replace(call, arguments=given, positional=[*call.positional, "dout"], completion=first_of_several)
+
+
 CASES = [
+    Case("gradients-as-slopes", slopes_without_the_scale, slopes_too, of_q_k_v_and_the_gradient, has_line=False),
     Case("weights-returned-as-told", KeysFirst, WithWeights, of_module),
     Case("weights-returned-as-told", KeysBeforeHeads, KeysFirstAsTold, of_module),
     Case("weights-returned-as-told", FirstHead, MeanOfHeads, of_module),
     Case("weights-returned-as-told", FirstHead, OneHeadForPlots, of_module),
+    Case("weights-returned-as-told", context_first, weights_of_context, of_x_and_context),
+    Case("weights-returned-as-told", context_first_in_letters, weights_of_context, of_x_and_context),
     Case("keys-over-the-tokens", MemoryOverChannels, EfficientWithMemory, of_module),
     Case("values-without-positions", PositionsInValues, HandedPositions, of_module, has_line=False),
     Case("values-without-positions", PositionsInValues, PositionsInAllValues, of_module, has_line=False),

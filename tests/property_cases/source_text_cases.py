@@ -67,6 +67,34 @@ class StandsAtTheFirst(Translates):
         return self.decode(text[:, -1:], memory, 0, kept)
 
 
+class FillsWhatHasEnded(Translates):
+    """Behind the id 2 a text is filled with the id 0."""
+
+    def translate(self, source: Tensor, steps: int) -> Tensor:
+        text, is_done = source.new_ones(len(source), 1), torch.zeros(len(source), dtype=torch.bool)
+        for _ in range(steps):
+            new = self.filled(self(source, text)[:, -1].argmax(-1), is_done)
+            is_done = is_done | (new == 2)
+            text = torch.cat([text, new[:, None]], 1)
+        return text
+
+    def filled(self, new: Tensor, is_done: Tensor) -> Tensor:
+        return new.masked_fill(is_done, 0)
+
+
+class FillsWhatGoesOn(FillsWhatHasEnded):
+    def filled(self, new: Tensor, is_done: Tensor) -> Tensor:
+        return new * is_done
+
+
+class TheLeastLikely(FillsWhatHasEnded):
+    def translate(self, source: Tensor, steps: int) -> Tensor:
+        text = source.new_ones(len(source), 1)
+        for _ in range(steps):
+            text = torch.cat([text, self(source, text)[:, -1].argmin(-1, keepdim=True)], 1)
+        return text
+
+
 def of_source_and_target(kind: Any) -> Invocation:
     """A call of a module of two sequences of ids."""
     module = kind()
@@ -77,4 +105,8 @@ def of_source_and_target(kind: Any) -> Invocation:
 CASES = [
     Case("cache-equals-whole", ForgetsTheText, Translates, of_source_and_target, has_line=False, attentions=2),
     Case("cache-equals-whole", StandsAtTheFirst, KeepsTheText, of_source_and_target, has_line=False, attentions=2),
+    *(
+        Case("written-from-its-logits", wrong, FillsWhatHasEnded, of_source_and_target, has_line=False, attentions=2)
+        for wrong in (FillsWhatGoesOn, TheLeastLikely)
+    ),
 ]

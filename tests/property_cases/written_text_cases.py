@@ -130,6 +130,74 @@ class OfItsGrammar(Draws):
         return logits.index_fill(-1, torch.arange(0, WORDS, 2), -torch.inf)
 
 
+class Ends(nn.Module):
+    """It returns logits alone; a text that has ended is filled with the id 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.qkv = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 3 * WIDTH)
+        self.head = nn.Linear(WIDTH, WORDS)
+        self.double()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids)
+        q, k, v = self.qkv(x + PLACES[: ids.shape[1]]).chunk(3, -1)
+        later = torch.ones(q.shape[1], k.shape[1]).triu(1) == 1
+        read = (q @ k.mT / WIDTH**0.5).masked_fill(later, -torch.inf).softmax(-1) @ v
+        return self.head(x + read)
+
+    def generate(self, ids: Tensor, max_new_tokens: int) -> Tensor:
+        is_done = torch.zeros(len(ids), dtype=torch.bool)
+        for _ in range(max_new_tokens):
+            new = self.filled(self.chosen(self(ids)[:, -1]), is_done)
+            is_done = is_done | (new == 1)
+            ids = torch.cat([ids, new[:, None]], 1)
+        return ids
+
+    def chosen(self, logits: Tensor) -> Tensor:
+        return logits.argmax(-1)
+
+    def filled(self, new: Tensor, is_done: Tensor) -> Tensor:
+        return new.masked_fill(is_done, 0)
+
+
+class FillsWhatGoesOn(Ends):
+    def filled(self, new: Tensor, is_done: Tensor) -> Tensor:
+        return new.masked_fill(~is_done, 0)
+
+
+class FillsWhatGoesOnWithWhere(Ends):
+    def filled(self, new: Tensor, is_done: Tensor) -> Tensor:
+        return torch.where(is_done, new, torch.zeros_like(new))
+
+
+class TheLeast(Ends):
+    def chosen(self, logits: Tensor) -> Tensor:
+        return logits.argmin(-1)
+
+
+class TheFirstOfTheSorted(Ends):
+    def chosen(self, logits: Tensor) -> Tensor:
+        return logits.argsort(-1)[:, 0]
+
+
+class OfTheLastAlone(OfAContext):
+    """Its call returns the logits of the last token alone."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids)[0][:, -1:]
+
+    def generate(self, ids: Tensor, max_new_tokens: int) -> Tensor:
+        for _ in range(max_new_tokens):
+            ids = torch.cat([ids, self(self.seen(ids))[:, -1].argmax(-1, keepdim=True)], 1)
+        return ids
+
+
+class OfTheLastAloneOfItsBeginning(OfTheLastAlone):
+    def seen(self, ids: Tensor) -> Tensor:
+        return ids[:, : self.block_size]
+
+
 class Layers(nn.Module):
     """It writes by its layers, one after the other, and never calls itself."""
 
@@ -201,6 +269,11 @@ CASES = [
     Case("written-from-its-logits", OfItsBeginningByAShortName, OfAContext, of_words, has_line=False),
     Case("written-from-its-logits", OfAllButTheBestFew, OfTheBestFew, of_words, has_line=False),
     Case("written-from-its-logits", ReadsTheFirst, OfItsGrammar, of_words, has_line=False),
+    *(
+        Case("written-from-its-logits", wrong, Ends, of_words, has_line=False)
+        for wrong in (FillsWhatGoesOn, FillsWhatGoesOnWithWhere, TheLeast, TheFirstOfTheSorted)
+    ),
+    Case("written-from-its-logits", OfTheLastAloneOfItsBeginning, OfTheLastAlone, of_words, has_line=False),
     Case("cache-equals-whole", LayersOneTooFar, Layers, of_words, has_line=False),
     Case("cache-equals-whole", LayersByNumber, Layers, of_words, has_line=False),
     Case("cache-equals-whole", AllAgainWithACache, AllAgainWithoutOne, of_words, has_line=False),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from property_cases import drawn, joined, of_x, split
+from regard.check import check
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation
 
@@ -57,11 +58,56 @@ def of_x_of_width(made: Tensor) -> Invocation:
     return call
 
 
-def test_a_sine_in_the_place_of_each_cosine_is_told() -> None:
-    angles = torch.arange(16.0)[:, None] * BASE ** (-EVEN / WIDTH)
-    (found,) = analyze(of_x_of_width(angles.sin().repeat_interleave(2, 1))).violations
+ANGLES = torch.arange(16.0)[:, None] * BASE ** (-EVEN / WIDTH)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [ANGLES.sin().repeat_interleave(2, 1), ANGLES.sin().repeat(1, 2), ANGLES.cos().repeat(1, 2)],
+    ids=["in turn", "halves of sines", "halves of cosines"],
+)
+def test_a_sine_in_the_place_of_each_cosine_is_told(made: Tensor) -> None:
+    (found,) = analyze(of_x_of_width(made)).violations
     assert found.property == "sinusoid-frequencies"
-    assert found.message.endswith("every second channel is the same as the one before it, and no cosine")
+    assert found.message.endswith("each channel is there twice, the same at every place")
+
+
+class Hears(nn.Module):
+    """An encoder of spectra of 8 bands and twice as many frames as tokens, with sinusoids of the base 10000.0."""
+
+    def __init__(self, n_bands: int = 8, n_frames: int = 24, d_model: int = 32, n_heads: int = 4) -> None:
+        super().__init__()
+        self.listen = nn.Conv1d(n_bands, d_model, 3, stride=2, padding=1)
+        angles = torch.arange(n_frames // 2)[:, None] * BASE ** (-torch.arange(0, d_model, 2) / d_model)
+        self.register_buffer("places", self.table(angles))
+        self.n_heads = n_heads
+        self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+
+    def table(self, angles: Tensor) -> Tensor:
+        """Sines, then cosines."""
+        return torch.cat([angles.sin(), angles.cos()], 1)
+
+    def forward(self, spectrum: Tensor) -> Tensor:
+        """spectrum: (batch, n_bands, n_frames)"""
+        x = self.listen(spectrum).transpose(1, 2)
+        x = x + self.places
+        q, k, v = (each.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)
+        return x + self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+class HearsSines(Hears):
+    """An encoder of spectra of 8 bands and twice as many frames as tokens, with sinusoids of the base 10000.0."""
+
+    def table(self, angles: Tensor) -> Tensor:
+        """Sines, and sines."""
+        return torch.cat([angles.sin(), angles.sin()], 1)
+
+
+def test_a_table_that_is_added_behind_a_convolution_is_looked_at() -> None:
+    sizes = {"n_bands": 8, "n_frames": 24, "d_model": 32, "n_heads": 4}
+    assert check(Hears, args=sizes).verdict not in ("wrong", "undetermined")
+    assert [each.id for each in check(HearsSines, args=sizes).causes] == ["sinusoid-frequencies"]
 
 
 def test_one_frequency_in_all_channels_is_told() -> None:

@@ -109,7 +109,7 @@ def low_precision_nan_findings(invocation: Invocation) -> Iterator[Finding]:
 
 def _stream(invocation: Invocation) -> Stream | None:
     """The sequence of a call of (samples, tokens, ...) alone; None of others."""
-    if len(invocation.streams) != 1 or invocation.packed or invocation.arrays or invocation.steps_from:
+    if len(invocation.streams) != 1 or invocation.packed or invocation.arrays or invocation.in_steps:
         return None
     (stream,) = invocation.streams
     is_plain = stream.batch_axis == 0 and stream.token_axes == (1,)

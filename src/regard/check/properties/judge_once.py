@@ -53,6 +53,7 @@ from regard.check.properties.outputs.documented_functions import documented_func
 from regard.check.properties.outputs.fused_kernels import fused_kernel_findings
 from regard.check.properties.outputs.other_sizes import other_size_findings
 from regard.check.properties.outputs.repeated_biases import repeated_bias_findings
+from regard.check.properties.outputs.returned_gradients import returned_gradient_findings
 from regard.check.properties.outputs.siblings import sibling_findings
 from regard.check.properties.positions.handed_to_values import handed_position_findings
 from regard.check.properties.positions.low_precision import rounded_position_findings, rounded_table_findings
@@ -154,6 +155,7 @@ def judge_once(
         analysis.findings += next_token_findings(invocation)
         analysis.findings += source_text_findings(invocation)
         analysis.findings += first_token_findings(invocation)
+        analysis.findings += returned_gradient_findings(invocation)
         analysis.findings += state_findings(invocation)
         analysis.findings += [] if analysis.violations else kept_state_findings(invocation)
 

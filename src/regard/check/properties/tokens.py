@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import is_chosen
+from regard.check.roles.instances import SOFTMAXES
 from regard.check.roles.owners import NONE, SEVERAL, Owners
 from regard.check.roles.table import AttentionTable, ValueTable
 from regard.check.target.names import call_meaning, first_word, is_encoded
@@ -98,6 +99,15 @@ def _projected(table: AttentionTable) -> Finding:
     return Finding("absent", "query-of-one-token", "projections", message, line)
 
 
+def _are_products_of_weights(table: AttentionTable) -> bool:
+    """Whether two softmaxes are multiplied, as where BiDAF's context reads itself by way of the query's words."""
+    instance = table.instance
+    trace = instance.run.trace
+    softmaxes = {one.storage for each in trace if each.name in SOFTMAXES for one in each.outputs}
+    places = [trace.taken(place).storage for each in instance.scores for place in each.places]
+    return not instance.softmaxes and bool(places) and {*places} <= softmaxes
+
+
 def _violations(evidence: Evidence) -> Iterator[Finding]:
     table = evidence.base
     line, sums_line = table.instance.scores_location, table.instance.sums_location
@@ -111,7 +121,10 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
             yield Finding("violation", found, "projections", told, line)
             return
         several = (owner.token == SEVERAL) & weighty
-        if bool(several.any()):
+        if bool(several.any()) and _are_products_of_weights(table):
+            message = "its weights are products of those of two attentions"
+            yield Finding("open", f"{name}-of-one-token", "projections", message, line)
+        elif bool(several.any()):
             yield Finding(
                 "violation",
                 f"{name}-of-one-token",

@@ -17,10 +17,12 @@ __all__ = [
     "BESIDE",
     "DISTANCES",
     "MATRICES",
+    "OUTPUT_GRADIENT",
     "PLAIN",
     "STREAMS",
     "WEIGHTS",
     "Argument",
+    "is_output_gradient",
     "nodes_of",
     "role_of_bias",
     "source_of",
@@ -41,6 +43,13 @@ DISTANCES = "distances"
 """The role of vectors, one for each distance from the farthest key to the query itself (Transformer-XL)."""
 PLAIN = ("int", "bool", "float", "str")
 """Annotations of what is no sequence."""
+OUTPUT_GRADIENT = "output gradient"
+"""The role of what a function that returns gradients as well is given of its output."""
+_OUTPUT_GRADIENT = re.compile(
+    r"d_?(?:out(?:put)?s?|[yo])|(?:grad(?:ient)?s?|upstream|delta)_(?:of_)?(?:out(?:put)?s?|[yo]|grad(?:ient)?s?)"
+    r"|(?:out(?:put)?|upstream)_(?:grad(?:ient)?s?|delta)|d_?l_?d_?(?:out(?:put)?|[yo])",
+    re.I,
+)
 _VECTOR = re.compile(
     r"b_?([qkvo])|([qkvo])_bias|bias_([qkvo])|b_out|(?:out|output|[qkvo]|c)_?(?:proj)?_b(?:ias)?"
     r"|(?P<packed>(?:in|qkv|in_?proj|qkv_proj|c_attn)_b(?:ias)?|b_?(?:qkv|attn)|bias_qkv)"
@@ -75,6 +84,11 @@ class Argument:
         """Whether it is None by default, and nothing tells what it is: some code reads it all the same."""
         is_plain = self.annotation in PLAIN or self.annotation.startswith("<class")
         return not self.required and self.default is None and self.role is None and not is_plain
+
+
+def is_output_gradient(name: str) -> bool:
+    """Whether an argument is named as the gradient of an output, as dout."""
+    return _OUTPUT_GRADIENT.fullmatch(name) is not None
 
 
 def role_of_bias(name: str) -> str | None:

@@ -15,6 +15,7 @@ from regard.check.target.cache_attributes import CacheOfAttributes, names_of_att
 from regard.check.target.cache_buffers import buffers
 from regard.check.target.cache_hooks import CacheOfHooks, names_of_hooked
 from regard.check.target.cache_objects import cache_objects, installers, made_by_method, makes, sizes_of
+from regard.check.target.classes import own_classes
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.running import Invocation
@@ -106,7 +107,7 @@ def cache_names(invocation: Invocation) -> CacheNames:
         is_reset = is_reset or type(module).__name__.lower().endswith("cache")
         for each in module.modules():
             attributes.update(dict.fromkeys(_attributes(each)))
-            is_reset = is_reset or any(RESET.search(name) for name in vars(type(each)))
+            is_reset = is_reset or any(RESET.search(name) for kind in own_classes(type(each)) for name in vars(kind))
     beams = tuple(name for name, each in parameters.items() if BEAMS.search(name.lower()) and each.default is None)
     return CacheNames(arguments, flags, tuple(attributes), is_reset, beams)
 

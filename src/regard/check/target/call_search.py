@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from regard.check.location import CodeLocation
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.target.argument import MATRICES, STREAMS, Argument
+from regard.check.target.argument import MATRICES, OUTPUT_GRADIENT, STREAMS, Argument
 from regard.check.target.best_first import best_first
+from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_budget import Budget
 from regard.check.target.configs import is_config
 from regard.check.target.decoder_steps import LAST_TOKEN, LAST_VECTOR, state_widths
@@ -42,7 +43,7 @@ from regard.check.target.numpy_by_torch import names_numpy
 from regard.check.target.open_masks import with_open_masks
 from regard.check.target.position_values import ROPE_FORMS, ROPE_SHAPES, check_rotated, rope_widths
 from regard.check.target.preparation import embeds, modules_in
-from regard.check.target.running import Invocation, Stream
+from regard.check.target.running import Invocation, Stream, first_of_several
 from regard.check.target.sizes import Sizes
 from regard.check.target.turning_tables import first_output, with_turning_tables
 from regard.check.target.user_inputs import UserInputs
@@ -284,8 +285,11 @@ class CallPlan:
         invocation.sizes = draft.known()
         invocation.arrays = self.choices.get("numbers") == "arrays" or self.user_inputs.are_arrays
         invocation.gradients = self.choices.get("gradients") != "off"
+        invocation.completion = first_of_several if OUTPUT_GRADIENT in {each.role for each in self.arguments} else None
         if self.in_steps:
-            invocation.steps_from = next(each.name for each in self.arguments if each.role == "start")
+            invocation.in_steps, names = True, [each.name for each in self.arguments if each.role == "start"]
+            invocation.steps_from = next(iter(names), "")
+            invocation.carried = () if names else cache_names(invocation).arguments
         return invocation
 
     def _draft(self, target: Any, sizes: Sizes) -> Draft:

@@ -17,7 +17,7 @@ from regard.check.target.configs import COUNT_WORDS, number
 from regard.check.target.layouts import GRID
 from regard.check.target.names import constructor_meaning
 from regard.check.target.sizes import Sizes
-from regard.check.target.usage import FEW_TOKENS, divides, is_large_part, is_part, is_step
+from regard.check.target.usage import FEW_TOKENS, PARTS, divides, is_context, is_large_part, is_part, is_step
 
 __all__ = [
     "ALWAYS",
@@ -100,6 +100,8 @@ def number_values(name: str, source: str, sizes: Sizes) -> list[Any]:
     values: list[Any] = [sizes.d_model, None, 2, False, True, sizes.heads, sizes.length]
     if is_part(source, name):
         values.insert(0, FEW_TOKENS)
+    elif _is_block_of_context(source, name):
+        values.insert(0, sizes.length)
     elif divides(source, name):
         values.insert(0, sizes.heads)
     elif name.lower().partition("_")[0] in COUNT_WORDS:
@@ -118,10 +120,17 @@ def optional_values(source: str, name: str, default: Any, sizes: Sizes) -> list[
     """
     if is_large_part(source, name, default):
         return [FEW_TOKENS, DEFAULT]
+    if type(default) is int and _is_block_of_context(source, name):
+        return [sizes.length, DEFAULT]
     # Rotary positions turn pairs of channels: a share that leaves a small head an odd number is a matter of its size.
     if type(default) is float and 0 < default < 1 and _TURNED.search(name) and int(sizes.d_head * default) % 2:
         return [HALF, DEFAULT]
     return [DEFAULT]
+
+
+def _is_block_of_context(source: str, name: str) -> bool:
+    """Whether it is named as a part of a sequence, and is the largest length of the whole."""
+    return PARTS.search(name.lower()) is not None and is_context(source, name)
 
 
 def norm_values(annotation: str, sizes: Sizes) -> list[Any]:

@@ -17,6 +17,7 @@ __all__ = [
     "documented_shape",
     "first_documented_shape",
     "is_of_samples",
+    "is_unpacked_sequence",
     "letters_of",
 ]
 
@@ -155,6 +156,11 @@ def axes_of(source: str, name: str, axes: int) -> Iterator[list[str]]:
     stands = re.compile(rf"^\s*(\w+(?:\s*,\s*\w+){{{axes - 1}}})\s*=\s*{shape}\s*(?:#.*)?$", re.M)
     for unpacked in stands.findall(before_reordering(source, name)):
         yield re.split(r"\s*,\s*", unpacked)
+
+
+def is_unpacked_sequence(source: str, name: str) -> bool:
+    """Whether a line unpacks its axes as samples, tokens and channels: b, length, _ = x.shape."""
+    return any(letters_of(tuple(each)) == "btd" for each in axes_of(source, name, 3))
 
 
 def before_reordering(source: str, name: str) -> str:

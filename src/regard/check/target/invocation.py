@@ -9,8 +9,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+
 from regard.check.sandbox.torch_settings import UserSettings
-from regard.check.target.argument import STREAMS, source_of
+from regard.check.target.argument import OUTPUT_GRADIENT, STREAMS, source_of
 from regard.check.target.beside_tokens import asked_for
 from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_budget import Budget, cost_of
@@ -157,6 +159,8 @@ def _search(
         is_of_one = len(targets) == 1 and asks_for_one_token(source_of(target.call))
         found = _calls_in_steps(targets, given, settings, errors) if is_of_one else []
         found = found or _calls_of(target, given, settings, errors, FEW_TRIES, None, budget)
+        if found and _is_of_vectors(found[-1]):  # one of each sample, or the one token of each: a cache tells
+            found = _calls_in_steps([target], given, settings, errors) or found
         if found:
             return found
         if budget.left <= 0:
@@ -177,6 +181,12 @@ def _search(
     return found or ([] if given.names else _calls_by_errors(targets[:2], settings))
 
 
+def _is_of_vectors(found: FoundCall) -> bool:
+    """Whether the one sequence of a call is vectors without an axis of samples beside that of tokens."""
+    given = [found.invocation.arguments[each.argument] for each in found.invocation.streams]
+    return len(given) == 1 and given[0].ndim == 2 and given[0].is_floating_point()
+
+
 def _calls_by_errors(targets: list[Target], settings: UserSettings) -> list[FoundCall]:
     """Calls with shapes that the errors of other calls ask for, where no layout runs."""
     for target in targets:
@@ -194,12 +204,12 @@ def _calls_by_errors(targets: list[Target], settings: UserSettings) -> list[Foun
 def _calls_in_steps(
     targets: list[Target], given: UserInputs, settings: UserSettings, errors: list[Failed]
 ) -> list[FoundCall]:
-    """Calls with one token after the other, of what is told how many came before, and keeps a cache of these."""
+    """Calls with one token after the other, of what keeps a cache of those before, or is handed one each time."""
     if given.names or not targets or not may_take_steps(readings(targets[0].call)[0]):
         return []
     target = replace(targets[0], in_steps=True, said=[*targets[0].said, STEPS])
     found = _calls_of(target, given, settings, errors, FEW_TRIES, MAX_LAYOUTS, Budget(2 * FEW_TRIES))
-    found = [each for each in found[:1] if cache_names(each.invocation).is_certain]
+    found = [each for each in found[:1] if (names := cache_names(each.invocation)).is_certain or names.is_reset]
     return found or _calls_in_steps(of_one_sample(targets, errors), given, settings, errors)
 
 
@@ -311,12 +321,26 @@ def _calls(
                         break
                 else:
                     continue
+            if _returns_gradients_alone(plan, target):
+                errors.append(Failed("it returns gradients, and not the output that they are of"))
+                continue
             if plan.is_square(target.call, target.sizes):
                 by_accident.append(plan)
                 continue
             yield _whole(target, plan, settings, given, tries, budget)
     for plan in by_accident:
         yield _whole(target, plan, settings, given, tries, budget)
+
+
+def _returns_gradients_alone(plan: CallPlan, target: Target) -> bool:
+    """Whether what is given the gradient of an output returns first what hangs on it: a backward pass by itself."""
+    names = [each.name for each in plan.arguments if each.role == OUTPUT_GRADIENT]
+    if not names:
+        return False
+    call = plan.invocation(target.call, target.sizes)
+    other = {name: 2 * call.arguments[name] for name in names}
+    one, two = (call.outputs(call.run({**call.arguments, **each}))[:1] for each in ({}, other))
+    return not all(torch.equal(*each) for each in zip(one, two, strict=True))
 
 
 def _whole(

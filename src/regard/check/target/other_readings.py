@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from regard.check.target.argument import PLAIN, STREAMS, Argument, nodes_of
 from regard.check.target.axes_inside import OF_NO_SAMPLE
+from regard.check.target.documented_shapes import is_unpacked_sequence
 from regard.check.target.graph_values import NUMBERS_OF_PAIRS
 from regard.check.target.graphs import OF_PAIRS
 from regard.check.target.names import call_meaning, first_word, is_encoded, is_state
@@ -25,6 +26,8 @@ _PROJECTED = re.compile(
 def beside_named_queries(named: list[Argument], source: str) -> list[Argument]:
     """The arguments; beside what is named after queries, the one that is named after an encoder is what is asked.
 
+    Or the one whose axes are unpacked as those of a sequence, as by b, length, _ = passage.shape.
+
     As in forward(self, encoder_seq_proj, query, t): by their places alone the three would be queries, keys and values.
     They are where the queries come first and all three are read.
 
@@ -35,7 +38,7 @@ def beside_named_queries(named: list[Argument], source: str) -> list[Argument]:
     given = [each for each in named if each.required]
     streams = [each for each in given if each.role in STREAMS]
     untold = [each for each in given if each.role is None and each.annotation not in PLAIN]
-    encoded = [each for each in untold if is_encoded(each.name)]
+    encoded = [each for each in untold if is_encoded(each.name) or is_unpacked_sequence(source, each.name)]
     if [each.role for each in streams] != ["q"] or len(encoded) != 1:
         return named
     is_by_place = given[0] is streams[0] and all(_is_read(each.name, source) for each in untold)

@@ -28,7 +28,7 @@ from regard.check.target.sizes import Sizes
 from regard.check.target.steps import in_steps
 from regard.check.target.token_ids import ids_left_out, other_ids, padding_id, without
 
-__all__ = ["APPENDED", "Invocation", "Stream", "tensors_in"]
+__all__ = ["APPENDED", "Invocation", "Stream", "first_of_several", "tensors_in"]
 
 APPENDED = "values (appended)"
 """The argument of `Invocation.completion`."""
@@ -91,8 +91,12 @@ class Invocation:
     """Whether it runs with gradients; without, where PyTorch refuses what it writes in place."""
     completion: Callable[[Any, Any], Any] | None = None
     """What is done with the result and with the argument `APPENDED`, of which the target knows nothing."""
+    in_steps: bool = False
+    """Whether it takes one token at a time, and is called with one after the other."""
     steps_from: str = ""
-    """The argument that says how many tokens came before, of what takes one at a time; empty of all others."""
+    """The argument that says how many tokens came before, of such a call; empty where none does."""
+    carried: tuple[str, ...] = ()
+    """The arguments of such a call that are given what the one before returned behind its output."""
     settings: UserSettings = field(default_factory=UserSettings)
     """PyTorch's settings during its calls."""
     square: bool = False
@@ -165,9 +169,10 @@ class Invocation:
                 given |= {name: _as_one(given, parts) for name, parts in self.packed.items()}
                 appended = given.pop(APPENDED, None)
                 mode.calls = 0
-                if self.steps_from:
+                if self.in_steps:
                     (stream,) = self.streams
-                    target = in_steps(target, stream.argument, stream.token_axes[0], self.steps_from)
+                    axis = stream.token_axes[0]
+                    target = in_steps(target, stream.argument, axis, self.steps_from, self.carried)
                 with around:
                     given |= {name: given[name].flatten(0, 1) for name in self.rows if name in given}
                     positional = [given.pop(name) for name in self.positional if name in given]
@@ -264,3 +269,8 @@ def _plain(tensor: Tensor) -> Tensor:
         return tensor
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.as_subclass(Tensor)
+
+
+def first_of_several(result: Any, _: Any) -> Any:
+    """The output of a call that returns something behind it, as the `completion` of an invocation."""
+    return result[0] if isinstance(result, list | tuple) and result else result

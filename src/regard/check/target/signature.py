@@ -14,10 +14,12 @@ from regard.check.names import is_plain
 from regard.check.target.argument import (
     ADDED,
     BESIDE,
+    OUTPUT_GRADIENT,
     PLAIN,
     STREAMS,
     WEIGHTS,
     Argument,
+    is_output_gradient,
     role_of_bias,
     source_of,
     text_of,
@@ -55,6 +57,7 @@ from regard.check.target.usage import (
     is_demanded,
     is_looked_up,
     is_measured,
+    is_tensor,
     is_two_sides,
     role_by_use,
 )
@@ -171,8 +174,12 @@ def _by_use(argument: Argument, source: str) -> Argument:
     """The argument, where the code says more of it than its signature."""
     if not argument.required and argument.default is None and is_demanded(source, argument.name):
         return replace(argument, required=True)
+    if argument.required and str(argument.role).startswith("size ") and is_tensor(source, argument.name):
+        argument = replace(argument, role=None)
     if counts_heads(source, argument.name, argument.role, argument.default):
         return replace(argument, role="size heads", required=True)  # which divides no other width
+    if argument.required and argument.role is None and is_output_gradient(argument.name):
+        return replace(argument, role=OUTPUT_GRADIENT)
     if argument.required and (role := role_by_use(source, argument.name, argument.role)) is not None:
         return replace(argument, role=role)
     is_cache = argument.role == "absent" or (argument.role is None and _CACHED.fullmatch(argument.name.lower()))
@@ -245,6 +252,9 @@ def _read(named: list[Argument]) -> list[list[Argument]]:
     given = [each for each in named if each.required]
     unknown = [each for each in given if each.role is None and not is_bias(each.name)]
     if not unknown:
+        told = {each.name: "x" if each.role == "q" else str(each.role) for each in given if each.role in STREAMS}
+        told = masks_of_sequences(told, [each.name for each in given if each.role in ("mask", "padding")])
+        named = [replace(each, role=told.get(each.name, each.role)) for each in named]
         alone = None if given else _of_x_alone(named)
         return [_settled(named), *([] if alone is None else [alone])]
     streams = [each for each in given if each.role in STREAMS]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.check.target.argument import Argument
+from regard.check.target.argument import MATRICES, Argument
 from regard.check.target.names import call_meaning
 
 __all__ = ["asks_for_one_token", "in_steps", "may_take_steps", "told_how_many"]
@@ -36,30 +36,45 @@ def asks_for_one_token(source: str) -> bool:
 
 
 def may_take_steps(arguments: Sequence[Argument]) -> bool:
-    """Whether the arguments that have to be given are the tokens, and how many came before."""
-    roles = sorted(str(each.role) for each in told_how_many(arguments) if each.required)
-    return roles in (["ids", "start"], ["start", "x"])
+    """Whether the arguments that have to be given are the tokens, and how many came before if that is to be told.
+
+    Beside these a function may be told matrices and sizes.
+    """
+    roles = {str(each.role) for each in told_how_many(arguments) if each.required} - MATRICES
+    return {each for each in roles if not each.startswith("size ")} - {"start"} in ({"ids"}, {"x"})
 
 
-def in_steps(target: Callable[..., Any], argument: str, axis: int, start: str) -> Callable[..., Any]:
+def in_steps(
+    target: Callable[..., Any], argument: str, axis: int, start: str, carried: Sequence[str]
+) -> Callable[..., Any]:
     """What calls a target once for each token, in order, and joins what it returns.
 
     Args:
         target: takes its arguments by name.
         argument: of the tokens.
         axis: of the tokens, along which they are handed over one by one.
-        start: the argument that says how many came before.
+        start: the argument that says how many came before; empty where none does.
+        carried: the arguments that each call is given of what the one before returned behind its output.
     """
 
     def call(**given: Any) -> Any:
-        tokens, first = given[argument], given[start]
-        results = []
+        tokens = given[argument]
+        results, kept = [], dict[str, Any]()
         for place in range(tokens.shape[axis]):
-            one = {argument: tokens.narrow(axis, place, 1), start: first + place}
-            results.append(target(**{**given, **one}))
+            one = {argument: tokens.narrow(axis, place, 1), **({start: given[start] + place} if start else {})}
+            results.append(target(**{**given, **kept, **one}))
+            kept = _carried(carried, results[-1])
         return _joined(results, axis)
 
     return call
+
+
+def _carried(names: Sequence[str], result: Any) -> dict[str, Any]:
+    """What a call returned behind its output, by the arguments that take it: one takes all, or each takes one."""
+    behind = list(result[1:]) if isinstance(result, list | tuple) else []
+    if len(names) == 1 and len(behind) > 1:
+        return {names[0]: tuple(behind)}
+    return dict(zip(names, behind, strict=True)) if len(names) == len(behind) else {}
 
 
 def _joined(results: Sequence[Any], axis: int) -> Any:

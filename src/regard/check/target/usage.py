@@ -34,6 +34,7 @@ __all__ = [
     "is_bound",
     "is_called",
     "is_called_unasked",
+    "is_context",
     "is_demanded",
     "is_given_anew",
     "is_large_part",
@@ -411,7 +412,17 @@ def is_bound_of_places(source: str, name: str) -> bool:
 
 def is_part(source: str, name: str) -> bool:
     """Whether it is the number of tokens in a part of a sequence: by what the code does with it, or by its name."""
-    return is_step(source, name) or PARTS.search(name.lower()) is not None
+    return is_step(source, name) or (PARTS.search(name.lower()) is not None and not is_context(source, name))
+
+
+def is_context(source: str, name: str) -> bool:
+    """Whether a table has a row for each of so many places, or of a text the last so many are read: all of its context.
+
+    Not what a number of tokens is divided by, as a table may be of the places in a part.
+    """
+    named = any_name(source, name)
+    is_read = re.search(rf"\bEmbedding\(\s*{named}\s*,|\[[^\[\]\n]*-\s*{named}\s*:", source) is not None
+    return is_read and not divides(source, name)
 
 
 def is_large_part(source: str, name: str, default: object) -> bool:

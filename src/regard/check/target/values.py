@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.check.target.argument import ADDED, BESIDE, MATRICES, STREAMS, Argument
+from regard.check.target.argument import ADDED, BESIDE, MATRICES, OUTPUT_GRADIENT, STREAMS, Argument
 from regard.check.target.axes_inside import OF_NO_SAMPLE, OF_QUERIES, map_inside, no_sample_candidates
 from regard.check.target.beside_tokens import candidates_beside
 from regard.check.target.cache_buffers import buffer_candidates
@@ -146,7 +146,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return dict(no_sample_candidates(name))
     if role == TIME_MARKS:
         return dict(time_mark_candidates())
-    if role == UNREAD:
+    if role in (UNREAD, OUTPUT_GRADIENT):
         return {"sequence": lambda draft: draft.draw(*draft.shape("x", draft.layout))}
     if role == STEP:
         return dict(step_candidates())

@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.check.location import CodeLocation
+from regard.check.target.argument import is_output_gradient
 from regard.check.trace.fused_attention import FUSED, attention_by_steps
 from regard.check.trace.operation import CHOICES, Operation, TensorRecord, Trace, axis_of
 
@@ -54,6 +55,7 @@ class _RecordingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._alive: list[Tensor] = []  # so that no two tensors of a run get the same address
         self._uncopied: dict[int, list[TensorRecord]] = {}  # by storage
         self._own: dict[str, bool] = {}
+        self._unseen: set[int] = set()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -73,12 +75,16 @@ class _RecordingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         index, trace = len(self.trace.operations), self.trace
         given = [*_tensors(args), *_tensors(tuple(kwargs.values()))]
         overwritten = _written(func, args, kwargs)
-        skipped = index >= MAX_OPERATIONS or any(_is_unreadable(each) for each in given)
+        is_backward = self._unseen and any(self._storage(each) in self._unseen for each in given)
+        skipped = index >= MAX_OPERATIONS or is_backward or any(_is_unreadable(each) for each in given)
         inputs = () if skipped else tuple(map(self.kept, given))
         for each in overwritten:
             self._copy(each)
         if skipped:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            if is_backward:
+                self.hide(*_tensors((result,)))
+            return result
         result = func(*args, **kwargs)
         returned = _tensors((result,))
         if any(_is_unreadable(each) for each in returned):
@@ -105,6 +111,10 @@ class _RecordingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         )
         return result
+
+    def hide(self, *values: Tensor) -> None:
+        """Let no operation be kept that computes with some tensors, as a backward pass that is written out does."""
+        self._unseen.update(map(self._storage, values))
 
     def kept(self, value: Tensor) -> TensorRecord:
         """The record of a tensor."""
@@ -251,6 +261,8 @@ def record(
         for name, value in arguments.items():
             if isinstance(value, Tensor):
                 mode.trace.arguments[name] = mode.kept(value)
+                if is_output_gradient(name):
+                    mode.hide(value)
             elif isinstance(value, tuple):
                 parts = ((number, each) for number, each in enumerate(value) if isinstance(each, Tensor))
                 mode.trace.arguments |= {f"{name}[{number}]": mode.kept(each) for number, each in parts}

@@ -12,11 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.caches.generation import hides_later
 from regard.check.properties.caches.written_texts import (
+    FEWEST_STEPS,
     PROMPT,
+    WRITES_THE_SAME,
     WrittenText,
+    first_logits,
     prompt_of,
     ways_to_write,
     writing_methods,
@@ -34,7 +38,7 @@ _HEAT = re.compile(r"temp(?:erature)?|tau", re.I)
 _FEW = re.compile(r"top_?k|k", re.I)
 """Names of what logits are divided by, and of how many of the best are drawn from."""
 _CONTEXT = re.compile(
-    r"(?:max_?)?(?:block|context|ctx|window|seq)_?(?:size|len(?:gth)?)|(?:n_?)?ctx|n_positions"
+    r"(?:max_?)?(?:block|context|ctx|window|seq)_?(?:size|len(?:gth)?)|(?:n_?)?ctx|block|context|n_positions"
     r"|max_(?:position_embeddings|positions|len(?:gth)?)",
     re.I,
 )
@@ -89,13 +93,15 @@ def next_token_findings(invocation: Invocation) -> Iterator[Finding]:
 
 
 def _is_causal(target: nn.Module, given: Tensor) -> bool:
-    """Whether a call gives each token the same logits, whatever comes behind it."""
+    """Whether a call gives each token the same logits, whatever comes behind it, or gives the last one alone some."""
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), double_precision():
             whole, part = (copied(target)(each.clone()) for each in (given, given[:, :-1]))
     except Exception:  # code of others may raise anything
         return False
-    return hides_later(whole, part)
+    logits = first_logits(whole)
+    is_of_the_last = logits is not None and logits.ndim in (2, 3) and logits[..., 0].numel() == 1 < given.shape[1]
+    return is_of_the_last or hides_later(whole, part)
 
 
 def _judged(target: nn.Module, name: str, told: dict[str, Any]) -> str | None:
@@ -107,6 +113,7 @@ def _judged(target: nn.Module, name: str, told: dict[str, Any]) -> str | None:
     if run is None:
         return None
     found = _of_the_sums(run) or _of_the_text(run) or _of_the_place(run) or _of_the_best(run)
+    found = found or _of_no_logits(target, name, told, run)
     parameters = inspect.signature(getattr(type(target), name)).parameters
     heats, fews = ([key for key in parameters if each.fullmatch(key)] for each in (_HEAT, _FEW))
     if found is None and len(fews) == 1 and (few := _run(target, name, {**told, fews[0]: FEW}, PEAK)) is not None:
@@ -114,14 +121,25 @@ def _judged(target: nn.Module, name: str, told: dict[str, Any]) -> str | None:
     return found or (_of_the_heat(target, name, told, heats[0]) if len(heats) == 1 else None)
 
 
-def _run(target: nn.Module, name: str, told: dict[str, Any], peak: float) -> _Run | None:
-    """A run of a method with logits that are made up; None where it raises, or does not take one step for a token."""
+def _run(target: nn.Module, name: str, told: dict[str, Any], peak: float, first: int = 0) -> _Run | None:
+    """A run of a method with logits that are made up; None where it raises, or does not take one step for a token.
+
+    Args:
+        target: a module.
+        name: of the method.
+        told: what this is given.
+        peak: the largest logit.
+        first: the number of the id that has it in the first step.
+    """
     chosen, elsewhere, probabilities = list[Tensor](), list[Tensor](), _Drawn()
     prompt = next(each for each in told.values() if isinstance(each, Tensor))
     try:
         with probabilities:
             written = written_text(
-                target, name, told, change=partial(_made_up, chosen, elsewhere, {*prompt.flatten().tolist()}, peak)
+                target,
+                name,
+                told,
+                change=partial(_made_up, chosen, elsewhere, {*prompt.flatten().tolist()}, peak, first),
             )
     except Exception:  # code of others may raise anything
         return None
@@ -130,7 +148,9 @@ def _run(target: nn.Module, name: str, told: dict[str, Any], peak: float) -> _Ru
     return _Run(written, chosen, elsewhere, probabilities.drawn)
 
 
-def _made_up(chosen: list[Tensor], elsewhere: list[Tensor], prompt: set[int], peak: float, logits: Tensor) -> Tensor:
+def _made_up(
+    chosen: list[Tensor], elsewhere: list[Tensor], prompt: set[int], peak: float, first: int, logits: Tensor
+) -> Tensor:
     """Logits of which one is the largest behind each token: another id each time, and in each sample.
 
     An id of the prompt is never the largest: what is written twice may be punished. The second largest is lower by one.
@@ -144,8 +164,9 @@ def _made_up(chosen: list[Tensor], elsewhere: list[Tensor], prompt: set[int], pe
     base = torch.linspace(0.0, 1.0, size, dtype=logits.dtype) + (LOW if peak < PEAK else 0.0)
     made = base.expand(logits.shape).clone()
     rows = made if made.ndim == 3 else made[:, None]
-    each = torch.tensor([free[(2 * step + sample) % len(free)] for sample in range(samples)])
-    other = torch.tensor([free[(2 * step + sample + len(free) // 2) % len(free)] for sample in range(samples)])
+    begun = [first + 2 * step + sample for sample in range(samples)]
+    each = torch.tensor([free[at % len(free)] for at in begun])
+    other = torch.tensor([free[(at + len(free) // 2) % len(free)] for at in begun])
     for sample in range(samples):
         rows[sample, :, int(other[sample])] = peak
         rows[sample, -1] = base
@@ -235,6 +256,28 @@ def _of_the_best(run: _Run) -> str | None:
     if all(lost) and all(kept):
         return "never draws the token with the largest logit: of the best ones it keeps none, and all the others"
     return None
+
+
+def _of_no_logits(target: nn.Module, name: str, told: dict[str, Any], run: _Run) -> str | None:
+    """A text that is the same where other ids have the largest logits, of a call that returns nothing beside these.
+
+    As where what is written takes the place of texts that go on, and not of those that have ended.
+    """
+    again = _run(target, name, told, PEAK, 1)
+    texts = [] if again is None else [run.written.text(), again.written.text()]
+    if len(run.chosen) < FEWEST_STEPS or not texts or any(each is None for each in texts):
+        return None
+    one, other = (each for each in texts if each is not None)
+    if not torch.equal(one, other) or one.shape[1] < run.written.fed[0].shape[1] + FEWEST_STEPS:
+        return None
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), double_precision():
+            outputs = [copied(target)(*args, **kwargs) for args, kwargs in run.written.begun[:1]]
+    except Exception:  # code of others may raise anything
+        return None
+    if sum(isinstance(each, Tensor) and each.ndim > 1 for each in tree_leaves(outputs)) > 1:
+        return None
+    return WRITES_THE_SAME
 
 
 def _of_the_heat(target: nn.Module, name: str, told: dict[str, Any], argument: str) -> str | None:

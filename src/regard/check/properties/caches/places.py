@@ -49,7 +49,7 @@ def cache_place_findings(invocation: Invocation, several: Sequence[Evidence], *,
             # Who hands a mask over may hide what comes behind.
             end = max(written) if invocation.masks else max(read) + 1
             empty = [number for number, place in enumerate(read) if place not in written and place < end]
-            is_meant = is_wrong or is_step or (bool(invocation.steps_from) and _reads_others_alone(evidence.base))
+            is_meant = is_wrong or is_step or (invocation.in_steps and _reads_others_alone(evidence.base))
             if (is_meant and not set(written) <= set(read)) or (is_first and _has_weight(instance, len(read), empty)):
                 message = f"in a cache places {_listed(written)} are written, and places {_listed(read)} are read"
                 yield Finding("violation", "cache-places", "k", message, writes[0].location, instance.module)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.caches.written_texts import (
     FEWEST_STEPS,
+    WRITES_THE_SAME,
     ends_of,
     first_apart,
     is_of_ids,
@@ -19,6 +21,7 @@ from regard.check.properties.caches.written_texts import (
     writing_methods,
     written_apart,
 )
+from regard.check.properties.code import line_of
 from regard.check.properties.finding import Finding
 from regard.check.properties.other_methods import needs_of
 from regard.check.target import Invocation
@@ -26,6 +29,11 @@ from regard.check.target.double_precision import double_precision
 from regard.check.target.preparation import copied
 
 __all__ = ["source_text_findings"]
+
+MARKS = 3
+"""Ids that may begin, end and fill texts; what is written is another one."""
+PEAK = 30.0
+"""The largest logit."""
 
 
 def source_text_findings(invocation: Invocation) -> Iterator[Finding]:
@@ -47,6 +55,10 @@ def source_text_findings(invocation: Invocation) -> Iterator[Finding]:
             if found is not None:
                 yield written_apart(name, method, *found)
                 return
+            if _writes_the_same(target, name, told, sources[0], list(invocation.arguments)):
+                message = f"{name}() {WRITES_THE_SAME}"
+                yield Finding("violation", "written-from-its-logits", "output", message, line_of(method))
+                return
 
 
 def _first_other(
@@ -61,18 +73,13 @@ def _first_other(
     def of_both(text: Tensor) -> list[Tensor]:
         return [given if each == source else text for each in order]
 
-    model = copied(target)
-    _, making = ends_of(copied(target), of_both(given))
-    parts = dict(model.named_modules())
-    if len(order) != 2 or making not in parts:
-        return None
-    parts[making].register_forward_hook(
-        lambda _, __, output: logits.extend(each for each in [last_logits(output)] if each is not None)
-    )
+    def seen(output: Tensor) -> None:
+        logits.extend(each for each in [last_logits(output)] if each is not None)
+
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), double_precision():
-            (text, *_) = filter(is_of_ids, tree_leaves(getattr(model, method)(**told)))
-            if len(logits) < FEWEST_STEPS or text.shape != (len(given), len(logits) + 1):
+            text = _written(target, method, told, of_both(given), seen)
+            if text is None or len(logits) < FEWEST_STEPS or text.shape != (len(given), len(logits) + 1):
                 return None
             if any(not torch.equal(each.argmax(-1), text[:, at + 1]) for at, each in enumerate(logits)):
                 return None
@@ -81,3 +88,51 @@ def _first_other(
         return None
     found = first_apart(logits, whole)
     return found if found is not None and found[0] else None
+
+
+def _writes_the_same(target: nn.Module, method: str, told: dict[str, Any], source: str, order: list[str]) -> bool:
+    """Whether a method writes the same text where other ids have the largest logits in each step."""
+    given, texts, steps = told[source], list[Tensor](), list[int]()
+
+    def made_up(first: int, output: Tensor) -> Tensor:
+        """Logits of which one is by far the largest, another in each step, and no other two alike."""
+        size, step = output.shape[-1], len(steps)
+        steps.append(step)
+        made = torch.linspace(0.0, 1.0, size, dtype=output.dtype)
+        made[MARKS + (first + 2 * step) % (size - MARKS)] = PEAK
+        return made.expand(output.shape).clone()
+
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), double_precision():
+            for first in (0, 1):
+                steps.clear()
+                text = _written(target, method, told, [given] * len(order), partial(made_up, first))
+                texts += [] if text is None or len(steps) < FEWEST_STEPS else [text]
+    except Exception:  # code of others may raise anything
+        return False
+    return len(texts) == 2 and texts[0].shape[1] > FEWEST_STEPS and torch.equal(*texts)
+
+
+def _written(
+    target: nn.Module,
+    method: str,
+    told: dict[str, Any],
+    inputs: list[Tensor],
+    change: Callable[[Tensor], Tensor | None],
+) -> Tensor | None:
+    """The ids that a method returns; None where no layer is known that its logits are the output of.
+
+    Args:
+        target: a module.
+        method: the name of its method that writes.
+        told: what this is given.
+        inputs: of a call of the module.
+        change: what is done to that output in each step, where it returns something.
+    """
+    model = copied(target)
+    _, making = ends_of(copied(target), inputs)
+    parts = dict(model.named_modules())
+    if len(inputs) != 2 or making not in parts:
+        return None
+    parts[making].register_forward_hook(lambda _, __, output: change(output))
+    return next(filter(is_of_ids, tree_leaves(getattr(model, method)(**told))), None)

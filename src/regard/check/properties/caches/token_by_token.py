@@ -75,7 +75,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
     """
     yield from beam_state_findings(invocation)
     names = cache_names(invocation)
-    if not names or invocation.arrays or invocation.steps_from:
+    if not names or invocation.arrays or invocation.in_steps:
         return  # in steps, it is judged with its cache as it is
     if len(invocation.streams) > 1:
         yield from empty_cache_findings(invocation, names)

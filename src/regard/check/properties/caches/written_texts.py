@@ -27,6 +27,7 @@ __all__ = [
     "PROMPT",
     "SAME",
     "STEPS",
+    "WRITES_THE_SAME",
     "WrittenText",
     "ends_of",
     "first_apart",
@@ -40,7 +41,7 @@ __all__ = [
     "written_text",
 ]
 
-_WRITES = re.compile(r"(?:\w+_)?(?:generate|greedy|sample|complete|decode)(?:_\w+)?", re.I)
+_WRITES = re.compile(r"(?:\w+_)?(?:generate|greedy|sample|complete|decode|translate|summari[sz]e)(?:_\w+)?", re.I)
 _PROMPT = re.compile(
     r"prompts?|context|start(?:_ids)?|idx|input_?ids?|tokens?|ids"
     r"|(?:start|input|prompt|initial|context|src|seed)_(?:tokens?|ids?|idx|seq(?:uence)?|context)",
@@ -57,6 +58,8 @@ FEWEST_STEPS = 3
 """Of a method that is compared with the call of all tokens at once."""
 SAME, OTHER = 1e-6, 1e-3
 """Of the largest logit: more is another one in the first step, or in later ones, as a cache may round what it keeps."""
+WRITES_THE_SAME = "writes the same tokens whichever have the largest logits: what the model predicts changes nothing"
+"""What is wrong with a method, behind its name."""
 
 
 @dataclass(eq=False)

@@ -120,6 +120,13 @@ CALLS = (
         "s = s.relu().clone()  # relu keeps its output for backward: write into a copy",
     ),
     Property(
+        "gradients-as-slopes",
+        "output",
+        "gradients that are returned are what the output changes by",
+        "What is trained by them learns too fast, too slowly, or something else.",
+        "ds = p * (dp - (dp * p).sum(-1, keepdims=True)) / np.sqrt(q.shape[-1])  # the scale as in the scores",
+    ),
+    Property(
         "parameters-used",
         "q",
         "every parameter that a module constructs is read",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.check.location import CodeLocation
-from regard.check.properties.code import documentation_of_functions
+from regard.check.properties.code import code_of, documentation_of_functions
 from regard.check.properties.documentation import (
     documentation_of,
     is_exclusive,
@@ -40,6 +40,8 @@ MORE_TOKENS = 3
 """Than the window has."""
 SLIDING = re.compile("sliding|local", re.I)
 """Words for a window that goes along with the query; others may mean as many tokens as there can be."""
+_KEEPS_FIRST = re.compile(r"sink|global|prefix|anchor|(?:first|initial|old\w*)[ _]tokens", re.I)
+"""In code that keeps the first tokens on purpose."""
 
 
 def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -49,10 +51,17 @@ def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Find
     pattern, _ = built_in_pattern(allowed)
     if is_two_sided(documentation_of(invocation.target)):
         yield from _of_two_sides(invocation, evidence, allowed)
+    line = evidence.base.instance.scores_location
+    if invocation.in_steps and (kept := _keeps_the_first(invocation, allowed, [*told.values()])) is not None:
+        message = (
+            f"a cache that holds {kept} tokens drops the newest of them where it is full: query {kept + 1} sees itself "
+            f"and keys 0 to {kept - 2}, and none of those right before it"
+        )
+        yield Finding("violation", "window-as-documented", "mask", message, line)
+        return
     if len({*told.values()}) != 1 or pattern not in ("causal", "causal window"):
         return
     name, number = next(iter(told.items()))
-    line = evidence.base.instance.scores_location
     longer = _with_more_tokens(invocation, number)
     if longer is None:
         yield Finding("open", "mask-open", "mask", f"{name}={number}: not exercised with more tokens than that", line)
@@ -69,6 +78,27 @@ def window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Find
             "the window opens what the causal mask hides"
         )
         yield Finding("violation", "window-as-documented", "mask", message, line)
+
+
+def _keeps_the_first(invocation: Invocation, allowed: Tensor, told: list[int]) -> int | None:
+    """How many tokens a full cache holds in which each new one takes the place of the one before it; else None.
+
+    Not where the first are kept on purpose, as attention sinks are.
+
+    Args:
+        invocation: a call with one token after the other.
+        allowed: (queries, keys) of it.
+        told: the windows that it was told.
+    """
+    counts = [int(allowed.sum(-1).max())] if not bool(allowed[-1].all()) else told[:1]
+    if not counts or counts[0] < 2 or _KEEPS_FIRST.search(code_of(invocation.target)):
+        return None
+    longer = _with_more_tokens(invocation, counts[0])
+    if longer is None:
+        return None
+    query, key = (torch.arange(len(longer)) for _ in range(2))
+    first = (key < counts[0] - 1) & (key <= query[:, None]) | (key == query[:, None])
+    return counts[0] if longer.shape == first.shape and torch.equal(longer, first) else None
 
 
 def stacked_window_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:

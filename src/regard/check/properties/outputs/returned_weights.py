@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor
 
@@ -11,6 +11,8 @@ from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
+from regard.check.target.documented_shapes import documented_shape, letters_of
 
 __all__ = ["returned_weight_findings"]
 
@@ -45,7 +47,7 @@ def returned_weight_findings(invocation: Invocation, evidence: Evidence) -> Iter
     run, text = table.instance.run, documentation_of(invocation.target)
     if not table.whole or table.of_no_token:
         return
-    rows_of_tags = table.rows_of_tags()
+    rows_of_tags, named = table.rows_of_tags(), _named(invocation, table)
     for record, tags in list(zip(run.trace.outputs, run.tags.returned, strict=True))[1:]:
         rows = rows_of_tags[tags]
         if rows.ndim < 2 or not rows.numel() or bool((rows < 0).any()):
@@ -60,7 +62,7 @@ def returned_weight_findings(invocation: Invocation, evidence: Evidence) -> Iter
                 return
             continue
         listed = f"({', '.join(each or '?' for each in axes)})"
-        told = next((each for each in _told(text, len(axes)) if _differ(each, axes)), None)
+        told = next((each for each in _told(text, len(axes)) if _differ(each, axes, named)), None)
         if told is not None:
             message = f"the weights that are returned have the axes {listed}; by the documentation ({', '.join(told)})"
             yield Finding("violation", "weights-returned-as-told", "weights", message, line)
@@ -105,10 +107,37 @@ def _told(text: str, count: int) -> Iterator[list[str]]:
             yield names
 
 
-def _differ(told: Sequence[str], axes: Sequence[str]) -> bool:
-    """Whether an axis that is named as one thing is another; names that say nothing are right."""
+def _named(invocation: Invocation, table: AttentionTable) -> dict[str, str]:
+    """The axes of tokens by the names that the documentation gives them in the shapes of the sequences.
+
+    As in "query (batch, output_len, dim), context (batch, query_len, dim)", where query_len counts the keys. What one
+    sequence has of both is left out.
+    """
+    found: dict[str, set[str]] = {}
+    for stream in invocation.streams:
+        shape = documented_shape(source_of(invocation.target), stream.argument)
+        if stream.argument not in table.streams or len(stream.token_axes) != 1:
+            continue
+        if len(shape) != invocation.arguments[stream.argument].ndim or letters_of(shape)[stream.token_axes[0]] == "b":
+            continue
+        number = table.streams.index(stream.argument)
+        sides = {"query": table.query, "key": table.key}
+        found.setdefault(shape[stream.token_axes[0]], set()).update(
+            side for side, owners in sides.items() if bool((owners.stream == number).any())
+        )
+    return {name: next(iter(sides)) for name, sides in found.items() if len(sides) == 1}
+
+
+def _differ(told: Sequence[str], axes: Sequence[str], named: Mapping[str, str]) -> bool:
+    """Whether an axis that is named as one thing is another; names that say nothing are right.
+
+    Args:
+        told: the names of the axes.
+        axes: what they are.
+        named: what the documentation calls by such a name elsewhere.
+    """
     for name, axis in zip(told, axes, strict=True):
-        meant = [each for each, pattern in _AXES.items() if pattern.fullmatch(name)]
+        meant = [named[name]] if name in named else [each for each, one in _AXES.items() if one.fullmatch(name)]
         if len(meant) == 1 and axis and axis != meant[0] and meant[0] in axes:
             return True
     return False

@@ -37,7 +37,7 @@ def given_position_findings(invocation: Invocation, base: Trace, found: Sequence
     """
     has_positions = any(each.property in WITH_POSITIONS and each.kind in ("design", "holds") for each in found)
     meanings = {name: call_meaning(name) for name in invocation.arguments}
-    if not has_positions or TABLES & {*meanings.values()} or not base.outputs or invocation.steps_from:
+    if not has_positions or TABLES & {*meanings.values()} or not base.outputs or invocation.in_steps:
         return
     counts = {
         invocation.arguments[each.argument].shape[axis] for each in invocation.streams for axis in each.token_axes

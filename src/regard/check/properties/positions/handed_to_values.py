@@ -55,7 +55,7 @@ def handed_position_findings(invocation: Invocation) -> Iterator[Finding]:
         invocation: a call.
     """
     target = invocation.target
-    if not isinstance(target, nn.Module) or invocation.arrays or invocation.steps_from:
+    if not isinstance(target, nn.Module) or invocation.arrays or invocation.in_steps:
         return
     names = [*_position_arguments(invocation)]
     if not names:

@@ -38,7 +38,7 @@ def rounded_position_findings(invocation: Invocation) -> Iterator[Finding]:
     if not isinstance(target, nn.Module) or not works_in_low_precision(documentation_of(target)):
         return
     stream = invocation.streams[0]
-    if len(stream.token_axes) != 1 or invocation.packed or invocation.arrays or invocation.steps_from:
+    if len(stream.token_axes) != 1 or invocation.packed or invocation.arrays or invocation.in_steps:
         return
     given = with_tokens(invocation, TOKENS - invocation.tokens_of(stream))
     if given is None:

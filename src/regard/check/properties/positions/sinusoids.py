@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
@@ -48,7 +49,7 @@ class _Sinusoids:
     is_half_empty: bool = False
     """Whether every second channel is 0 at every place."""
     are_twice: bool = False
-    """Whether every second channel is the same as the one before it."""
+    """Whether every second channel is the same as the one before it, or the second half of them as the first."""
     is_one: bool = False
     """Whether all channels, but for those of a pair that no place changes, have one and the same frequency."""
     are_alone: bool = False
@@ -75,7 +76,8 @@ def sinusoid_findings(base: Trace, evidence: Evidence) -> Iterator[Finding]:
     if not {BASE, 1 / BASE} & evidence.numbers:
         return
     streams = [base.arguments[each] for each in evidence.base.streams if each in base.arguments]
-    of_tokens = base.made_of(each.storage for each in streams)
+    # Where tokens are the rows of projections, as behind convolutions, they are made of what the call was handed.
+    of_tokens = base.made_of(each.storage for each in streams or base.arguments.values())
     for operation in base:
         if not operation.is_addition:
             continue
@@ -116,7 +118,7 @@ def _said(table: _Sinusoids, numbers: Collection[float]) -> str:
     if table.is_one:
         return f"are one and the same, {first:.3g}, in all {table.moving} channels: with {BASE:g} they fall from 1"
     if table.are_twice:
-        return "stand in the sines alone: every second channel is the same as the one before it, and no cosine"
+        return "stand in the sines, or the cosines, alone: each channel is there twice, the same at every place"
     if ratio < 1 and _is_geometric(table.frequencies, ratio):
         exponents = [1 / each for count in table.counts for each in (count, count - 1) if each >= 1]
         bases = [each for each in numbers if each > 1]
@@ -159,7 +161,8 @@ def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
         )
         empty = (rows == 0).all(0)
         is_half_empty = any(bool(empty[start::2].all()) and not bool(empty[1 - start :: 2].any()) for start in (0, 1))
-        are_twice = rows.shape[1] % 2 == 0 and bool((rows[:, 0::2] == rows[:, 1::2]).all())
+        pairs = (rows[:, 0::2], rows[:, 1::2]), rows.tensor_split(2, 1)
+        are_twice = rows.shape[1] % 2 == 0 and any(torch.equal(one, other) for one, other in pairs)
         moving = ((rows - rows[:1]).abs().amax(0) > CLOSE).nonzero().flatten()
         rows = rows[:, moving]
         if rows.shape[1] < SEVERAL:

@@ -12,7 +12,8 @@ from torch import Tensor
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.sums import query_numbers
-from regard.check.trace.operation import TensorRecord, Trace
+from regard.check.roles.instances import SOFTMAXES
+from regard.check.trace.operation import TensorRecord, Trace, axis_of
 
 __all__ = ["added_to_scores", "bias_findings"]
 
@@ -284,6 +285,8 @@ def _constant(evidence: Evidence) -> Iterator[Finding]:
     if table.dense(table.weight).shape[-2] < 2:
         return  # a table for as many positions as there are queries: one entry, which is broadcast over the keys
     for added, record, line in added_to_scores(evidence):
+        if _is_of_both_axes(evidence, record):
+            continue
         seen = table.weight > 0
         usual = added.isfinite() & (added.abs() < MOST)
         if not bool(usual[seen].all()) or float(added[seen].abs().max()) < SMALLEST:
@@ -314,6 +317,20 @@ def _is_dead(trace: Trace, bias: TensorRecord) -> bool:
         if dead and bias.storage in trace.made_of([each.outputs[0].storage]):
             return True
     return False
+
+
+def _is_of_both_axes(evidence: Evidence, record: TensorRecord) -> bool:
+    """Whether scores that something is added to have a softmax over their rows as well: there it counts.
+
+    As in BiDAF (Seo et al. 2017), where two texts attend to each other by one matrix of scores.
+    """
+    trace, axes = evidence.base.instance.run.trace, dict[tuple[int, ...], set[int]]()
+    made = trace.made_of([record.storage])
+    for each in trace:
+        if each.name in SOFTMAXES and each.args and each.inputs[0].storage in made:
+            axis = axis_of(each.function, each.args, each.kwargs)
+            axes.setdefault(each.inputs[0].shape, set()).add((axis or 0) % each.inputs[0].data.ndim)
+    return any(len(each) > 1 for each in axes.values())
 
 
 def _vanishing(evidence: Evidence) -> list[Finding]:
