@@ -18,7 +18,7 @@ from regard.check.target.argument import MATRICES, STREAMS, Argument
 from regard.check.target.best_first import best_first
 from regard.check.target.call_budget import Budget
 from regard.check.target.configs import is_config
-from regard.check.target.decoder_steps import LAST_TOKEN, LAST_VECTOR, state_widths
+from regard.check.target.decoder_steps import LAST_TOKEN, LAST_VECTOR, loses_first_axis, state_widths
 from regard.check.target.documented_shapes import documented_letters, documented_shape
 from regard.check.target.draft import (
     FRAMED,
@@ -188,7 +188,7 @@ class CallPlan:
     def _may_have_a_state(self) -> bool:
         """Whether it may be asked by one vector of each sample: beside keys, or a context, that are sequences."""
         required = {each.role for each in self.arguments if each.required}
-        is_asked = bool(required & {"k", "context"}) and not required >= {"k", "v"}
+        is_asked = bool(required & {"k", "v", "context"}) and not required >= {"k", "v"}
         told = {each.role: documented_letters(self.source, each.name) for each in self.arguments if each.required}
         is_asked = is_asked or (told.get("q") == "bd" and len(told.get("k", "")) == len("btd"))
         return self.layout.letters in ("btd", "tbd") and is_asked
@@ -198,7 +198,8 @@ class CallPlan:
         told = documented_letters(self.source, name)
         if told == "bd":
             return STATE
-        return LAYER_STATE if told in ("dbd", "1bd") or f"{name}[-1]" in self.source else ""
+        is_of_layers = f"{name}[-1]" in self.source or loses_first_axis(self.source, name)
+        return LAYER_STATE if told in ("dbd", "1bd") or is_of_layers else ""
 
     @property
     def has_wide_mask(self) -> bool:
