@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.modules.unread_sequences import is_commented_out
 from regard.check.roles.influence import is_chosen
 from regard.check.roles.owners import NONE, SEVERAL, Owners
 from regard.check.roles.table import AttentionTable, ValueTable
@@ -279,8 +280,13 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _are_set_equal(evidence: Evidence, wanted: str, found: str) -> bool:
-    """Whether a line of the code does nothing but set keys to the values, or values to the keys: it is meant."""
+    """Whether keys are the values, or values the keys, on purpose.
+
+    A line of the code does nothing but set the one to the other, or what would be computed of it is commented out.
+    """
     names = {role: re.escape(name) for name, role in evidence.roles.items()}
+    if any(role == wanted and is_commented_out(evidence.code, name) for name, role in evidence.roles.items()):
+        return True
     line = rf"^[ \t]*{names[wanted]}[ \t]*=[ \t]*{names[found]}[ \t]*(?:#.*|;.*|=[^=].*)?$"
     return re.search(line, evidence.code, re.M) is not None
 
