@@ -36,7 +36,7 @@ from regard.check.target.facts import facts_of
 from regard.check.target.graph_values import NUMBERS_OF_PAIRS
 from regard.check.target.influence import Influence, given_stream
 from regard.check.target.layouts import Layout, layouts
-from regard.check.target.mask_values import MASK_FORMS, SCORE_SHAPES
+from regard.check.target.mask_values import MASK_FORMS, of_keys_first
 from regard.check.target.names import call_meaning
 from regard.check.target.numpy_by_torch import names_numpy
 from regard.check.target.open_masks import with_open_masks
@@ -161,11 +161,8 @@ class CallPlan:
                 left_out |= set() if "y" in self.layout.letters else {TEXT}
                 left_out |= set() if self.layout.letters == "bhtd" else {ONE_HEAD}
                 left_out |= {VECTOR} if each.role in STREAMS and asked_of_keys else set()
-                if self._may_have_a_state and each.role == "mask" and f"{MASK_FORMS[0]} {SCORE_SHAPES[0]}" in several[:2]:
-                    # Nothing tells its axes: it may be of a state's keys, which have no axis of queries.
-                    of_keys = [f"{form} {shape}" for form in MASK_FORMS for shape in ("kb", "bk")]
-                    several.sort(key=lambda one: of_keys.index(one) if one in of_keys else len(of_keys))
-                    several.sort(key=lambda one: one != "none")
+                if self._may_have_a_state and each.role == "mask":
+                    several = of_keys_first(several)
                 if self.layout.letters != "tbd":  # samples that stand last
                     several = [one for one in several if not one.endswith(" kb")]
                 if STATE in several:

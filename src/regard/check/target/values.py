@@ -35,7 +35,7 @@ from regard.check.target.graph_values import OF_GRAPHS, are_of_each_token, graph
 from regard.check.target.layouts import Layout, are_of_sentences
 from regard.check.target.looked_up import fields_of
 from regard.check.target.made_objects import called, made_config
-from regard.check.target.mask_values import OF_EACH_TOKEN, PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, of_asking, open_mask
+from regard.check.target.mask_values import TRIED_FORMS, of_asking, open_mask
 from regard.check.target.masks_of_sequences import OF_ASKING_TOKENS
 from regard.check.target.names import constructor_meaning, is_of_pairs
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
@@ -45,17 +45,7 @@ from regard.check.target.size_values import size_value
 from regard.check.target.time_series import TIME_MARKS, UNREAD, time_mark_candidates
 from regard.check.target.token_ids import drawn_ids, ids_left_out, is_candidate, padding_id, without
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
-from regard.check.target.written_masks import (
-    axes_added,
-    axes_repeated,
-    axes_subscripted,
-    bias_shapes,
-    is_as_documented,
-    is_read_unasked,
-    lacks_heads_alone,
-    may_have_shape,
-    zeroes_tokens,
-)
+from regard.check.target.written_masks import bias_shapes, mask_shapes
 from regard.check.target.written_tokens import writes_as_many
 
 __all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "candidates"]
@@ -121,20 +111,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role in STREAMS:
         return _streams(argument, target, source)
     if role in ("mask", "padding"):
-        # A mask with more axes than scores runs by accident, and mixes what it reads; of several, each has to run.
-        added, taken = axes_added(name, target, source), axes_subscripted(source, name)
-        (repeated, is_needed), zeroes = axes_repeated(target, name), zeroes_tokens(source, name)
-        least, most = len("bqk") if lacks_heads_alone(target, name) else 0, len("bhqk") - added
-
-        def unlike(each: str) -> tuple[bool, ...]:
-            is_other = len(each) != repeated if repeated else zeroes and each != OF_EACH_TOKEN
-            return is_other, len(each) < taken, not is_as_documented(each, name, source), not least <= len(each) <= most
-
-        shapes = sorted(SCORE_SHAPES if role == "mask" else PADDING_SHAPES, key=unlike)
-        shapes = [each for each in shapes if may_have_shape(each, name, source)]
+        shapes, is_read = mask_shapes(role, name, target, source)
         opened = {f"{form} {shape}": _mask(form, shape, name) for shape in shapes for form in TRIED_FORMS}
-        # numpy compares None as well, with nothing
-        is_read = is_needed or is_read_unasked(source, name)
         return {**opened, "none": _none} if is_read else {"none": _none, **opened}
     if role == OF_ASKING_TOKENS:
         return dict(of_asking(name))

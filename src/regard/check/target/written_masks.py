@@ -12,22 +12,43 @@ from regard.check.target.argument import nodes_of, text_of
 from regard.check.target.classes import own_classes
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.looked_up import readers
-from regard.check.target.mask_values import HEADS_LAST, OF_EACH_TOKEN
+from regard.check.target.mask_values import HEADS_LAST, OF_EACH_TOKEN, PADDING_SHAPES, SCORE_SHAPES
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.usage import has_heads_last
 
 __all__ = [
-    "axes_added",
     "axes_repeated",
     "axes_subscripted",
     "bias_shapes",
-    "is_as_documented",
     "is_read_unasked",
-    "lacks_heads_alone",
-    "may_have_shape",
+    "mask_shapes",
     "zeroes_tokens",
 ]
+
+
+def mask_shapes(role: str, name: str, target: Any, source: str) -> tuple[list[str], bool]:
+    """The axes that a mask may have, the likeliest first, and whether it is read without being asked for.
+
+    A mask with more axes than scores runs by accident, and mixes what it reads; of several, each has to run.
+
+    Args:
+        role: "mask" or "padding".
+        name: of the argument.
+        target: what is called.
+        source: its text.
+    """
+    added, taken = axes_added(name, target, source), axes_subscripted(source, name)
+    (repeated, is_needed), zeroes = axes_repeated(target, name), zeroes_tokens(source, name)
+    least, most = len("bqk") if lacks_heads_alone(target, name) else 0, len("bhqk") - added
+
+    def unlike(each: str) -> tuple[bool, ...]:
+        is_other = len(each) != repeated if repeated else zeroes and each != OF_EACH_TOKEN
+        return is_other, len(each) < taken, not is_as_documented(each, name, source), not least <= len(each) <= most
+
+    shapes = sorted(SCORE_SHAPES if role == "mask" else PADDING_SHAPES, key=unlike)
+    is_read = is_needed or is_read_unasked(source, name)  # numpy compares None as well, with nothing
+    return [each for each in shapes if may_have_shape(each, name, source)], is_read
 
 
 def may_have_shape(shape: str, name: str, source: str) -> bool:

@@ -102,8 +102,10 @@ def _is_told_beside(invocation: Invocation, path: str) -> bool:
         for name, module in owner.named_modules()
         if any(constructor_meaning(each.strip("_")) == "heads" for each in vars(module))
     ]
-    return bool(keeping) and not any(f"{path}.".startswith(f"{each}." if each else "") for each in keeping) and (
-        not any(each.startswith(f"{path}.") for each in keeping)
+    return (
+        bool(keeping)
+        and not any(f"{path}.".startswith(f"{each}." if each else "") for each in keeping)
+        and (not any(each.startswith(f"{path}.") for each in keeping))
     )
 
 
