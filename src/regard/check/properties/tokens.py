@@ -10,8 +10,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from regard.check.properties.code import is_commented_out
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.modules.unread_sequences import is_commented_out
 from regard.check.roles.influence import is_chosen
 from regard.check.roles.owners import NONE, SEVERAL, Owners
 from regard.check.roles.table import AttentionTable, ValueTable

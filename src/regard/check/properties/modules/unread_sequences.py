@@ -13,6 +13,7 @@ from torch import nn
 
 from regard.check.location import CodeLocation
 from regard.check.properties.catalog import PROPERTIES
+from regard.check.properties.code import is_commented_out
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import is_changed, record_invocation
@@ -21,7 +22,7 @@ from regard.check.target import Invocation
 from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Trace
 
-__all__ = ["READ", "is_commented_out", "is_meant", "is_said_to_be_meant", "unread_sequence_findings"]
+__all__ = ["READ", "is_meant", "is_said_to_be_meant", "unread_sequence_findings"]
 
 READ = {
     "context": "context-read",
@@ -110,12 +111,6 @@ def is_meant(target: Any, function: Any, name: str) -> bool:
 def is_said_to_be_meant(text: str) -> bool:
     """Whether the text of a call says that something in it is there for other classes, or not used."""
     return _ON_PURPOSE.search(text) is not None
-
-
-def is_commented_out(text: str, name: str) -> bool:
-    """Whether a line that computes something of an argument stands in a comment, as # v = self.value(value)."""
-    computed = rf"^[ \t]*#[ \t]*(?:self\.)?\w+[ \t]*=[^=#\n]*[(,][ \t]*{re.escape(name)}[ \t]*[,)]"
-    return re.search(computed, text, re.M) is not None
 
 
 def _text(written: Any) -> str:
