@@ -26,7 +26,7 @@ from regard.check.target.decoder_steps import (
     past_weight_candidates,
     step_candidates_of,
 )
-from regard.check.target.documented_shapes import documented_letters, documented_shape, is_of_samples
+from regard.check.target.documented_shapes import axes_of, documented_letters, documented_shape, is_of_samples
 from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
@@ -190,7 +190,12 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         multiplies = re.search(rf"\*\s*(?:self\.)?{re.escape(name)}\b", source) is not None
         return root if divides or (role == "temperature" and not multiplies) else inverse
     constants: dict[str, dict[str, Candidate]] = {
-        "absent": {**buffer_candidates(source, name), "none": _none, "False": _constant(False)},
+        "absent": {
+            **buffer_candidates(source, name),
+            **({"of queries and keys": _of_queries_and_keys} if any(axes_of(source, name, len("bqkd"))) else {}),
+            "none": _none,
+            "False": _constant(False),
+        },
         "off": {"False": _constant(False)},
         "targets": {"none": _none, "ids": lambda draft: _ids(draft, name, "ids", target, 0)},
         "diagonal": {"1": _constant(1), "0": _constant(0)},
@@ -332,6 +337,11 @@ def _of_pairs(name: str) -> dict[str, Candidate]:
 
 def _pairs(draft: Draft) -> Any:
     return draft.draw(draft.sizes.batch, draft.tokens, draft.tokens, draft.context_width)
+
+
+def _of_queries_and_keys(draft: Draft) -> Any:
+    """A vector for each query and key, as of their distance, of which a line unpacks the four axes."""
+    return draft.draw(draft.sizes.batch, draft.tokens, draft.keys, draft.context_width)
 
 
 def _ids_of_fields(draft: Draft, name: str, target: Any, count: int, letters: str) -> Any:
