@@ -108,6 +108,36 @@ class OneOfTheHeads(NeverSplit):
         return (q @ k.mT / 6**0.5).softmax(-1) @ v
 
 
+class GatedByHeads(nn.Module):
+    """Tokens that learned matrices mix, one for each head; beside them an attention of one head (aMLP)."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.attention, self.gate = OneHead(), Gate(num_heads)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.gate(x) * self.attention(x)
+
+
+class OneHead(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.projections = nn.ModuleList(nn.Linear(12, 12) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x) for each in self.projections[:3])
+        return self.projections[3]((q @ k.mT / 12**0.5).softmax(-1) @ v)
+
+
+class Gate(nn.Module):
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.weight = num_heads, nn.Parameter(torch.ones(num_heads, 4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.einsum("hmn,bnhd->bmhd", self.weight, x.unflatten(-1, (self.num_heads, -1))).flatten(2)
+
+
 class ViewedTurned(Viewed):
     is_turned = True
 
@@ -233,5 +263,6 @@ CASES = [
     Case("heads-as-told", AskedByVectorsTurned, AskedByVectors, of_three_heads),
     Case("heads-as-told", AskedByVectorsTurned, SubtractedOutputs, of_three_heads),
     Case("heads-as-told", NeverSplit, Viewed, of_two_heads),
+    Case("heads-as-told", NeverSplit, GatedByHeads, of_two_heads),
     Case("heads-as-told", OneNumberEach, OneOfTheHeads, of_two_heads),
 ]

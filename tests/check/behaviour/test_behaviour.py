@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import warnings
 
 import pytest
 import torch
@@ -64,6 +65,24 @@ def named(diagnosis):
 def test_it_says_what_is_meant(name, cause, key, words):
     entry = ENTRIES[name]
     assert named(examined(entry.what, entry.args))[cause][key] == words
+
+
+def turned_whole(x):
+    """Of one sequence without a batch."""
+    return (x @ x.T / x.shape[-1] ** 0.5).softmax(-1) @ x
+
+
+def turned_from_the_front(x):
+    return (x @ x.transpose(0, -1) / x.shape[-1] ** 0.5).softmax(-1) @ x
+
+
+def test_pytorch_objects_to_a_batch_that_is_turned_whole_also_where_it_has_objected_before():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.zeros(2, 2, 2).T.shape == (2, 2, 2)
+    assert "absolute-axes" not in named(examined(turned_whole))
+    assert "absolute-axes" in named(examined(turned_from_the_front))
+    assert not torch.is_warn_always_enabled()
 
 
 @torch.no_grad()

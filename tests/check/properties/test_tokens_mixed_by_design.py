@@ -168,3 +168,42 @@ def test_a_gate_of_each_channel_that_all_tokens_make_is_a_design(is_wrong: bool)
     found = analyze(of_module(lambda: GatedByChannel(is_joined_wrongly=is_wrong))).findings
     kinds = {each.kind for each in found if each.property == "output-of-the-token"}
     assert kinds == {"violation" if is_wrong else "design"}
+
+
+class LinesOfMaps(nn.Module):
+    """The rows of each channel attend to one another, and so do its columns (Speech-Transformer)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+        self.out = nn.Conv2d(8, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x) for each in self.convolutions)
+        rows = self.read(q, k, v)
+        columns = self.read(q.mT, self.columns(k), v.mT).mT
+        return self.out(torch.cat([rows, columns], 1))
+
+    def columns(self, k: Tensor) -> Tensor:
+        return k.mT
+
+    def read(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+class LinesOfOtherChannels(LinesOfMaps):
+    """The columns of a channel are asked by those of another one."""
+
+    def columns(self, k: Tensor) -> Tensor:
+        return k.mT.roll(1, 1)
+
+
+@pytest.mark.parametrize(("kind", "is_right"), [(LinesOfMaps, True), (LinesOfOtherChannels, False)])
+def test_lines_of_a_map_that_a_convolution_made_may_attend_to_one_another(
+    kind: type[nn.Module], is_right: bool
+) -> None:
+    call = of_module(kind)
+    call.arguments, call.streams = {"x": drawn(2, 4, 3, 5, seed=0)}, [Stream("x", "x", 0, (2, 3))]
+    found = names(call)
+    assert (("design", "query-of-one-token") in found) == is_right
+    assert (("violation", "query-of-one-token") in found) == (not is_right)

@@ -144,3 +144,53 @@ class LayerWithMemory(LayerNoMemory):
 def test_a_part_that_the_name_of_a_class_excludes_may_be_left_in_it() -> None:
     assert violations(LayerNoMemory) == []
     assert violations(LayerWithMemory)[0].startswith("memory_layer is constructed, and no line reads it")
+
+
+class KeysAlone(nn.Module):
+    """What its keys are its values are too: the line that made others is commented out."""
+
+    def __init__(self, dim: int = 8) -> None:
+        super().__init__()
+        self.q, self.k, self.out = nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        q, k = split(self.q(query)), split(self.k(key))
+        # v = self.v(value).unflatten(-1, (2, -1))
+        return self.out(joined((q @ k.mT / 2).softmax(-1) @ k))
+
+
+class KeysForgotten(nn.Module):
+    """The same, and no line speaks of the values."""
+
+    def __init__(self, dim: int = 8) -> None:
+        super().__init__()
+        self.q, self.k, self.out = nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        q, k = split(self.q(query)), split(self.k(key))
+        return self.out(joined((q @ k.mT / 2).softmax(-1) @ k))
+
+
+class Around(nn.Module):
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__()
+        self.attention = kind()
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return self.attention(query, key, value) + query
+
+
+class Outermost(Around):
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__(kind)
+        self.attention = Around(kind)  # type: ignore[assignment]
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:  # type: ignore[override]
+        return self.attention(x, context, context)
+
+
+@pytest.mark.parametrize(("kind", "found"), [(KeysAlone, []), (KeysForgotten, ["values-from-their-input"])])
+def test_values_whose_line_is_commented_out_are_left_out_on_purpose(kind: type[nn.Module], found: list[str]) -> None:
+    model = Outermost(kind)
+    prepare(model, 1)
+    assert [each.property for each in analyze(of_x_and_context(model)).violations] == found

@@ -306,3 +306,32 @@ def test_a_mask_that_is_named_for_the_asking_tokens_has_as_many_keys() -> None:
 
 def test_keys_of_the_source_are_not_read_from_what_the_first_attention_kept() -> None:
     assert {each.id for each in check(LayerWithOneCache).causes} == {"cache-equals-whole"}
+
+
+class SqueezedState(nn.Module):
+    """Asked by what a recurrent layer returned as its state."""
+
+    def __init__(self, units: int, hidden_size: int) -> None:
+        super().__init__()
+        self.keys, self.asking, self.v = (
+            nn.Linear(hidden_size, units),
+            nn.Linear(hidden_size, units),
+            nn.Linear(units, 1),
+        )
+
+    def forward(self, query: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        query = torch.squeeze(query, 0)
+        weights = self.v(torch.tanh(self.keys(values) + self.asking(query.unsqueeze(1)))).softmax(1)
+        return (weights * values).sum(1), weights
+
+
+class SqueezedStateOverSamples(SqueezedState):
+    def forward(self, query: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        query = query.squeeze(dim=0)
+        weights = self.v(torch.tanh(self.keys(values) + self.asking(query.unsqueeze(1)))).softmax(0)
+        return (weights * values).sum(1), weights
+
+
+def test_an_axis_that_is_squeezed_out_is_one_of_layers() -> None:
+    assert check(SqueezedState, args={"units": 8, "hidden_size": 12}).verdict in RIGHT
+    assert check(SqueezedStateOverSamples, args={"units": 8, "hidden_size": 12}).verdict == "wrong"

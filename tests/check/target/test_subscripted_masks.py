@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from property_cases import joined, split
 from regard.check import check
-from regard.check.target.written_masks import axes_subscripted, is_read_unasked
+from regard.check.target.written_masks import axes_subscripted, is_read_unasked, zeroes_tokens
 
 
 class Choosing(nn.Module):
@@ -78,3 +78,65 @@ class TurnsTheRest(Packed):
 def test_what_is_turned_tells_first_how_wide_a_table_is() -> None:
     call = first(TurnsTheRest, width=64, heads=2, qk_rope_head_dim=8)
     assert call.arguments["position_embeddings"][0].shape[-1] == 8
+
+
+class WithRepeatedMask(nn.Module):
+    """Heads beside the samples: a mask is repeated for each of them, and has to be given."""
+
+    def __init__(self, d_model: int, n_head: int) -> None:
+        super().__init__()
+        self.n_head, self.qkv, self.fc = n_head, nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = (split(each, self.n_head).transpose(0, 1).flatten(0, 1) for each in self.qkv(x).chunk(3, -1))
+        mask = mask.repeat(self.n_head, 1, 1)
+        scores = torch.bmm(q, k.mT) / q.shape[-1] ** 0.5
+        read = torch.bmm(scores.masked_fill(mask, -torch.inf).softmax(-1), v)
+        return self.fc(joined(read.unflatten(0, (self.n_head, -1)).transpose(0, 1)))
+
+
+class ZeroedLayer(nn.Module):
+    """One mask hides keys where it is True, and one keeps the tokens where it is 1."""
+
+    def __init__(self, d_model: int, n_head: int) -> None:
+        super().__init__()
+        self.slf_attn = WithRepeatedMask(d_model, n_head)
+
+    def forward(
+        self, enc_input: Tensor, non_pad_mask: Tensor | None = None, slf_attn_mask: Tensor | None = None
+    ) -> Tensor:
+        enc_output = self.slf_attn(enc_input, mask=slf_attn_mask) + enc_input
+        enc_output *= non_pad_mask
+        return enc_output
+
+
+class ZeroedLayerWithoutScale(ZeroedLayer):
+    def __init__(self, d_model: int, n_head: int) -> None:
+        super().__init__(d_model, n_head)
+        self.slf_attn = Unscaled(d_model, n_head)
+
+
+class Unscaled(WithRepeatedMask):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = (split(each, self.n_head).transpose(0, 1).flatten(0, 1) for each in self.qkv(x).chunk(3, -1))
+        mask = mask.repeat(self.n_head, 1, 1)
+        read = torch.bmm(torch.bmm(q, k.mT).masked_fill(mask, -torch.inf).softmax(-1), v)
+        return self.fc(joined(read.unflatten(0, (self.n_head, -1)).transpose(0, 1)))
+
+
+def test_masks_that_are_repeated_or_keep_tokens_have_axes_and_forms_of_their_own() -> None:
+    call = first(ZeroedLayer, d_model=16, n_head=2)
+    samples, tokens, _ = call.arguments["enc_input"].shape
+    assert call.arguments["non_pad_mask"].shape == (samples, tokens, 1)
+    assert call.arguments["slf_attn_mask"].shape == (samples, tokens, tokens)
+    assert bool(call.arguments["non_pad_mask"].all())
+    assert not bool(call.arguments["slf_attn_mask"].any())
+    assert check(ZeroedLayer, args={"d_model": 16, "n_head": 2}).verdict == "right"
+    assert check(ZeroedLayerWithoutScale, args={"d_model": 16, "n_head": 2}).verdict == "wrong"
+
+
+def test_what_zeroes_tokens_is_filled_with_nothing_else() -> None:
+    assert zeroes_tokens("    net.masked_fill_(src_mask, 0.0)", "src_mask")
+    assert zeroes_tokens("    x *= mask", "mask")
+    assert not zeroes_tokens("a.masked_fill(mask, -1e9)\na.masked_fill(mask, 0)", "mask")
+    assert not zeroes_tokens("    x = scores * mask", "mask")

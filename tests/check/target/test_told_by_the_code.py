@@ -576,3 +576,22 @@ def test_what_is_handed_to_what_rotates_is_a_table_of_rotary_positions() -> None
     call = first(OfATableForTheRotation)
     assert [tuple(each.shape)[:2] for each in call.arguments["encoding"]] == [(1, 5), (1, 5)]
     assert check(OfATableForTheRotation).verdict == "different by design"
+
+
+def with_relative_positions(q: Tensor, k: Tensor, v: Tensor, rel_pos: Tensor) -> Tensor:
+    _, _, _, width = rel_pos.size()
+    scores = q @ k.mT + torch.einsum("bqd,bqkd->bqk", q, rel_pos)
+    return (scores / width**0.5).softmax(-1) @ v
+
+
+def with_relative_positions_over_queries(q: Tensor, k: Tensor, v: Tensor, rel_pos: Tensor) -> Tensor:
+    _, _, _, width = rel_pos.size()
+    scores = q @ k.mT + torch.einsum("bqd,bqkd->bqk", q, rel_pos)
+    return (scores / width**0.5).softmax(1) @ v
+
+
+def test_four_axes_that_a_line_unpacks_are_of_queries_and_keys() -> None:
+    given = first(with_relative_positions).arguments
+    assert given["rel_pos"].shape == (*given["q"].shape[:2], *given["k"].shape[1:])
+    assert check(with_relative_positions).verdict in ("right", "different by design")
+    assert check(with_relative_positions_over_queries).verdict == "wrong"

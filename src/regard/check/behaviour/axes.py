@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +45,7 @@ def axes_from_the_front(examination: Examination) -> None:
         together = replace(alone, way=Way("btd", ""), which=[])
         with without_dropout():
             try:
-                with warnings.catch_warnings():
+                with warnings.catch_warnings(), _warned_each_time():
                     warnings.filterwarnings("error", message=".*deprecated.*")  # .T of three axes: torch itself objects
                     output = together(whole)
             except Failed:  # an error, or a shape that nobody takes for an output, is no silent mistake
@@ -53,6 +54,17 @@ def axes_from_the_front(examination: Examination) -> None:
         if output_gap(each, output):
             examination.add_mistake("absolute-axes", named=_named_axes(examination, call), batch=size)
         return
+
+
+@contextmanager
+def _warned_each_time() -> Iterator[None]:
+    """PyTorch's warnings each time, also those that it gave in an earlier call."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        yield
+    finally:
+        torch.set_warn_always(before)
 
 
 def _square_modules(examination: Examination, call: ProbeCall, case: Case) -> Iterator[tuple[nn.Module | None, int]]:

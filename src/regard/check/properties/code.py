@@ -21,6 +21,7 @@ __all__ = [
     "comments_of_file",
     "documentation_of_file",
     "documentation_of_functions",
+    "is_commented_out",
     "line_in",
     "line_of",
     "numbers_in",
@@ -147,3 +148,9 @@ def _of_a_config(value: Any) -> list[Any]:
     if isinstance(value, nn.Module | dict | list | tuple | str) or not hasattr(value, "__dict__"):
         return []
     return [*vars(value).values()]
+
+
+def is_commented_out(text: str, name: str) -> bool:
+    """Whether a line that computes something of an argument stands in a comment, as # v = self.value(value)."""
+    computed = rf"^[ \t]*#[ \t]*(?:self\.)?\w+[ \t]*=[^=#\n]*[(,][ \t]*{re.escape(name)}[ \t]*[,)]"
+    return re.search(computed, text, re.M) is not None

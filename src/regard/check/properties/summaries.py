@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.roles.influence import Influence
+from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.owners import SEVERAL
 from regard.check.roles.table import AttentionTable, table_of
 
@@ -13,6 +15,8 @@ __all__ = ["MIXED_TOKENS", "summary_of", "with_summaries"]
 
 MIXED_TOKENS = frozenset({"key-of-one-token", "keys-from-their-input", "value-of-one-token"})
 """Violations that keys made of several tokens on purpose have as well."""
+OF_ONE_TOKEN = frozenset({"query-of-one-token", "key-of-one-token", "value-of-one-token"})
+"""Violations that lines of a map have as well, each of which holds several places."""
 SUM_TOLERANCE = 1e-6
 
 
@@ -41,6 +45,11 @@ def with_summaries(judged: list[Finding], evidence: Evidence, summary: Finding |
         evidence: the attention; of its projections' rows where its tokens are mixed before them.
         summary: that its keys summarize the tokens of the input.
     """
+    if any(each.property in OF_ONE_TOKEN for each in judged) and _are_lines_of_maps(evidence.base.instance):
+        message = "each query and key is a line of one channel of a map that a convolution made (2D attention)"
+        line = evidence.base.instance.scores_location
+        lines = Finding("design", "query-of-one-token", "projections", message, line)
+        return [lines, *(each for each in judged if each.property not in OF_ONE_TOKEN)]
     if any(each.property in MIXED_TOKENS for each in judged):
         between = _through_summaries(evidence.base) or _beside_summaries(evidence.base)
         summary = between or (_summarized_rows(evidence) if _is_of_rows(evidence) else summary)
@@ -48,6 +57,47 @@ def with_summaries(judged: list[Finding], evidence: Evidence, summary: Finding |
     if summary is None or not _is_of_rows(evidence):
         return judged
     return [summary, *(each for each in judged if each.step != "projections" or each.kind == "violation")]
+
+
+def _are_lines_of_maps(instance: AttentionInstance) -> bool:
+    """Whether all queries and keys are whole rows, or whole columns, of one channel of a map that a convolution made.
+
+    Dong et al. 2018, "Speech-Transformer", section 3.2: the rows of a map attend to one another, and its columns.
+    """
+    for score in instance.scores:
+        lines = [
+            _lines_of_a_map(instance, place, terms)
+            for place, terms in ((score.left_place, score.left_terms), (score.right_place, score.right_terms))
+        ]
+        if lines[0] is None or lines[1] is None or lines[0][0] != lines[1][0]:
+            return False
+        if not torch.equal(lines[0][1], lines[1][1]):
+            return False
+    return True
+
+
+def _lines_of_a_map(instance: AttentionInstance, place: tuple[int, int], terms: Tensor) -> tuple[int, Tensor] | None:
+    """Along which axis of a map a factor of each score is a whole line, and of which sample and channel.
+
+    Args:
+        instance: the attention.
+        place: of the factor.
+        terms: a row for each score: which numbers of it are multiplied.
+    """
+    run = instance.run
+    tags = run.tags.inputs[place[0]][place[1]]
+    made = run.owner_of(tags)
+    source = run.trace.operations[next(iter(made))] if len(made) == 1 else None
+    if source is None or source.name != "convolution" or source.outputs[0].data.ndim != len("bcyx"):
+        return None
+    shape = source.outputs[0].shape
+    at = torch.stack(torch.unravel_index(tags.flatten()[terms] - run.first_tag[source.index], shape))
+    moving = [axis for axis, one in enumerate(at) if bool((one != one[:, :1]).any())]
+    if len(moving) != 1 or moving[0] < len("bc"):
+        return None
+    whole = torch.arange(shape[moving[0]])
+    is_whole = terms.shape[-1] == len(whole) and bool((at[moving[0]] == whole).all())
+    return (moving[0], at[: len("bc"), :, 0]) if is_whole else None
 
 
 def _summarized_keys(table: AttentionTable) -> Finding | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from regard.check.properties.code import is_commented_out
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.head_pairs import heads_alike, pairs_alike
 from regard.check.roles.influence import is_chosen
 from regard.check.roles.instances import SOFTMAXES
 from regard.check.roles.owners import NONE, SEVERAL, Owners
@@ -21,7 +22,6 @@ from regard.check.target.token_ids import side_of
 __all__ = [
     "samples_attend",
     "seen_from_both_sides",
-    "shared_heads",
     "token_findings",
     "with_samples_as_tokens",
 ]
@@ -298,8 +298,13 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _are_set_equal(evidence: Evidence, wanted: str, found: str) -> bool:
-    """Whether a line of the code does nothing but set keys to the values, or values to the keys: it is meant."""
+    """Whether keys are the values, or values the keys, on purpose.
+
+    A line of the code does nothing but set the one to the other, or what would be computed of it is commented out.
+    """
     names = {role: re.escape(name) for name, role in evidence.roles.items()}
+    if any(role == wanted and is_commented_out(evidence.code, name) for name, role in evidence.roles.items()):
+        return True
     line = rf"^[ \t]*{names[wanted]}[ \t]*=[ \t]*{names[found]}[ \t]*(?:#.*|;.*|=[^=].*)?$"
     return re.search(line, evidence.code, re.M) is not None
 
@@ -354,7 +359,7 @@ def _heads(evidence: Evidence, weighty: Tensor) -> Iterator[Finding]:
 def _are_values_summed(table: AttentionTable) -> bool:
     """Whether all heads have the same values, sums of as many numbers of a projection as heads; not so keys."""
     instance, run, heads = table.instance, table.instance.run, table.num_heads
-    if heads < 2 or not table.whole or len(_shared(_values_by_head(table))) < heads * (heads - 1) // 2:
+    if heads < 2 or not table.whole or len(pairs_alike(_values_by_head(table))) < heads * (heads - 1) // 2:
         return False
     places = [instance.values_place(each) for each in instance.sums]
     if any(run.owner_of(run.tags.inputs[index][number]) for index, number in places):
@@ -382,8 +387,8 @@ def _values_by_head(table: AttentionTable) -> list[Tensor]:
 def _groups(evidence: Evidence) -> Iterator[Finding]:
     """Heads that share keys share values as well, and no others; none shares its queries too."""
     table = evidence.base
-    shared = [_shared(each) for each in (table.keys_by_head, _values_by_head(table))]
-    of_queries = _heads_alike(table)
+    shared = [pairs_alike(each) for each in (table.keys_by_head, _values_by_head(table))]
+    of_queries = heads_alike(table)
     same = sorted(shared[0] & shared[1] & of_queries)
     if same:
         message = f"heads {same[0][0]} and {same[0][1]} have the same queries, keys and values: they compute the same"
@@ -399,26 +404,6 @@ def _groups(evidence: Evidence) -> Iterator[Finding]:
         f"heads {one} and {other} have the same {of_both} and not the same {of_none}: they are grouped in two ways"
     )
     yield Finding("violation", "value-heads-paired", "heads", message, table.instance.sums_location)
-
-
-def shared_heads(table: AttentionTable) -> set[tuple[int, int]]:
-    """The pairs of heads that have the same keys, and not the same queries: else they are parts of one head."""
-    return _shared(table.keys_by_head) - _heads_alike(table)
-
-
-def _heads_alike(table: AttentionTable) -> set[tuple[int, int]]:
-    """The pairs of heads that have the same queries."""
-    return _shared([table.q[table.of_last_query & (table.head == head)] for head in range(table.num_heads)])
-
-
-def _shared(of_heads: list[Tensor]) -> set[tuple[int, int]]:
-    """The pairs of heads that have the same numbers."""
-    same: dict[tuple[torch.Size, bytes], list[int]] = {}
-    for head, numbers in enumerate(of_heads):
-        if numbers.numel():
-            # Adding 0 makes one number of 0 and -0.
-            same.setdefault((numbers.shape, (numbers + 0).numpy().tobytes()), []).append(head)
-    return {pair for heads in same.values() for pair in itertools.combinations(heads, 2)}
 
 
 def _group(query_heads: int, key_heads: int) -> int:

@@ -19,7 +19,7 @@ from regard.check.target.best_first import best_first
 from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_budget import Budget
 from regard.check.target.configs import is_config
-from regard.check.target.decoder_steps import LAST_TOKEN, LAST_VECTOR, state_widths
+from regard.check.target.decoder_steps import LAST_TOKEN, LAST_VECTOR, loses_first_axis, state_widths
 from regard.check.target.documented_shapes import documented_letters, documented_shape
 from regard.check.target.draft import (
     FRAMED,
@@ -37,7 +37,7 @@ from regard.check.target.facts import facts_of
 from regard.check.target.graph_values import NUMBERS_OF_PAIRS
 from regard.check.target.influence import Influence, given_stream
 from regard.check.target.layouts import Layout, layouts
-from regard.check.target.mask_values import MASK_FORMS
+from regard.check.target.mask_values import MASK_FORMS, of_keys_first
 from regard.check.target.names import call_meaning
 from regard.check.target.numpy_by_torch import names_numpy
 from regard.check.target.open_masks import with_open_masks
@@ -92,6 +92,8 @@ class CallPlan:
         """For each choice the names of its candidates, the likeliest first."""
         roles = {each.role for each in self.arguments if each.name not in self.user_inputs.names}
         found = {"lengths": ["other", "same"] if roles & {"k", "v", "context"} else ["same"]}
+        if [each.role for each in self.arguments if each.role in STREAMS] == ["context"]:
+            found["lengths"].reverse()  # it attends to itself
         asked = {"q", "k"} <= roles or {"q", "v"} <= roles or {"x", "context"} <= roles
         if asked and "documents" not in roles:
             found["lengths"].append(ONE_QUERY)
@@ -160,10 +162,8 @@ class CallPlan:
                 left_out |= set() if "y" in self.layout.letters else {TEXT}
                 left_out |= set() if self.layout.letters == "bhtd" else {ONE_HEAD}
                 left_out |= {VECTOR} if each.role in STREAMS and asked_of_keys else set()
-                if self._may_have_a_state and each.role == "mask":  # of a state's keys, which have no axis of queries
-                    of_keys = [f"{form} {shape}" for form in MASK_FORMS for shape in ("kb", "bk")]
-                    several.sort(key=lambda one: of_keys.index(one) if one in of_keys else len(of_keys))
-                    several.sort(key=lambda one: one != "none")
+                if self._may_have_a_state and each.role == "mask":
+                    several = of_keys_first(several)
                 if self.layout.letters != "tbd":  # samples that stand last
                     several = [one for one in several if not one.endswith(" kb")]
                 if STATE in several:
@@ -189,7 +189,7 @@ class CallPlan:
     def _may_have_a_state(self) -> bool:
         """Whether it may be asked by one vector of each sample: beside keys, or a context, that are sequences."""
         required = {each.role for each in self.arguments if each.required}
-        is_asked = bool(required & {"k", "context"}) and not required >= {"k", "v"}
+        is_asked = bool(required & {"k", "v", "context"}) and not required >= {"k", "v"}
         told = {each.role: documented_letters(self.source, each.name) for each in self.arguments if each.required}
         is_asked = is_asked or (told.get("q") == "bd" and len(told.get("k", "")) == len("btd"))
         return self.layout.letters in ("btd", "tbd") and is_asked
@@ -199,7 +199,8 @@ class CallPlan:
         told = documented_letters(self.source, name)
         if told == "bd":
             return STATE
-        return LAYER_STATE if told in ("dbd", "1bd") or f"{name}[-1]" in self.source else ""
+        is_of_layers = f"{name}[-1]" in self.source or loses_first_axis(self.source, name)
+        return LAYER_STATE if told in ("dbd", "1bd") or is_of_layers else ""
 
     @property
     def has_wide_mask(self) -> bool:

@@ -14,7 +14,16 @@ from torch import nn
 from regard.check.target.argument import text_of
 from regard.errors import InputError
 
-__all__ = ["are_alike", "classes_beside", "handed_on", "method_of", "own_classes", "parameters_of", "takes"]
+__all__ = [
+    "are_alike",
+    "classes_beside",
+    "handed_on",
+    "handed_up",
+    "method_of",
+    "own_classes",
+    "parameters_of",
+    "takes",
+]
 
 METHODS = ("forward", "attention", "attend", "call", "compute_attention", "apply", "run", "compute")
 """Of a plain class, what is called."""
@@ -105,3 +114,16 @@ def _hands_on(made: Any) -> bool:
     except (ValueError, TypeError):
         return False
     return bool(kinds) and kinds <= {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+
+
+def handed_up(kind: type[nn.Module], parameters: Mapping[str, inspect.Parameter]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a call; one that hands all that it is given to the class above has those of that class, too."""
+    rest = [each for each in parameters.values() if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    above = next((vars(each)["forward"] for each in kind.__mro__[1:] if "forward" in vars(each)), None)
+    if len(rest) != 2 or not inspect.isfunction(above) or above is nn.Module.forward:
+        return parameters
+    if not re.search(r"super\([^()]*\)\.forward\(\*\w+, (?:\w+\s*=\s*\w+, )*\*\*\w+\)", text_of(kind.forward)):
+        return parameters
+    own = {name: each for name, each in parameters.items() if each not in rest}
+    taken = dict(list(inspect.signature(above).parameters.items())[1:])  # without self
+    return {**{name: each for name, each in taken.items() if name not in own}, **own}

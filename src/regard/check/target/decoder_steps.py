@@ -27,6 +27,7 @@ __all__ = [
     "is_state_of_two",
     "last_token_candidates",
     "layers_of_states",
+    "loses_first_axis",
     "past_weight_candidates",
     "state_widths",
     "step_candidates_of",
@@ -102,6 +103,18 @@ def asks_in_steps(source: str, name: str) -> bool:
         name: of the argument.
     """
     return is_state(name.partition("[")[0]) and _RECURRENT.search(source) is not None
+
+
+def loses_first_axis(source: str, name: str) -> bool:
+    """Whether the first axis of an argument is squeezed out: it is one of layers, and in front of the samples.
+
+    Args:
+        source: the text of the class.
+        name: of the argument.
+    """
+    named, axis = re.escape(name), r"(?:(?:dim|axis)\s*=\s*)?0\s*\)"
+    squeezed = rf"(?<![\w.]){named}\.squeeze\(\s*|\bsqueeze\(\s*{named}\s*,\s*"
+    return re.search(f"(?:{squeezed}){axis}", source) is not None
 
 
 def is_state_of_two(target: Any, source: str, name: str) -> bool:

@@ -20,6 +20,7 @@ __all__ = [
     "SCORE_SHAPES",
     "TRIED_FORMS",
     "of_asking",
+    "of_keys_first",
     "open_mask",
     "write_mask",
 ]
@@ -49,6 +50,19 @@ def open_mask(draft: Draft, form: str, shape: str, name: str) -> Any:
         "1": 1,
     }
     return write_mask(torch.ones([size[letter] for letter in shape], dtype=torch.bool), form)
+
+
+def of_keys_first(several: list[str]) -> list[str]:
+    """Masks beside a state that may ask: those of its keys alone come first, unless something tells their axes.
+
+    Args:
+        several: the candidates by name, in which what is told stands first.
+    """
+    if f"{MASK_FORMS[0]} {SCORE_SHAPES[0]}" not in several[:2]:
+        return several
+    of_keys = [f"{form} {shape}" for form in MASK_FORMS for shape in ("kb", "bk")]
+    found = sorted(several, key=lambda one: of_keys.index(one) if one in of_keys else len(of_keys))
+    return sorted(found, key=lambda one: one != "none")
 
 
 def of_asking(name: str) -> Iterator[tuple[str, Callable[[Draft], Tensor]]]:

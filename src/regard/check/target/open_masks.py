@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
@@ -11,11 +12,14 @@ import torch
 from regard.check.target.argument import Argument
 from regard.check.target.errors import Failed
 from regard.check.target.influence import depends
-from regard.check.target.mask_values import MASK_FORMS
+from regard.check.target.mask_values import MASK_FORMS, TRIED_FORMS
 from regard.check.target.running import Invocation, Stream
 from regard.check.target.sizes import Sizes
 
 __all__ = ["let_through", "with_open_masks"]
+
+MOST_APART = 3
+"""Masks that are tried in forms of their own."""
 
 
 @runtime_checkable
@@ -60,20 +64,25 @@ def with_open_masks(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
 
 
 def let_through(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:
-    """The plan, or where its masks let nothing through the first in which all have another form that does."""
+    """The plan, or where its masks let nothing through the first in which they have other forms, and do.
+
+    All the same form, as one author writes them; or each its own, as where one hides keys and one keeps tokens.
+    """
     parts = {each: each.rpartition(" ") for each in plan.choices.values()}
     masks = {name: parts[each][2] for name, each in plan.choices.items() if parts[each][0] in MASK_FORMS}
     if not masks or not _is_closed(plan.invocation(target, sizes)):
         return plan
-    for form in MASK_FORMS:
-        tried = replace(plan, choices=plan.choices | {name: f"{form} {shape}" for name, shape in masks.items()})
+    apart = itertools.product(TRIED_FORMS, repeat=len(masks)) if len(masks) <= MOST_APART else ()
+    for forms in (*((form,) * len(masks) for form in MASK_FORMS), *(each for each in apart if len({*each}) > 1)):
+        several = zip(masks.items(), forms, strict=True)
+        tried = replace(plan, choices=plan.choices | {name: f"{form} {shape}" for (name, shape), form in several})
         if not _is_closed(tried.invocation(target, sizes)):
             return tried
     return plan
 
 
 def _is_closed(invocation: Invocation) -> bool:
-    """Whether a call raises, returns NaN or is moved by no token."""
+    """Whether a call raises, returns NaN or is moved by no token, in the first of what it returns."""
     streams = [each for each in invocation.streams if len(each.token_axes) == 1 and invocation.tokens_of(each) > 1]
     try:
         returned = invocation.outputs(invocation.run(invocation.arguments))
@@ -82,7 +91,7 @@ def _is_closed(invocation: Invocation) -> bool:
         moved = [depends(invocation, each.argument, each.token_axes[0], 1, invocation.arguments) for each in streams]
     except Failed:
         return True
-    return bool(moved) and not any(bool(one.any()) for each in moved for one in each)
+    return bool(moved) and not any(bool(one.any()) for each in moved for one in each[:1])
 
 
 def _reach_of_blocked(plan: _CallPlan, target: Any, sizes: Sizes, mask: str, written: tuple[str, int]) -> float:

@@ -22,13 +22,12 @@ from regard.check.target.argument import (
     is_output_gradient,
     role_of_bias,
     source_of,
-    text_of,
 )
 from regard.check.target.argument_parts import parts_by_place, parts_of_argument
 from regard.check.target.axes_inside import is_sequence_inside, told_inside
 from regard.check.target.beside_tokens import AXES_WITH_HEADS
 from regard.check.target.cache_buffers import is_filled
-from regard.check.target.classes import parameters_of
+from regard.check.target.classes import handed_up, parameters_of
 from regard.check.target.conditions import is_condition, is_sequence
 from regard.check.target.decoder_steps import step_roles
 from regard.check.target.documented_shapes import documented_letters, documented_shape
@@ -413,7 +412,7 @@ def _arguments(target: Callable[..., Any]) -> list[Argument] | None:
     except (ValueError, TypeError):
         return None
     if isinstance(target, nn.Module):
-        parameters = _handed_up(type(target), parameters)
+        parameters = handed_up(type(target), parameters)
     named = [each for each in parameters.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
     fixed = fixed_tensors(target)
     named = [each for each in named if each.name not in fixed]
@@ -430,19 +429,6 @@ def _arguments(target: Callable[..., Any]) -> list[Argument] | None:
         )
         for each in named
     ]
-
-
-def _handed_up(kind: type[nn.Module], parameters: Mapping[str, inspect.Parameter]) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a call; one that hands all that it is given to the class above has those of that class, too."""
-    rest = [each for each in parameters.values() if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-    above = next((vars(each)["forward"] for each in kind.__mro__[1:] if "forward" in vars(each)), None)
-    if len(rest) != 2 or not inspect.isfunction(above) or above is nn.Module.forward:
-        return parameters
-    if not re.search(r"super\([^()]*\)\.forward\(\*\w+, (?:\w+\s*=\s*\w+, )*\*\*\w+\)", text_of(kind.forward)):
-        return parameters
-    own = {name: each for name, each in parameters.items() if each not in rest}
-    taken = dict(list(inspect.signature(above).parameters.items())[1:])  # without self
-    return {**{name: each for name, each in taken.items() if name not in own}, **own}
 
 
 def _role(parameter: inspect.Parameter) -> str | None:

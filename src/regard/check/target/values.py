@@ -26,7 +26,7 @@ from regard.check.target.decoder_steps import (
     past_weight_candidates,
     step_candidates_of,
 )
-from regard.check.target.documented_shapes import documented_letters, documented_shape, is_of_samples
+from regard.check.target.documented_shapes import axes_of, documented_letters, documented_shape, is_of_samples
 from regard.check.target.draft import Draft
 from regard.check.target.errors import Failed
 from regard.check.target.feed_forward_arguments import OF_FEED_FORWARD, feed_forward_tensor
@@ -35,7 +35,7 @@ from regard.check.target.graph_values import OF_GRAPHS, are_of_each_token, graph
 from regard.check.target.layouts import Layout, are_of_sentences
 from regard.check.target.looked_up import fields_of
 from regard.check.target.made_objects import called, made_config
-from regard.check.target.mask_values import PADDING_SHAPES, SCORE_SHAPES, TRIED_FORMS, of_asking, open_mask
+from regard.check.target.mask_values import TRIED_FORMS, of_asking, open_mask
 from regard.check.target.masks_of_sequences import OF_ASKING_TOKENS
 from regard.check.target.names import constructor_meaning, is_of_pairs
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
@@ -45,15 +45,7 @@ from regard.check.target.size_values import size_value
 from regard.check.target.time_series import TIME_MARKS, UNREAD, time_mark_candidates
 from regard.check.target.token_ids import drawn_ids, ids_left_out, is_candidate, padding_id, without
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
-from regard.check.target.written_masks import (
-    axes_added,
-    axes_subscripted,
-    bias_shapes,
-    is_as_documented,
-    is_read_unasked,
-    lacks_heads_alone,
-    may_have_shape,
-)
+from regard.check.target.written_masks import bias_shapes, mask_shapes
 from regard.check.target.written_tokens import writes_as_many
 
 __all__ = ["ABSENT", "LAYER_STATE", "ONE_HEAD", "STATE", "TEXT", "VECTOR", "candidates"]
@@ -119,18 +111,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role in STREAMS:
         return _streams(argument, target, source)
     if role in ("mask", "padding"):
-        # A mask with more axes than scores runs by accident, and mixes what it reads; of several, each has to run.
-        added, taken = axes_added(name, target, source), axes_subscripted(source, name)
-        least, most = len("bqk") if lacks_heads_alone(target, name) else 0, len("bhqk") - added
-
-        def unlike(each: str) -> tuple[bool, ...]:
-            return len(each) < taken, not is_as_documented(each, name, source), not least <= len(each) <= most
-
-        shapes = sorted(SCORE_SHAPES if role == "mask" else PADDING_SHAPES, key=unlike)
-        shapes = [each for each in shapes if may_have_shape(each, name, source)]
+        shapes, is_read = mask_shapes(role, name, target, source)
         opened = {f"{form} {shape}": _mask(form, shape, name) for shape in shapes for form in TRIED_FORMS}
-        # numpy compares None as well, with nothing
-        is_read = is_read_unasked(source, name)
         return {**opened, "none": _none} if is_read else {"none": _none, **opened}
     if role == OF_ASKING_TOKENS:
         return dict(of_asking(name))
@@ -208,7 +190,12 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         multiplies = re.search(rf"\*\s*(?:self\.)?{re.escape(name)}\b", source) is not None
         return root if divides or (role == "temperature" and not multiplies) else inverse
     constants: dict[str, dict[str, Candidate]] = {
-        "absent": {**buffer_candidates(source, name), "none": _none, "False": _constant(False)},
+        "absent": {
+            **buffer_candidates(source, name),
+            **({"of queries and keys": _of_queries_and_keys} if any(axes_of(source, name, len("bqkd"))) else {}),
+            "none": _none,
+            "False": _constant(False),
+        },
         "off": {"False": _constant(False)},
         "targets": {"none": _none, "ids": lambda draft: _ids(draft, name, "ids", target, 0)},
         "diagonal": {"1": _constant(1), "0": _constant(0)},
@@ -350,6 +337,11 @@ def _of_pairs(name: str) -> dict[str, Candidate]:
 
 def _pairs(draft: Draft) -> Any:
     return draft.draw(draft.sizes.batch, draft.tokens, draft.tokens, draft.context_width)
+
+
+def _of_queries_and_keys(draft: Draft) -> Any:
+    """A vector for each query and key, as of their distance, of which a line unpacks the four axes."""
+    return draft.draw(draft.sizes.batch, draft.tokens, draft.keys, draft.context_width)
 
 
 def _ids_of_fields(draft: Draft, name: str, target: Any, count: int, letters: str) -> Any:

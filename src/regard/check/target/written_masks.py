@@ -12,20 +12,43 @@ from regard.check.target.argument import nodes_of, text_of
 from regard.check.target.classes import own_classes
 from regard.check.target.documented_shapes import documented_letters
 from regard.check.target.looked_up import readers
-from regard.check.target.mask_values import HEADS_LAST, OF_EACH_TOKEN
+from regard.check.target.mask_values import HEADS_LAST, OF_EACH_TOKEN, PADDING_SHAPES, SCORE_SHAPES
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.usage import has_heads_last
 
 __all__ = [
-    "axes_added",
+    "axes_repeated",
     "axes_subscripted",
     "bias_shapes",
-    "is_as_documented",
     "is_read_unasked",
-    "lacks_heads_alone",
-    "may_have_shape",
+    "mask_shapes",
+    "zeroes_tokens",
 ]
+
+
+def mask_shapes(role: str, name: str, target: Any, source: str) -> tuple[list[str], bool]:
+    """The axes that a mask may have, the likeliest first, and whether it is read without being asked for.
+
+    A mask with more axes than scores runs by accident, and mixes what it reads; of several, each has to run.
+
+    Args:
+        role: "mask" or "padding".
+        name: of the argument.
+        target: what is called.
+        source: its text.
+    """
+    added, taken = axes_added(name, target, source), axes_subscripted(source, name)
+    (repeated, is_needed), zeroes = axes_repeated(target, name), zeroes_tokens(source, name)
+    least, most = len("bqk") if lacks_heads_alone(target, name) else 0, len("bhqk") - added
+
+    def unlike(each: str) -> tuple[bool, ...]:
+        is_other = len(each) != repeated if repeated else zeroes and each != OF_EACH_TOKEN
+        return is_other, len(each) < taken, not is_as_documented(each, name, source), not least <= len(each) <= most
+
+    shapes = sorted(SCORE_SHAPES if role == "mask" else PADDING_SHAPES, key=unlike)
+    is_read = is_needed or is_read_unasked(source, name)  # numpy compares None as well, with nothing
+    return [each for each in shapes if may_have_shape(each, name, source)], is_read
 
 
 def may_have_shape(shape: str, name: str, source: str) -> bool:
@@ -105,13 +128,51 @@ def _is_name(value: ast.expr, name: str) -> bool:
     return isinstance(value, ast.Name) and value.id == name
 
 
+def axes_repeated(target: Any, name: str) -> tuple[int, bool]:
+    """How many axes an argument has where it is repeated along them, as three in mask.repeat(heads, 1, 1); 0 elsewhere.
+
+    Also in a part of the target that it is handed on to.
+
+    Returns:
+        Their number, and whether that part never asks if it is there.
+    """
+    for _, tree, names in readers(target, name):
+        for each in ast.walk(tree):
+            match each:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=repeated), attr="repeat"), args=[_, _, *_]) if (
+                    repeated in names
+                ):
+                    return len(each.args), not _is_asked_for(ast.unparse(tree), repeated)
+                case _:
+                    pass
+    return 0, False
+
+
+@cache
+def zeroes_tokens(source: str, name: str) -> bool:
+    """Whether what a layer returned is multiplied by it in place, or filled with 0 where it is, and never with more.
+
+    As by x *= non_pad_mask, or x.masked_fill_(mask, 0): it is of tokens, and as wide as one number.
+    """
+    named = re.escape(name)
+    fills = re.findall(rf"\.masked_fill_?\(\s*{named}\s*,\s*(?:value\s*=\s*)?([^()\n]*)", source)
+    if fills:
+        return all(re.fullmatch(r"0(?:\.0*)?\s*", each) for each in fills)
+    return re.search(rf"^\s*\w+\s*\*=\s*{named}\s*(?:#.*)?$", source, re.M) is not None
+
+
 @cache
 def is_read_unasked(source: str, name: str) -> bool:
-    """Whether an argument is compared with something, or its elements are taken, and nothing asks if it is there."""
-    if re.search(rf"\b{re.escape(name)}\s*[!=]=", source) is None and not axes_subscripted(source, name):
-        return False
+    """Whether an argument is compared, its elements are taken or tokens are zeroed by it, and nothing asks for it."""
+    is_compared = re.search(rf"\b{re.escape(name)}\s*[!=]=", source) is not None
+    is_read = is_compared or axes_subscripted(source, name) > 0 or zeroes_tokens(source, name)
+    return is_read and not _is_asked_for(source, name)
+
+
+def _is_asked_for(source: str, name: str) -> bool:
+    """Whether a text asks if an argument is there."""
     asked = rf"\b{re.escape(name)}\s+is\b|\b(?:if|not|and|or)\s+{re.escape(name)}\b(?!\.)"
-    return re.search(asked, source) is None
+    return re.search(asked, source) is not None
 
 
 @cache

@@ -47,6 +47,7 @@ def inner_sequence_findings(invocation: Invocation, several: Sequence[Evidence])
     for evidence in several:
         if _are_queries_keys(evidence):
             continue
+        meant = set[str]()
         for path in _with_parents(evidence.base.instance.module):
             module = target.get_submodule(path)
             names = _arguments(module)
@@ -56,7 +57,11 @@ def inner_sequence_findings(invocation: Invocation, several: Sequence[Evidence])
             if evidence.base.of_no_token and _are_one_tensor(invocation, path, [*names.values()]):
                 continue  # learned queries that pool one sequence, handed over as all three
             for role, name in names.items():
-                if _is_unread(invocation, path, name) and not _is_chosen(module, name):
+                if role in meant or not _is_unread(invocation, path, name):
+                    continue
+                if _is_chosen(module, name):
+                    meant.add(role)  # what stands around it hands it on
+                else:
                     read, line = READ[role], evidence.base.instance.scores_location
                     kind = type(module).__name__
                     message = f"{name} has no influence on what {kind} returns: it is handed over and not read"

@@ -13,6 +13,7 @@ from torch import nn
 
 from regard.check.location import CodeLocation
 from regard.check.properties.catalog import PROPERTIES
+from regard.check.properties.code import is_commented_out
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Finding
 from regard.check.roles.influence import is_changed, record_invocation
@@ -104,7 +105,7 @@ def is_meant(target: Any, function: Any, name: str) -> bool:
         if name in inspect.signature(call).parameters:
             return True
     text = _text(kind) if isinstance(target, nn.Module) else _text(function)
-    return not text or is_said_to_be_meant(text)
+    return not text or is_said_to_be_meant(text) or is_commented_out(text, name)
 
 
 def is_said_to_be_meant(text: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from regard.check.properties.code import code_of, documentation_of_functions
 from regard.check.properties.documentation import documentation_of, groups_are_consecutive
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.tokens import shared_heads
+from regard.check.properties.head_pairs import shared_heads
 from regard.check.target.argument import source_of
 
 __all__ = ["documented_group_findings"]

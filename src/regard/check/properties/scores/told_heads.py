@@ -11,6 +11,7 @@ from regard.check.properties.outputs.rows import rows_of_queries
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 from regard.check.target.names import constructor_meaning
+from regard.check.target.preparation import modules_in
 from regard.check.target.told_numbers import numbers_told
 
 __all__ = ["told_head_findings", "unsplit_head_findings"]
@@ -50,6 +51,8 @@ def unsplit_head_findings(invocation: Invocation, several: Sequence[Evidence]) -
     number, tables = _told(invocation), [each.base for each in several]
     if number is None or number < 2 or len(tables) % number == 0:
         return
+    if all(_is_told_beside(invocation, each.instance.module) for each in tables):
+        return
     if any(each.instance.run.additive or each.instance.are_weights_subtracted or not each.whole for each in tables):
         return
     line = tables[0].instance.scores_location
@@ -84,6 +87,26 @@ def _told(invocation: Invocation, meaning: str = "heads") -> int | None:
         if numbers:
             return numbers.pop() if len(numbers) == 1 else None
     return None
+
+
+def _is_told_beside(invocation: Invocation, path: str) -> bool:
+    """Whether modules keep a number of heads, and none of them is an attention's, around it or within it.
+
+    Args:
+        invocation: the call.
+        path: of the attention's module.
+    """
+    keeping = [
+        name
+        for owner in modules_in(invocation.target)
+        for name, module in owner.named_modules()
+        if any(constructor_meaning(each.strip("_")) == "heads" for each in vars(module))
+    ]
+    return (
+        bool(keeping)
+        and not any(f"{path}.".startswith(f"{each}." if each else "") for each in keeping)
+        and (not any(each.startswith(f"{path}.") for each in keeping))
+    )
 
 
 def _assumed(invocation: Invocation) -> Iterator[tuple[str, int]]:
