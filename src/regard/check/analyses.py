@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from regard.check.properties.analysis import Analysis
-from regard.check.properties.analyze import analyze
+from regard.check.properties.analyze import NO_ATTENTION, analyze
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.shape_search import SEQUENCE_LETTERS
@@ -42,6 +42,10 @@ def analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | N
             if is_asked_again:  # this one says what is known of the masks that the first refused
                 found[0].findings = [each for each in found[0].findings if each.property != "mask-refused"]
             if (is_other and not analysis.has_scores) or (found and found[0].is_in_chunks > analysis.is_in_chunks):
+                continue
+            if found and found[0].has_scores and not analysis.has_scores and set(analysis.missing) == {NO_ATTENTION}:
+                told = "not judged with more samples: its products have more terms than are followed"
+                found[0].findings.append(Finding("note", "time-over", "scores", told))
                 continue
             violated = {each.property for each in analysis.violations}
             if (invocation.two_widths and violated != {"scale"}) or (invocation.switched_on and not violated):

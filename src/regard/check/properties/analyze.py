@@ -86,6 +86,7 @@ from regard.check.trace.operation import Trace, axis_of
 
 __all__ = ["analyze"]
 
+NO_ATTENTION = "no attention was found in it: no product of weights that were made of scores"
 OF_ONE_SAMPLE = frozenset({"samples-apart", "output-of-the-token"})
 """What no attention promises beside one in which samples are tokens."""
 UNLIKE_UNMASKED = frozenset(
@@ -376,7 +377,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
     if analysis.findings:
         analysis.num_attentions = 1
     else:
-        analysis.missing.append("no attention was found in it: no product of weights that were made of scores")
+        analysis.missing.append(NO_ATTENTION)
 
 
 def _judge_scores_alone(analysis: Analysis, added: TaggedRun) -> None:
