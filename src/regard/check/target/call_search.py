@@ -103,9 +103,8 @@ class CallPlan:
             found["width"] = _distinct(widths(target, sizes))
         if roles & {"k", "v", "context", "condition"}:
             found["context width"] = _distinct(_context_widths(target, sizes))
-        if (
-            roles & {LAST_TOKEN, LAST_VECTOR} and len(of_states := state_widths(target)) == 1
-        ):  # beside it a state, and several
+        of_states = state_widths(target) if roles & {LAST_TOKEN, LAST_VECTOR} else []
+        if len(of_states) == 1:  # beside it a state, and several
             known = _context_widths(target, sizes)
             for choice in {"width", "context width"} & {*found}:
                 found[choice].sort(key=lambda name: known.get(name) not in of_states)
