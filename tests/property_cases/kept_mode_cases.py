@@ -96,10 +96,26 @@ class ForgetsTheRestApart(ForgetsKeysAlone):
         self.place = 0
 
 
+class DrawnAnew(nn.Module):
+    """What reset() forgets is what was learned, and no sequence: nothing is kept of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def reset(self) -> None:
+        self.qkv.reset_parameters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
 CASES = [
     Case("dropout-switched", WritesItsShare, ReadsItsShare, of_module, has_line=False),
     Case("dropout-switched", TurnsItOn, ReadsItsShare, of_module, has_line=False),
     Case("dropout-switched", TurnsItOn, LeavesOutLayers, of_module, has_line=False),
     Case("begun-anew", ForgetsKeysAlone, Streams, of_module, has_line=False),
     Case("begun-anew", ForgetsKeysAlone, ForgetsTheRestApart, of_module, has_line=False),
+    Case("begun-anew", ForgetsKeysAlone, DrawnAnew, of_module, has_line=False),
 ]

@@ -108,6 +108,9 @@ def _of_calls(invocation: Invocation, others: Mapping[str, Any]) -> Iterator[Fin
             invocation.run({**each, **flags}, target=live)
         for name in names:
             getattr(live, name)()
+        pairs = zip(live.parameters(), invocation.target.parameters(), strict=True)
+        if not all(torch.equal(mine, own) for mine, own in pairs):
+            raise Failed("parameters are drawn anew: another model is begun, and no sequence")
         result = invocation.run({**invocation.arguments, **flags}, target=live, seed=seed)
         return [each.detach().clone() for each in invocation.outputs(result)]
 
