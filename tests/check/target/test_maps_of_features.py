@@ -356,3 +356,24 @@ def test_sides_that_a_constructor_is_told_and_does_not_keep_are_those_of_the_cal
         call = first(OfASideThatIsNotKept, beside=beside)
         assert call.arguments["feat_size"] == (3, 3)
         assert call.arguments["x"].shape[1] == 9 + beside
+
+
+class PooledPlaces(nn.Module):
+    """The mean of all places asks them (CLIP's attention pool), each with a vector of its own; nothing cuts the map."""
+
+    def __init__(self, side: int, channels: int = 8) -> None:
+        super().__init__()
+        self.positions = nn.Parameter(torch.randn(side**2 + 1, channels))
+        self.q, self.k, self.v = (nn.Linear(channels, channels) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.reshape(x.shape[0], x.shape[1], x.shape[2] * x.shape[3]).mT
+        x = torch.cat([x.mean(1, keepdim=True), x], 1) + self.positions
+        return attention(self.q(x[:, :1]), self.k(x), self.v(x))[:, 0]
+
+
+@pytest.mark.parametrize("side", [3, 8])
+def test_the_side_of_a_map_that_nothing_cuts_is_told_by_the_table_of_its_places(side: int) -> None:
+    call = first(PooledPlaces, side=side)
+    assert call.arguments["x"].shape[2:] == (side, side)
+    assert not analyze(call).missing

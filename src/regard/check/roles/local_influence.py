@@ -30,7 +30,7 @@ OUTER_ORDERS = ("samples first", "tokens first")
 TOO_MANY_ROWS = "the rows of its projections are too many to be changed one at a time"
 FAULTS = (RuntimeError, IndexError, ValueError)
 """What an attention that is unlike all others may raise: it alone is not seen then."""
-MAX_RUNS = 160
+MAX_RUNS = 200
 """Changed runs for one attention."""
 
 

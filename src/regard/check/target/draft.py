@@ -279,15 +279,17 @@ def _of_patches(module: nn.Module) -> Iterator[tuple[int, int]]:
 
     First those of tables of vectors that are as wide as what the patches are made.
     """
-    cuts = [each for each in module.modules() if isinstance(each, nn.Conv2d) and each.kernel_size == each.stride]
+    convolutions = [each for each in module.modules() if isinstance(each, nn.Conv2d)]
+    cuts = [(*each.kernel_size, each.out_channels) for each in convolutions if each.kernel_size == each.stride]
+    cuts = [each for each in cuts if min(each[:2]) > 1] or ([] if convolutions else [(1, 1, 0)])  # a map is not cut
     named = itertools.chain(module.named_parameters(), module.named_buffers())
     tables = [each for name, each in named if each.ndim in (2, 3) and "pos" in name.lower()]
-    for cut in cuts:
-        for table in sorted(tables, key=lambda each: each.shape[-1] != cut.out_channels):
+    for height, width, channels in cuts:
+        for table in sorted(tables, key=lambda each: each.shape[-1] != channels):
             for beside in (0, 1, 2):
                 side = math.isqrt(max(0, table.shape[-2] - beside))
-                if side > 1 and side**2 == table.shape[-2] - beside and min(cut.kernel_size) > 1:
-                    yield side * cut.kernel_size[0], side * cut.kernel_size[1]
+                if side > 1 and side**2 == table.shape[-2] - beside:
+                    yield side * height, side * width
 
 
 def _constructed_with(module: nn.Module) -> Iterator[tuple[str, Any]]:
