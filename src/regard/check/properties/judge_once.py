@@ -25,6 +25,7 @@ from regard.check.properties.masks.switched_settings import switched_setting_fin
 from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.carried_states import carried_state_findings
+from regard.check.properties.modules.documented_biases import documented_bias_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings, first_call_findings
 from regard.check.properties.modules.first_token_methods import first_token_findings
 from regard.check.properties.modules.half_norms import half_norm_findings
@@ -107,6 +108,7 @@ def judge_once(
         analysis.findings += fused_kernel_findings(invocation)
         analysis.findings += [] if analysis.violations else unread_parameter_findings(invocation)
         analysis.findings += unread_setting_findings(invocation.target)
+        analysis.findings += documented_bias_findings(invocation.target)
         analysis.findings += lost_fill_line_findings(invocation.target)
         analysis.findings += faint_fill_line_findings(invocation.target)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)

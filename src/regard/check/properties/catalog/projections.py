@@ -99,6 +99,13 @@ PROJECTIONS = (
         "return self.out(heads)",
     ),
     Property(
+        "bias-as-documented",
+        "projections",
+        "layers that a comment says to have no bias have none",
+        "Weights of the model that was meant do not fit, and a vector is learned that was not to be.",
+        "self.value = nn.Linear(d_model, d_model, bias=False)  # as the layers beside it",
+    ),
+    Property(
         "projections-apart",
         "projections",
         "layers of several names that a list is made of are one each",
