@@ -41,6 +41,7 @@ from regard.check.properties.modules.plain_tensors import plain_tensor_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
 from regard.check.properties.modules.repeated_projections import repeated_projection_findings
 from regard.check.properties.modules.repeated_samples import repeated_sample_findings
+from regard.check.properties.modules.sizes_of_others import size_of_others_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
 from regard.check.properties.modules.unread_parameters import unread_parameter_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
@@ -111,6 +112,7 @@ def judge_once(
         analysis.findings += unread_setting_findings(invocation.target)
         analysis.findings += documented_bias_findings(invocation.target)
         analysis.findings += misplaced_guard_findings(invocation)
+        analysis.findings += size_of_others_findings(invocation.target)
         analysis.findings += lost_fill_line_findings(invocation.target)
         analysis.findings += faint_fill_line_findings(invocation.target)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)

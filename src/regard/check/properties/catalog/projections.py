@@ -99,6 +99,13 @@ PROJECTIONS = (
         "return self.out(heads)",
     ),
     Property(
+        "sizes-of-its-own",
+        "projections",
+        "what is made of a sequence is viewed by its own length, and read with its own width",
+        "Calls fail where the sizes are not the same by accident.",
+        "q = self.w_q(x).view(x.size(1), heads, width)  # not by memory.size(1)",
+    ),
+    Property(
         "bias-as-documented",
         "projections",
         "layers that a comment says to have no bias have none",
