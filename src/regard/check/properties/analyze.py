@@ -168,8 +168,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.missing += [kind.message] if kind.kind == "open" else ()
         if kind.property == "tied-rows":
             analysis.findings += tied_scale_findings(invocation, instances)
-            sums = (weight_sum_finding(each, "query", "keys") for each in instances)
-            analysis.findings += [each for each in sums if each is not None][:1]
+            unlike_one = (weight_sum_finding(each, "query", "keys") for each in instances)
+            analysis.findings += [each for each in unlike_one if each is not None][:1]
             analysis.findings += flag_of_columns(invocation, kind.location) if masks else ()
         if kind.property == "flow-attention":
             analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)

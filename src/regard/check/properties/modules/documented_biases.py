@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from regard.check.location import CodeLocation
 from regard.check.properties.code import line_in
 from regard.check.properties.finding import Finding
 from regard.check.target.argument import text_of
@@ -36,23 +35,22 @@ def documented_bias_findings(target: Any) -> Iterator[Finding]:
     """
     for outer in modules_in(target):
         for path, module in outer.named_modules():
-            kind = type(module)
+            kind: type = type(module)
             if kind.__module__.partition(".")[0] == "torch":
                 continue
             for names in _below_comments(text_of(kind).splitlines()):
-                layers = [(number, name, getattr(module, name, None)) for number, name in names]
-                known = [each for each in layers if isinstance(getattr(each[2], "weight", None), nn.Parameter)]
-                biased = [each for each in known if each[2].bias is not None]
+                layers = [(*each, getattr(module, each[1], None)) for each in names]
+                known = [each for each in layers if isinstance(each[2], nn.Linear | nn.modules.conv._ConvNd)]
+                biased = [(number, name) for number, name, layer in known if getattr(layer, "bias", None) is not None]
                 if known != layers or not 0 < len(biased) < len(known) - len(biased):
                     continue
-                number, name, _ = biased[0]
+                number, name = biased[0]
                 where = f"{path}.{name}" if path else name
                 message = (
                     f"{where} has a bias, and the comment above the {len(known)} layers says that they have none, "
                     f"as the {len(known) - len(biased)} others"
                 )
-                line: CodeLocation | None = line_in(kind, number)
-                yield Finding("violation", "bias-as-documented", "projections", message, line, path)
+                yield Finding("violation", "bias-as-documented", "projections", message, line_in(kind, number), path)
                 return
 
 

@@ -100,7 +100,8 @@ def _other_width(constructor: Any, call: Any) -> Finding | None:
     if len(made) != 3 or len({width for _, _, width, _ in made.values()}) != 3:
         return None
     text = [ast.unparse(each) for each in ast.walk(tree_of(source_of(call))) if isinstance(each, ast.Call)]
-    stored = {each.id for one in _body_of(call) for each in ast.walk(one) if _is_stored(each)}
+    nodes = [each for one in _body_of(call) for each in ast.walk(one) if isinstance(each, ast.Name)]
+    stored = {each.id for each in nodes if isinstance(each.ctx, ast.Store)}
     given = {*inspect.signature(call).parameters} - stored
     widths = {width for _, _, width, _ in made.values()}
     for first, second, third in permutations(made.values()):
@@ -119,10 +120,6 @@ def _body_of(call: Any) -> list[ast.stmt]:
     tree = tree_of(source_of(call))
     function = tree.body[0] if isinstance(tree, ast.Module) and tree.body else None
     return function.body if isinstance(function, ast.FunctionDef) else []
-
-
-def _is_stored(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def _view(node: ast.AST) -> tuple[str, list[str], int] | None:
