@@ -194,6 +194,23 @@ class ProductsOverTheTokensAsItSays(ProductsOverTheTokens):
     """Self-attention across the channels."""
 
 
+class ProductsOverTheTokensOfANorm(ProductsOverTheTokens):
+    """Self-attention behind a norm, and by a softmax, whose own documentations speak of others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.softmax = nn.LayerNorm(6), nn.Softmax(-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x)
+        weights = self.softmax(self.q(x).mT @ self.k(x) / 6**0.5)  # here
+        return self.v(x) @ weights.mT
+
+
+class OfANormAsItSays(ProductsOverTheTokensOfANorm):
+    """Self-attention across the channels."""
+
+
 class OfALetter(nn.Module):
     """Self-attention of two heads."""
 
@@ -241,6 +258,7 @@ def of_wide_tokens(kind: type[nn.Module]) -> Invocation:
 
 CASES = [
     Case("attends-to-tokens", ProductsOverTheTokens, ProductsOverTheTokensAsItSays, of_wide_tokens),
+    Case("attends-to-tokens", ProductsOverTheTokensOfANorm, OfANormAsItSays, of_wide_tokens),
     Case("softmax-over-keys", OverTheChannelsThatAsk, OverTheTokens, of_wide_tokens),
     Case("softmax-over-keys", ReadInTheOtherDirection, GatedByChannel, of_wide_tokens),
     Case("norms-over-one-axis", KeysOverTheChannels, OverTheTokens, of_wide_tokens),

@@ -14,23 +14,26 @@ from regard.check.target import Invocation
 from regard.check.target.preparation import prepare
 
 
-def regions(height: int, width: int, *, rows_alone: bool = False) -> Tensor:
+def regions(height: int, width: int, *, rows_alone: bool = False, everywhere: bool = False) -> Tensor:
     """(height, width): the part of a picture rolled by one that a place is in: the last row and column are apart."""
     numbers = torch.zeros(height, width)
+    if everywhere:
+        numbers[1::2] = 1
     numbers[-1:] = 1
     if not rows_alone:
         numbers[:, -1:] += 2
     return numbers
 
 
-def rolled_windows(x: Tensor, *, rows_alone: bool = False) -> Tensor:
+def rolled_windows(x: Tensor, *, rows_alone: bool = False, everywhere: bool = False) -> Tensor:
     """Attention within shifted windows of 2 x 2, as in Swin."""
     batch, height, width, channels = x.shape
 
     def cut(x: Tensor) -> Tensor:
         return x.view(-1, height // 2, 2, width // 2, 2, x.shape[-1]).transpose(2, 3).reshape(-1, 4, x.shape[-1])
 
-    parts = cut(regions(height, width, rows_alone=rows_alone).to(x.dtype)[None, ..., None]).repeat(batch, 1, 1)
+    numbers = regions(height, width, rows_alone=rows_alone, everywhere=everywhere)
+    parts = cut(numbers.to(x.dtype)[None, ..., None]).repeat(batch, 1, 1)
     windows = cut(x.roll((-1, -1), (1, 2)))
     scores = (windows @ windows.mT / channels**0.5).masked_fill(parts != parts.mT, -torch.inf)  # here
     read = (scores.softmax(-1) @ windows).view(batch, height // 2, width // 2, 2, 2, channels)
@@ -66,6 +69,11 @@ def of_one_window(kind: type[nn.Module]) -> Invocation:
     module = kind()
     prepare(module, 1)
     return of_map(module, 2, 2)
+
+
+def rolled_windows_cut_everywhere(x: Tensor) -> Tensor:
+    """The mask of the last windows is that of all."""
+    return rolled_windows(x, everywhere=True)
 
 
 def rolled_windows_parted_by_rows(x: Tensor) -> Tensor:
@@ -219,6 +227,7 @@ CASES = [
     Case("shifted-windows", NormedAndPartedByRows, NormedOverThePicture, of_normed),
     Case("shifted-windows", InTwoLayersPartedByRows, InTwoLayers, of_normed, attentions=2),
     Case("shifted-windows", MaskedInBoth, ShiftedAfterPlain, of_normed, attentions=2),
+    Case("shifted-windows", rolled_windows_cut_everywhere, rolled_windows, of_map),
     Case("shifted-windows", rolled_windows_parted_by_rows, rolled_windows, of_map),
     Case("shifted-windows", regions_added_as_they_are, slopes_by_distance, of_map),
 ]

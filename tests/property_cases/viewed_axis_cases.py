@@ -251,7 +251,41 @@ def of_two_heads(kind: Any, heads: int = 2) -> Invocation:
     return call
 
 
+class WidthForHeads(nn.Module):
+    """As many heads as channels."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        width = 6 * heads
+        self.heads = width
+        self.qkv, self.out = nn.Linear(12, 3 * width, bias=False), nn.Linear(width, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)  # here
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+class HeadsOfAWidth(WidthForHeads):
+    """As many heads as are told."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__(heads)
+        self.heads = heads
+
+
+class ANarrowHeadEach(WidthForHeads):
+    """Nobody tells how many heads there are."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(2)
+        self.heads = width = 12
+        self.out = nn.Linear(width, 12)
+
+
 CASES = [
+    Case("heads-as-told", WidthForHeads, HeadsOfAWidth, of_two_heads),
+    Case("heads-as-told", WidthForHeads, ANarrowHeadEach, of_two_heads),
     Case("sum-of-one-of-heads", heads_then_tokens, tokens_then_heads, of_x, has_line=False),
     Case("sum-of-one-of-heads", heads_then_tokens, blocks_of_two, of_x, has_line=False),
     Case("samples-apart", tokens_then_samples, tokens_then_heads, of_x, has_line=False),

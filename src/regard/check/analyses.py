@@ -19,7 +19,17 @@ MAX_CALLS = 4
 """Calls of other sizes or arguments that are analyzed."""
 OF_EQUAL_NUMBERS = frozenset({"keys-seen", "logits-of-the-query"})
 """Properties that code for as many keys as queries need not have for other numbers."""
-OF_ANY_SHAPES = frozenset({"parameters-kept", "scale", "stays-in-eval"})
+OF_ANY_SHAPES = frozenset(
+    {
+        "bias-as-documented",
+        "default-runs",
+        "gate-mixes-others",
+        "parameters-kept",
+        "scale",
+        "sizes-of-its-own",
+        "stays-in-eval",
+    }
+)
 """Properties that hold whatever the shapes of the inputs are meant to be."""
 
 

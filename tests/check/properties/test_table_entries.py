@@ -146,3 +146,26 @@ def test_a_window_of_three_axes_has_an_entry_for_each_offset() -> None:
     assert analyzed(45, of_three_axes(2, 3, 2, 5), tokens=12).violations == []
     (found,) = analyzed(45, of_three_axes(2, 3, 2, 3), tokens=12).violations
     assert "as many as there are offsets in a window of" in found.message
+
+
+class Gathered(nn.Module):
+    """A bias of each two of 2 x 2 tokens, gathered of a table with an entry for each offset and head."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.side = 2
+        rows, columns = torch.unravel_index(torch.arange(4), (self.side, self.side))
+        index = (rows[:, None] - rows + 1) * width + columns[:, None] - columns + 1
+        self.register_buffer("index", index.flatten()[:, None])
+        self.table = nn.Parameter(torch.zeros(9, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = self.table.gather(0, self.index.repeat(1, 2)).unflatten(0, (4, 4)).permute(2, 0, 1)
+        q, k, v = (split(x @ (drawn(8, 8, seed=seed) / 8**0.5)) for seed in (1, 2, 3))
+        return joined((q @ k.mT / 2 + bias).softmax(-1) @ v)
+
+
+@pytest.mark.parametrize("width", [3, 2])
+def test_entries_may_be_gathered(width: int) -> None:
+    found = {each.property for each in analyze(of_module(lambda: Gathered(width))).violations}
+    assert found == ({"entry-of-each-offset"} if width == 2 else set())

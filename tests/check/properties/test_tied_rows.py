@@ -17,17 +17,21 @@ def names(call: Invocation) -> list[tuple[str, str]]:
     return [(each.kind, each.property) for each in analysis.findings if each.kind in ("violation", "design")]
 
 
-def grid_call(rows_apart: int) -> Invocation:
+def grid_call(rows_apart: int, read: str = "bij,brjd->brid") -> Invocation:
     """Of (samples, rows, columns, width)."""
 
     def attend(x: Tensor) -> Tensor:
         q, k, v = (x @ drawn(8, 8, seed=seed) for seed in range(3))
         weights = torch.einsum("brid,brjd->bij", q, k.roll(rows_apart, 1)).softmax(-1)
-        return torch.einsum("bij,brjd->brid", weights, v)
+        return torch.einsum(read, weights, v)
 
     call = tokens_call(attend, drawn(2, 3, 4, 8, seed=0))
     call.streams = [Stream("x", "x", 0, (1, 2))]
     return call
+
+
+def test_weights_of_tied_rows_are_summed_over_the_keys() -> None:
+    assert ("violation", "softmax-over-keys") in names(grid_call(0, "bji,brjd->brid"))
 
 
 def test_scores_that_are_added_over_rows_are_tied() -> None:

@@ -63,7 +63,7 @@ from regard.check.properties.together import judge_together
 from regard.check.properties.tokens import seen_from_both_sides
 from regard.check.properties.weights.appended_values import is_of_values, with_appended_values
 from regard.check.properties.weights.attention_free import attention_free_findings
-from regard.check.properties.weights.channel_weights import channel_weight_findings
+from regard.check.properties.weights.channel_weights import channel_weight_findings, weight_sum_finding
 from regard.check.properties.weights.detached_normalizers import detached_normalizer_findings
 from regard.check.properties.weights.divided_values import divided_output_findings
 from regard.check.properties.weights.feature_maximum import feature_maximum_findings
@@ -169,6 +169,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
         analysis.missing += [kind.message] if kind.kind == "open" else ()
         if kind.property == "tied-rows":
             analysis.findings += tied_scale_findings(invocation, instances)
+            unlike_one = (weight_sum_finding(each, "query", "keys") for each in instances)
+            analysis.findings += [each for each in unlike_one if each is not None][:1]
             analysis.findings += flag_of_columns(invocation, kind.location) if masks else ()
         if kind.property == "flow-attention":
             analysis.findings += surrounding_findings(invocation, base, first, run, holds=not analysis.violations)

@@ -25,12 +25,14 @@ from regard.check.properties.masks.switched_settings import switched_setting_fin
 from regard.check.properties.modules.begun_anew import begun_anew_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
 from regard.check.properties.modules.carried_states import carried_state_findings
+from regard.check.properties.modules.documented_biases import documented_bias_findings
 from regard.check.properties.modules.earlier_calls import earlier_call_findings, first_call_findings
 from regard.check.properties.modules.first_token_methods import first_token_findings
 from regard.check.properties.modules.half_norms import half_norm_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
 from regard.check.properties.modules.memo_answers import memo_answer_findings
 from regard.check.properties.modules.memo_keys import memo_key_findings
+from regard.check.properties.modules.misplaced_guards import misplaced_guard_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.normed_inputs import normed_input_findings
 from regard.check.properties.modules.norms import norm_findings
@@ -39,6 +41,7 @@ from regard.check.properties.modules.plain_tensors import plain_tensor_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
 from regard.check.properties.modules.repeated_projections import repeated_projection_findings
 from regard.check.properties.modules.repeated_samples import repeated_sample_findings
+from regard.check.properties.modules.sizes_of_others import size_of_others_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
 from regard.check.properties.modules.unread_parameters import unread_parameter_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
@@ -108,6 +111,9 @@ def judge_once(
         analysis.findings += fused_kernel_findings(invocation)
         analysis.findings += [] if analysis.violations else unread_parameter_findings(invocation)
         analysis.findings += unread_setting_findings(invocation.target)
+        analysis.findings += documented_bias_findings(invocation.target)
+        analysis.findings += misplaced_guard_findings(invocation)
+        analysis.findings += size_of_others_findings(invocation.target)
         analysis.findings += lost_fill_line_findings(invocation.target)
         analysis.findings += faint_fill_line_findings(invocation.target)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)

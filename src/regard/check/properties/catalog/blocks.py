@@ -148,6 +148,13 @@ BLOCKS = (
         "x = x + gate * self.attention(modulate(self.norm(x), shift, scale))",
     ),
     Property(
+        "gate-mixes-others",
+        "block",
+        "a gate that mixes two vectors, as in (1 - z) * x + z * h, is neither of them",
+        "The vector that the gate was to keep is lost.",
+        "return (1 - z) * x + z * h",
+    ),
+    Property(
         "experts-by-their-weights",
         "block",
         "what an expert returns for a token is multiplied by the weight by which the token chose it",

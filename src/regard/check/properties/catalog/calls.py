@@ -85,6 +85,13 @@ CALLS = (
         "key = self.with_pos_embed(memory, pos)  # in forward_post as in forward_pre",
     ),
     Property(
+        "default-runs",
+        "mask",
+        "a mask that is None by default may be left out: what reads it stands below a condition on it",
+        "A call without the mask raises an error.",
+        "if mask is not None:  # not `if value is not None:`\n    scores = scores.masked_fill(mask == 0, -torch.inf)",
+    ),
+    Property(
         "settings-read",
         "call",
         "a setting of which the documentation says what either value does is read",

@@ -99,6 +99,20 @@ PROJECTIONS = (
         "return self.out(heads)",
     ),
     Property(
+        "sizes-of-its-own",
+        "projections",
+        "what is made of a sequence is viewed by its own length, and read with its own width",
+        "Calls fail where the sizes are not the same by accident.",
+        "q = self.w_q(x).view(x.size(1), heads, width)  # not by memory.size(1)",
+    ),
+    Property(
+        "bias-as-documented",
+        "projections",
+        "layers that a comment says to have no bias have none",
+        "Weights of the model that was meant do not fit, and a vector is learned that was not to be.",
+        "self.value = nn.Linear(d_model, d_model, bias=False)  # as the layers beside it",
+    ),
+    Property(
         "projections-apart",
         "projections",
         "layers of several names that a list is made of are one each",

@@ -50,6 +50,8 @@ def shifted_window_findings(invocation: Invocation, evidence: Evidence) -> Itera
     allowed = _by_places(invocation, evidence, sides[0] * sides[1])
     if allowed is not None:
         yield from _at_the_other_end(table, allowed, sides)
+        if not evidence.is_masked and not invocation.masks:
+            yield from _cut_in_one_piece(table, allowed, sides)
 
 
 def shifted_windows_within(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -170,6 +172,42 @@ def _at_the_other_end(table: AttentionTable, allowed: Tensor, sides: Sequence[in
             message = (
                 f"the token at {at} sees the one at {other}, at the other end of the picture: the roll brought both "
                 "into one window, and the mask hides other keys of it"
+            )
+            yield Finding("violation", "shifted-windows", "mask", message, table.instance.scores_location)
+            return
+
+
+def _cut_in_one_piece(table: AttentionTable, allowed: Tensor, sides: Sequence[int]) -> Iterator[Finding]:
+    """A window of adjacent places of a picture that a mask cuts, beside others that the roll joined of two ends.
+
+    Args:
+        table: of the attention; its tokens are the places.
+        allowed: (places, places): which keys are seen.
+        sides: the height and the width of the picture.
+    """
+    scored = ~table.dense(table.weight)[0, 0].isnan()
+    if scored.shape != allowed.shape:
+        return
+    hidden, windows = scored & ~allowed, torch.unique(scored, dim=0)
+    if not torch.equal(hidden, hidden.T) or not bool((windows.sum(0) == 1).all()):
+        return
+    pieces, several = list[Tensor](), 0
+    for window in windows:
+        places = window.nonzero().flatten()
+        lines = [torch.unique(each) for each in (places // sides[1], places % sides[1])]
+        if any(len(each) == side for each, side in zip(lines, sides, strict=True)):
+            return  # what a roll joins of it is adjacent as well
+        if all(int(each[-1] - each[0]) + 1 == len(each) for each in lines):
+            pieces.append(places)
+        else:
+            several += 1
+    for places in pieces if several else ():
+        cut = hidden[places][:, places].nonzero()
+        if len(cut):
+            at, other = ("row {}, column {}".format(*divmod(int(places[each]), sides[1])) for each in cut[0])
+            message = (
+                f"the token at {at} does not see the one at {other}, which is in its window: the roll joined that of "
+                "no two ends, and the mask of those that it joined cuts it as well"
             )
             yield Finding("violation", "shifted-windows", "mask", message, table.instance.scores_location)
             return

@@ -26,6 +26,7 @@ from regard.check.properties.modules.parallel_branches import network_past_the_s
 from regard.check.properties.modules.promised_residuals import promised_residual_findings
 from regard.check.properties.modules.repeated_residuals import repeated_residual_findings
 from regard.check.properties.modules.residuals import forgotten_findings, residual_findings
+from regard.check.properties.modules.self_mixed_gates import self_mixed_gate_findings
 from regard.check.properties.modules.set_blocks import set_block_findings
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 
@@ -57,6 +58,7 @@ def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionIns
     yield from network_past_the_sum_findings(target, run, instances)
     yield from modulation_findings(run.trace)
     yield from gated_stream_findings(target, run)
+    yield from self_mixed_gate_findings(run.trace)
     yield from named_modulation_findings(target, run, instances)
     yield from scale_from_zero_findings(target, run.trace)
     yield from feed_forward_findings(run)

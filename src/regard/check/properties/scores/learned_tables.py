@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 SAME = 1e-9
+LOOKUPS = ("index", "index_select", "embedding", "gather")
 LONG = (160, 320)
 """Tokens by which buckets of distances are all reached: those of T5 end at 128."""
 LEAST_ENTRIES = 8
@@ -167,18 +168,22 @@ def _are_places_handed_over(invocation: Invocation, tokens: int) -> bool:
 def lookups(trace: Trace, tokens: int) -> Iterator[tuple[int, Tensor, CodeLocation | None]]:
     """Of each learned table that all pairs of tokens look up: its entries, which one each pair reads, and the line."""
     for operation in trace:
-        if operation.name not in ("index", "index_select", "embedding") or not operation.inputs[0].learned:
+        if operation.name not in LOOKUPS or not operation.inputs[0].learned:
             continue
         table, places = (
             operation.inputs[0],
             [each.data for each in operation.inputs[1:] if each.data.dtype == torch.long],
         )
+        if operation.name == "gather":  # of a table with an axis of the heads, the same entries of each head
+            along = int(operation.args[1]) % places[0].ndim if len(places) == 1 else 0
+            columns = [each.movedim(along, -1).flatten(0, -2) for each in places if each.ndim == 2]
+            places = [each[0] for each in columns if bool((each == each[:1]).all())]
         if tokens < 2 or len(places) != 1 or places[0].numel() != tokens**2 or len(operation.inputs) != 2:
             continue
         axis = 0
         if operation.name == "index":
             axis = next(at for at, each in enumerate(operation.args[1]) if each is not None)
-        elif operation.name == "index_select":
+        elif operation.name in ("index_select", "gather"):
             axis = int(operation.args[1])
         yield table.shape[axis], places[0].reshape(tokens, tokens) % table.shape[axis], operation.location
 

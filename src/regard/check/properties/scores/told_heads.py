@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -10,11 +12,14 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.outputs.rows import rows_of_queries
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of, tree_of
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.told_numbers import numbers_told
 
 __all__ = ["told_head_findings", "unsplit_head_findings"]
+
+_LAYER = re.compile(r"(?:Linear|Conv\dd)$")
 
 
 def told_head_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -49,13 +54,24 @@ def unsplit_head_findings(invocation: Invocation, several: Sequence[Evidence]) -
         several: all attentions in it.
     """
     number, tables = _told(invocation), [each.base for each in several]
+    if not tables or any(each.instance.are_weights_subtracted or not each.whole for each in tables):
+        return
+    line = tables[0].instance.scores_location
+    kept = _heads_that_are_a_width(invocation.target)
+    if kept is not None and all(each.width == 1 < each.num_heads for each in tables):
+        attribute, name, argument = kept
+        message = (
+            f"self.{attribute} is {name}, a width, and not the {argument} that is told: there are "
+            f"{max(each.num_heads for each in tables)} heads, one for each channel"
+        )
+        yield Finding("violation", "heads-as-told", "heads", message, line)
+        return
+    if any(each.instance.run.additive for each in tables):
+        return
     if number is None or number < 2 or len(tables) % number == 0:
         return
     if all(_is_told_beside(invocation, each.instance.module) for each in tables):
         return
-    if any(each.instance.run.additive or each.instance.are_weights_subtracted or not each.whole for each in tables):
-        return
-    line = tables[0].instance.scores_location
     widths = {invocation.arguments[each.argument].shape[-1] for each in invocation.streams}
     widths |= {value for name, value in numbers_told(invocation) if constructor_meaning(name.strip("_")) == "d_model"}
     if all(each.num_heads == 1 and each.width in widths for each in tables):
@@ -66,6 +82,36 @@ def unsplit_head_findings(invocation: Invocation, several: Sequence[Evidence]) -
             f"it is told {number} heads, and computes {max(each.num_heads for each in tables)}: one for each channel"
         )
         yield Finding("violation", "heads-as-told", "heads", message, line)
+
+
+def _heads_that_are_a_width(target: object) -> tuple[str, str, str] | None:
+    """An attribute for the number of heads that a constructor sets to what a layer has for a width, though told heads.
+
+    As in `self.heads = inner_dim` beside `nn.Linear(dim, inner_dim)`.
+
+    Returns:
+        The attribute, what it is set to, and the argument of the constructor for the heads; None where there is none.
+    """
+    kinds = (type(each) for owner in modules_in(target) for each in owner.modules())
+    for kind in dict.fromkeys(each for each in kinds if not each.__module__.startswith("torch.")):
+        tree = tree_of(source_of(kind.__init__))
+        functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
+        told = [each.arg for one in functions[:1] for each in (*one.args.args, *one.args.kwonlyargs)]
+        heads = next((each for each in told if constructor_meaning(each) == "heads"), None)
+        if heads is None:
+            continue
+        nodes = [*ast.walk(functions[0])]
+        layers = [each for each in nodes if isinstance(each, ast.Call) and _LAYER.search(ast.unparse(each.func))]
+        widths = {one.id for each in layers for one in each.args if isinstance(one, ast.Name)}
+        for each in nodes:
+            match each:
+                case ast.Assign(
+                    targets=[ast.Attribute(value=ast.Name(id="self"), attr=attribute)], value=ast.Name(id=name)
+                ) if constructor_meaning(attribute) == "heads" != constructor_meaning(name) and name in widths:
+                    return attribute, name, heads
+                case _:
+                    pass
+    return None
 
 
 def _heads_of_one_query(table: AttentionTable) -> int:

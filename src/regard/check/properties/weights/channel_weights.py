@@ -16,12 +16,13 @@ from regard.check.target import Invocation
 from regard.check.target.argument import source_of
 from regard.check.target.classes import own_classes
 
-__all__ = ["channel_weight_findings"]
+__all__ = ["channel_weight_findings", "weight_sum_finding"]
 
 TOLERANCE = 1e-6
 _OF_CHANNELS = re.compile(
     r"channel|covarian|xca\b|spectral|spectrum|mdta|transposed|variate|variable|inverted|\bgram|frequenc|efficient"
     r"|linear[\s_-]?att|features?[\s_-]?(?:attention|attn|wise|maps?)|slices?\b|regions?\b"
+    r"|spatial|sensor|modalit"
     r"|(?:over|across|between|among|of) (?:the |all )*(?:features|embeddings?|hidden|dimensions)",
     re.I,
 )
@@ -57,23 +58,36 @@ def channel_weight_findings(instances: Sequence[AttentionInstance], invocation: 
             )
             yield Finding("violation", "attends-to-tokens", "scores", message, instance.scores_location)
             return
-        if sums is not None and float((sums - 1).abs().max()) > TOLERANCE:
-            worst = float(sums.flatten()[(sums - 1).abs().argmax()])
-            message = (
-                f"the weights of a channel sum to {worst:.4g} over the channels that it reads: the softmax runs over "
-                "others"
-            )
-            line = instance.softmaxes[0].location or instance.sums_location
-            yield Finding("violation", "softmax-over-keys", "weights", message, line)
+        found = weight_sum_finding(instance, "channel", "channels")
+        if found is not None:
+            yield found
             return
     if are_known:
         message = "over the channels that a channel reads: none negative, sum 1"
         yield Finding("holds", "softmax-over-keys", "weights", message, instances[0].softmaxes[0].location)
 
 
+def weight_sum_finding(instance: AttentionInstance, asks: str, read: str) -> Finding | None:
+    """Weights that a softmax made, and that do not sum to 1 where they are summed over; None where they do.
+
+    Args:
+        instance: an attention.
+        asks: what it is that reads, in the singular.
+        read: what it reads, in the plural.
+    """
+    sums = _sums_of_weights(instance)
+    if sums is None or float((sums - 1).abs().max()) <= TOLERANCE:
+        return None
+    worst = float(sums.flatten()[(sums - 1).abs().argmax()])
+    message = f"the weights of a {asks} sum to {worst:.4g} over the {read} that it reads: the softmax runs over others"
+    line = instance.softmaxes[0].location or instance.sums_location
+    return Finding("violation", "softmax-over-keys", "weights", message, line)
+
+
 def _says_channels(target: object) -> bool:
     """Whether the code of a function, or of a module and those in it, names them, or its documentation does."""
     several = list(target.modules()) if isinstance(target, nn.Module) else [target]
+    several = [each for each in several if not type(each).__module__.startswith("torch.")]  # a norm's speaks of them
     texts = [name_and_documentation(each) for each in several] + [source_of(target)]
     kinds = {kind for each in several if isinstance(each, nn.Module) for kind in own_classes(type(each))}
     texts += map(source_of, kinds)

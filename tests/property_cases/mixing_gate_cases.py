@@ -1,0 +1,42 @@
+"""Gates that mix the input of a block and what is made of it."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from property_cases import WIDTH, Case, joined, of_module, split
+
+
+class MixesItself(nn.Module):
+    """Attention whose output is mixed with its input by a gate, as in a GRU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.gate = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each) for each in self.qkv(x).chunk(3, -1))
+        read = joined((q @ k.mT / 2).softmax(-1) @ v)
+        z = self.gate(read + x).sigmoid()
+        return self.mixed(x, z, read)
+
+    def mixed(self, x: Tensor, z: Tensor, new: Tensor) -> Tensor:
+        return (1 - z) * z + z * new  # here
+
+
+class MixesItsInput(MixesItself):
+    def mixed(self, x: Tensor, z: Tensor, new: Tensor) -> Tensor:
+        return (1 - z) * x + z * new
+
+
+class AddsAVariance(MixesItself):
+    """What is added is not mixed by the gate."""
+
+    def mixed(self, x: Tensor, z: Tensor, new: Tensor) -> Tensor:
+        return x + z * (1 - z) + new
+
+
+CASES = [
+    Case("gate-mixes-others", MixesItself, MixesItsInput, of_module),
+    Case("gate-mixes-others", MixesItself, AddsAVariance, of_module),
+]
