@@ -36,7 +36,15 @@ class AddsAVariance(MixesItself):
         return x + z * (1 - z) + new
 
 
+class MixesByItsInput(MixesItself):
+    """A share that is handed over, which nothing in the run makes, of itself and of what was read."""
+
+    def mixed(self, x: Tensor, z: Tensor, new: Tensor) -> Tensor:
+        return (1 - x) * new + x * z
+
+
 CASES = [
     Case("gate-mixes-others", MixesItself, MixesItsInput, of_module),
     Case("gate-mixes-others", MixesItself, AddsAVariance, of_module),
+    Case("gate-mixes-others", MixesItself, MixesByItsInput, of_module),
 ]

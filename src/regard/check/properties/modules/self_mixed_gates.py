@@ -33,7 +33,8 @@ def self_mixed_gate_findings(trace: Trace) -> Iterator[Finding]:
         for kept, new in ((one, other), (other, one)):
             for rest in kept:
                 gate = _gate_of(made.get(rest))
-                if gate is None or gate not in new or made[gate].name.rstrip("_") != "sigmoid":
+                squashed = None if gate is None else made.get(gate)  # an argument is made by nothing
+                if squashed is None or gate not in new or squashed.name.rstrip("_") != "sigmoid":
                     continue
                 if sorted((*kept,)) == sorted((rest, gate)) or new == [gate, gate]:
                     message = (
