@@ -25,7 +25,7 @@ CALLS = (
         "dropout-switched",
         "call",
         "train() turns dropout on and eval() turns it off, whatever was called before",
-        "From the first validation on nothing is dropped in training, or from the first training on also in use.",
+        "What is used or evaluated hangs on chance, or nothing is dropped in training any more.",
         "p = self.dropout_p if self.training else 0.0  # and not self.dropout_p = 0.0",
     ),
     Property(
