@@ -78,6 +78,13 @@ CALLS = (
         "k, v = F.linear(key, self.in_proj_weight[embed_dim:]).chunk(2, -1)  # the rows of keys and of values",
     ),
     Property(
+        "asked-before-read",
+        "call",
+        "of an argument that is None by default nothing is read before it is asked for",
+        "Every call without it raises.",
+        "if mask is not None:\n    mask = mask.to(x.device)  # inside, and not before",
+    ),
+    Property(
         "arguments-read",
         "q",
         "of two methods of a class that take the same arguments, both read what one reads",
