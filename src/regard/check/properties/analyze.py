@@ -45,7 +45,12 @@ from regard.check.properties.masks.windows import stacked_window_findings, windo
 from regard.check.properties.modules.backward import backward_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
-from regard.check.properties.modules.constant_outputs import constant_output_findings, summed_weight_findings
+from regard.check.properties.modules.constant_outputs import (
+    constant_output_findings,
+    single_weight_findings,
+    summed_weight_findings,
+    values_apart_findings,
+)
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS
 from regard.check.properties.modules.surroundings import surrounding_findings
@@ -338,6 +343,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         _judge_scores_alone(analysis, added)
     if not analysis.findings:
         analysis.findings += summed_weight_findings(run)
+        analysis.findings += single_weight_findings(invocation, run) or values_apart_findings(run)
     if not analysis.findings:
         analysis.findings += token_share_findings(invocation, run)
     if not analysis.findings:
