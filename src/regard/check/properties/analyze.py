@@ -57,6 +57,7 @@ from regard.check.properties.modules.surroundings import surrounding_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
 from regard.check.properties.outputs.heads import weights_of
 from regard.check.properties.positions.grids import has_two_axes
+from regard.check.properties.positions.rotations_alone import rotation_alone_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
 from regard.check.properties.running_sums import running_state_findings, running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
@@ -373,6 +374,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
             analysis.findings += hidden_key_findings(invocation, run.trace, [])
     if not analysis.findings:
         analysis.findings += constant_output_findings(invocation, run)
+    if not analysis.findings:
+        analysis.findings += rotation_alone_findings(invocation)
     if analysis.findings and not analysis.violations:
         unread = unread_sequence_findings(invocation, run.trace, ())
         has_values = all(each.property != "weights-alone" for each in analysis.findings)
