@@ -64,7 +64,7 @@ def _of_one_seed(target: object) -> Iterator[Finding]:
 
 
 def _sets_a_seed(kind: type) -> bool:
-    return own_classes(kind)[:1] == [kind] and _SEEDS.search(source_of(kind.__init__)) is not None
+    return own_classes(kind)[:1] == [kind] and _SEEDS.search(source_of(vars(kind).get("__init__"))) is not None
 
 
 def _of_units(invocation: Invocation) -> Iterator[Finding]:
