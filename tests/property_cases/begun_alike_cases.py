@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -84,7 +88,69 @@ class Placed(nn.Module):
         return self.attention(x, x, x)[0]
 
 
+class Seeded(nn.Module):
+    """A matrix that is drawn by numpy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        numbers = self.generator().uniform(-0.3, 0.3, (WIDTH, WIDTH))
+        self.weight = nn.Parameter(torch.from_numpy(numbers).float())
+
+    def generator(self) -> Any:
+        return np.random
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight
+
+
+class SeededAnew(Seeded):
+    """The same, each with the first numbers of one seed."""
+
+    def __init__(self) -> None:
+        np.random.seed(1)
+        super().__init__()
+
+
+class OfOwnMatrices(nn.Module):
+    """Attention of four matrices."""
+
+    kind: type[nn.Module] = Seeded
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (self.kind() for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each(x)) for each in (self.q, self.k, self.v))
+        return self.out(joined((q @ k.mT / 2).softmax(-1) @ v))  # type: ignore[no-any-return]
+
+
+class OfOneSeed(OfOwnMatrices):
+    kind = SeededAnew
+
+
+class SeedsItself(OfOwnMatrices):
+    """It sets the seed once: its matrices are drawn one after the other."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        np.random.seed(0)
+        super().__init__()
+
+
+class OfCopies(OfOwnMatrices):
+    """Copies of one layer, which are drawn anew where a model is made; the seed is set once."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        super().__init__()
+        self.k, self.v, self.out = (copy.deepcopy(self.q) for _ in range(3))
+
+
 CASES = [
+    Case("drawn-apart", OfOneSeed, OfOwnMatrices, of_module, has_line=False),
+    Case("drawn-apart", OfOneSeed, SeedsItself, of_module, has_line=False),
+    Case("drawn-apart", OfOneSeed, OfCopies, of_module, has_line=False),
     Case("begins-apart", Constant, ConstantAtTheEnd, of_module, has_line=False),
     Case("begins-apart", HeadsAlike, HeadsAlikeReadApart, of_module, has_line=False),
     Case("begins-apart", Constant, Placed, of_module, has_line=False),

@@ -35,6 +35,32 @@ class WritesItsShare(ReadsItsShare):
         return self.dropout_p
 
 
+class DropsAlways(ReadsItsShare):
+    """Its share is 0 by default, and is dropped in eval() too where it is another."""
+
+    def share(self) -> float:
+        return self.dropout_p
+
+
+class NeverDrops(DropsAlways):
+    """No one can tell it to drop anything."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+
+
+class LeavesOutConditions(ReadsItsShare):
+    """What is drawn in eval() as well is told by another share, which the caller sets to 0 there."""
+
+    def __init__(self, dropout: float = 0.0, cond_drop_prob: float = 0.0) -> None:
+        super().__init__(dropout)
+        self.cond_drop_prob = cond_drop_prob
+
+    def forward(self, x: Tensor) -> Tensor:
+        condition = TABLE[:1] * (torch.rand(len(x), 1, 1) >= self.cond_drop_prob)
+        return super().forward(x + condition)
+
+
 class TurnsItOn(ReadsItsShare):
     def __init__(self) -> None:
         super().__init__(0.2)
@@ -112,6 +138,8 @@ class DrawnAnew(nn.Module):
 
 
 CASES = [
+    Case("dropout-switched", DropsAlways, NeverDrops, of_module, has_line=False),
+    Case("dropout-switched", DropsAlways, LeavesOutConditions, of_module, has_line=False),
     Case("dropout-switched", WritesItsShare, ReadsItsShare, of_module, has_line=False),
     Case("dropout-switched", TurnsItOn, ReadsItsShare, of_module, has_line=False),
     Case("dropout-switched", TurnsItOn, LeavesOutLayers, of_module, has_line=False),

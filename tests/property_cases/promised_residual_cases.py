@@ -46,6 +46,18 @@ class KeptAndNotAdded(SaidAndNotAdded):
         return self.out(attention(x))  # type: ignore[no-any-return]
 
 
+class KeptWithoutNorm(KeptAndNotAdded):
+    """The attention alone, of which the line is left that a block does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        residual = x  # noqa: F841
+        return self.out(attention(x))  # type: ignore[no-any-return]
+
+
 class KeptAndAdded(KeptAndNotAdded):
     """The norm and the attention."""
 
@@ -60,4 +72,5 @@ CASES = [
     Case("residual-of-the-input", SaidAndNotAdded, LeftToTheBlock, of_module, has_line=False),
     Case("residual-of-the-input", KeptAndNotAdded, KeptAndAdded, of_module, has_line=False),
     Case("residual-of-the-input", KeptAndNotAdded, SaysNothing, of_module, has_line=False),
+    Case("residual-of-the-input", KeptAndNotAdded, KeptWithoutNorm, of_module, has_line=False),
 ]

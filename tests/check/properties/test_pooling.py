@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from property_cases import drawn
+from property_cases import drawn, of_module
+from property_cases.single_weight_cases import OfOneHead
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
@@ -65,3 +66,7 @@ class Averaged(Pooled):
 )
 def test_the_mean_of_tokens_times_weights_that_sum_to_one_is_told(module: nn.Module, told: list[str]) -> None:
     assert [each.property for each in analyzed(module).violations] == told
+
+
+def test_a_softmax_over_one_number_may_be_of_one_head() -> None:
+    assert analyze(of_module(OfOneHead)).violations == []

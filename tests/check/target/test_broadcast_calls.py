@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from property_cases import joined, split
 from regard.check.properties.analyze import analyze
+from regard.check.target.names import call_meaning
 
 pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
@@ -180,3 +181,7 @@ def test_weights_that_are_all_one_by_broadcasting_are_of_no_call() -> None:
     assert axes(call) == [("x", 0, (), None), ("context", 1, (0,), None)]
     assert analyze(call).violations == []
     assert analyze(first(WeightsOfNothing, width=16)).violations
+
+
+def test_vectors_of_places_are_as_many_as_keys_by_either_name() -> None:
+    assert call_meaning("pos_embed") == call_meaning("pos_emb") == "rope"

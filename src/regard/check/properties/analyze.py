@@ -45,13 +45,19 @@ from regard.check.properties.masks.windows import stacked_window_findings, windo
 from regard.check.properties.modules.backward import backward_findings
 from regard.check.properties.modules.block_wiring import block_findings
 from regard.check.properties.modules.call_effects import call_effect_findings
-from regard.check.properties.modules.constant_outputs import constant_output_findings, summed_weight_findings
+from regard.check.properties.modules.constant_outputs import (
+    constant_output_findings,
+    single_weight_findings,
+    summed_weight_findings,
+    values_apart_findings,
+)
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS
 from regard.check.properties.modules.surroundings import surrounding_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
 from regard.check.properties.outputs.heads import weights_of
 from regard.check.properties.positions.grids import has_two_axes
+from regard.check.properties.positions.rotations_alone import rotation_alone_findings
 from regard.check.properties.read_weights import linear_findings, read_findings
 from regard.check.properties.running_sums import running_state_findings, running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
@@ -340,6 +346,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         _judge_scores_alone(analysis, added)
     if not analysis.findings:
         analysis.findings += summed_weight_findings(run)
+        analysis.findings += single_weight_findings(invocation, run) or values_apart_findings(run)
     if not analysis.findings:
         analysis.findings += token_share_findings(invocation, run)
     if not analysis.findings:
@@ -369,6 +376,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
             analysis.findings += hidden_key_findings(invocation, run.trace, [])
     if not analysis.findings:
         analysis.findings += constant_output_findings(invocation, run)
+    if not analysis.findings:
+        analysis.findings += rotation_alone_findings(invocation)
     if analysis.findings and not analysis.violations:
         unread = unread_sequence_findings(invocation, run.trace, ())
         has_values = all(each.property != "weights-alone" for each in analysis.findings)

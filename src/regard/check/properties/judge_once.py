@@ -50,6 +50,7 @@ from regard.check.properties.modules.unregistered_parameters import unregistered
 from regard.check.properties.modules.untied_weights import untied_weight_findings
 from regard.check.properties.modules.unused_parameters import unread_matrix_findings, unread_scale_findings
 from regard.check.properties.modules.written_inputs import written_input_findings
+from regard.check.properties.optional_arguments import optional_argument_findings
 from regard.check.properties.other_modes import other_mode_findings
 from regard.check.properties.outputs.documented_axes import documented_axes_findings
 from regard.check.properties.outputs.documented_functions import documented_function_findings
@@ -99,6 +100,7 @@ def judge_once(
         analysis.findings += unread_sequence_findings(invocation, instances[0].run.trace, instances)
     if not analysis.violations:
         for of_calls in (
+            optional_argument_findings,
             call_effect_findings,
             begun_anew_findings,
             kept_input_findings,

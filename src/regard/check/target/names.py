@@ -30,7 +30,7 @@ _CALL = {
     "rope": "position_embeddings pos_emb cos_sin rope rope_cache rotary freqs freqs_cis freq_cis rotary_freqs "
     "rope_freqs pos_enc pos_encoding pos_encodings positional_encoding rel_pos_enc "
     "rel_pos_embedding pos_embedding pos_embeddings freqs_complex rotary_emb "
-    "rotary_pos_emb rotary_embedding rotary_embeddings pos_emb rotary_cos_sin freqs_complex_form "
+    "rotary_pos_emb rotary_embedding rotary_embeddings pos_embed rotary_cos_sin freqs_complex_form "
     "freqs_complex_k rotary_position_embeddings rel_pos_emb pos_embs complex_freqs pe rope_emb rope_freq "
     "freq_complex",
     "cos": "cos freqs_cos cosine rope_cos cos_q",

@@ -25,7 +25,7 @@ CALLS = (
         "dropout-switched",
         "call",
         "train() turns dropout on and eval() turns it off, whatever was called before",
-        "From the first validation on nothing is dropped in training, or from the first training on also in use.",
+        "What is used or evaluated hangs on chance, or nothing is dropped in training any more.",
         "p = self.dropout_p if self.training else 0.0  # and not self.dropout_p = 0.0",
     ),
     Property(
@@ -76,6 +76,13 @@ CALLS = (
         "keys and values that are one tensor are projected as equal ones of two tensors are",
         "Attention to another sequence, whose keys and values are the same, reads it through other weights.",
         "k, v = F.linear(key, self.in_proj_weight[embed_dim:]).chunk(2, -1)  # the rows of keys and of values",
+    ),
+    Property(
+        "asked-before-read",
+        "call",
+        "of an argument that is None by default nothing is read before it is asked for",
+        "Every call without it raises.",
+        "if mask is not None:\n    mask = mask.to(x.device)  # inside, and not before",
     ),
     Property(
         "arguments-read",

@@ -190,6 +190,13 @@ PROJECTIONS = (
         "nn.init.normal_(self.weight, std=0.02)  # not nn.init.constant_(self.weight, 0.02)",
     ),
     Property(
+        "drawn-apart",
+        "projections",
+        "layers of one kind are drawn by random numbers that go on, and no constructor sets the seed",
+        "Queries, keys and values begin as one matrix, and all random numbers of the program begin again.",
+        "torch.manual_seed(1)  # once, where the program begins, and not in __init__ of a layer",
+    ),
+    Property(
         "gradient-of-the-whole",
         "output",
         "the gradient of queries, keys and values is the slope of the output",

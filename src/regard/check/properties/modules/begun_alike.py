@@ -6,7 +6,9 @@ Rumelhart, Hinton and Williams 1986: units that begin with equal weights get equ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +16,8 @@ from torch import Tensor, nn
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.begun_as_zeros import is_written_as_zeros
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
+from regard.check.target.classes import own_classes
 from regard.check.target.errors import Failed
 from regard.check.target.first_numbers import equal_units
 from regard.check.target.preparation import copied, drawn_like, first_numbers
@@ -26,7 +30,44 @@ MOVING = 1e-6
 """The same share that a gradient has at least, of a unit that moves."""
 
 
+_SEEDS = re.compile(r"^\s*(?:(?:np|numpy|torch|random)\.)+(?:manual_)?seed(?:_all)?\(", re.M)
+"""The line that lets the random numbers begin again, for all of the program."""
+
+
 def begun_alike_findings(invocation: Invocation) -> Iterator[Finding]:
+    """What is to become several, and begins with the same numbers: matrices of one seed, and rows of one matrix.
+
+    Args:
+        invocation: the call.
+    """
+    yield from islice(chain(_of_one_seed(invocation.target), _of_units(invocation)), 1)
+
+
+def _of_one_seed(target: object) -> Iterator[Finding]:
+    """Matrices of the same numbers, each of another object whose constructor lets the random numbers begin again.
+
+    Copies of one layer begin alike as well, and are often drawn anew where a model is made of them: no seed says so.
+    """
+    first = first_numbers(target)
+    if not isinstance(target, nn.Module) or first is None:
+        return
+    seeded = {path: type(each).__name__ for path, each in target.named_modules() if _sets_a_seed(type(each))}
+    for names in first.twins:
+        owners = [{path for path in seeded if path and f"{name}.".startswith(f"{path}.")} for name in names]
+        if all(owners) and not set.intersection(*owners):
+            message = (
+                f"{', '.join(names[:-1])} and {names[-1]} begin with the same numbers: the constructor of "
+                f"{seeded[max(owners[0])]} sets the seed of all random numbers each time"
+            )
+            yield Finding("violation", "drawn-apart", "projections", message)
+            return
+
+
+def _sets_a_seed(kind: type) -> bool:
+    return own_classes(kind)[:1] == [kind] and _SEEDS.search(source_of(vars(kind).get("__init__"))) is not None
+
+
+def _of_units(invocation: Invocation) -> Iterator[Finding]:
     """Rows of a matrix that begin with the same numbers, and that get the same gradient, whatever the output is to be.
 
     One call more, of modules that have such rows. Most of these learn: rows of zeros, as of positions, get gradients

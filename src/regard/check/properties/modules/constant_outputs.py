@@ -9,11 +9,20 @@ import torch
 from regard.check.location import CodeLocation
 from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Finding
+from regard.check.properties.scores.unsummed_products import are_of_sums
 from regard.check.roles.influence import is_changed, record_invocation
 from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.target import Invocation
+from regard.check.target.classes import own_classes, parameters_of
+from regard.check.target.preparation import modules_in, numbers_of
+from regard.check.trace.operation import axis_of
 
-__all__ = ["constant_output_findings", "summed_weight_findings"]
+__all__ = [
+    "constant_output_findings",
+    "single_weight_findings",
+    "summed_weight_findings",
+    "values_apart_findings",
+]
 
 
 def constant_output_findings(invocation: Invocation, run: TaggedRun) -> list[Finding]:
@@ -74,6 +83,56 @@ def summed_weight_findings(run: TaggedRun) -> list[Finding]:
                 )
                 message += "scores are, the output is the same"
                 return [Finding("violation", "value-of-the-key", "weighted sum", message, readers[0].location)]
+    return []
+
+
+def single_weight_findings(invocation: Invocation, run: TaggedRun) -> list[Finding]:
+    """A softmax over an axis of one number, beside an axis of the tokens: each weight is 1, whatever the scores are.
+
+    Not where a setting is 1: the axis may be of heads or experts, of which there is one.
+
+    Args:
+        invocation: the call.
+        run: of it, in which no weights were found that meet values.
+    """
+    own = [each for outer in modules_in(invocation.target) for each in outer.modules() if own_classes(type(each))]
+    defaults = (each.default for part in own for each in parameters_of(type(part)).values())
+    settings = [*defaults, *(each for part in own for each in numbers_of(part).values())]
+    if not own or any(type(each) is int and each == 1 for each in settings):
+        return []
+    tokens = {invocation.tokens_of(each) for each in invocation.streams if each.token_axes}
+    for softmax in run.trace:
+        if softmax.name not in SOFTMAXES:
+            continue
+        made, axis = softmax.outputs[0], axis_of(softmax.function, softmax.args, softmax.kwargs)
+        if axis is None or made.shape[axis] > 1 or not tokens & {*made.shape} - {1}:
+            continue
+        later = run.trace.operations[softmax.index + 1 :]
+        if any(each.name == "mul" and made.storage in {one.storage for one in each.inputs} for each in later):
+            message = (
+                "the softmax runs over an axis of one number: each weight is 1, whatever the scores are, and the "
+                "tokens are summed"
+            )
+            return [Finding("violation", "softmax-over-keys", "weights", message, softmax.location)]
+    return []
+
+
+def values_apart_findings(run: TaggedRun) -> list[Finding]:
+    """Keys and values that an einsum sums with a letter for each, and only then multiplies.
+
+    Args:
+        run: in which no weights were found that meet values.
+    """
+    for product in run.trace:
+        line = product.location
+        if product.name not in ("mul", "bmm") or line is None or "einsum" not in line.text:
+            continue
+        if are_of_sums(run.trace, product):
+            message = (
+                "einsum has a letter for the tokens of one factor and another for those of the other: both are summed "
+                "alone, and which value a key stands beside has no effect"
+            )
+            return [Finding("violation", "values-summed", "weighted sum", message, line)]
     return []
 
 

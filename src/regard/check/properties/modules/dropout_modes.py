@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.classes import own_classes, parameters_of
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import copied
 
@@ -16,6 +17,8 @@ __all__ = ["SHARE", "SHARE_NAME", "drop_some", "dropout_mode_findings", "is_draw
 
 SHARE_NAME = re.compile(r"_?(?:\w+_)?(?:dropout|drop)(?:_?(?:p|rate|prob|probability))?|_?\w*pdrop", re.I)
 """Names of the share of numbers that dropout sets to 0."""
+_OF_WEIGHTS = re.compile(r"_?(?:att\w*?_?)?(?:dropout|drop)(?:_?(?:p|rate|prob|probability))?|attn_pdrop", re.I)
+"""The same of dropout that is PyTorch's: not of layers, tokens or conditions that are left out."""
 SHARE = 0.4
 """Of what is dropped where a module was told to drop nothing."""
 SAME = 1e-9
@@ -38,7 +41,10 @@ def dropout_mode_findings(invocation: Invocation) -> Iterator[Finding]:
         return
     drop_some(target)
     try:
-        if not is_drawn(invocation, target, [True]) or is_drawn(invocation, target, [False], seeds=EVAL_SEEDS):
+        if not is_drawn(invocation, target, [True]):
+            return
+        if is_drawn(invocation, target, [False], seeds=EVAL_SEEDS):
+            yield from _drawn_in_eval(invocation)
             return
         silent = is_drawn(invocation, target, [True, True]) and not is_drawn(invocation, target, [False, True])
         if silent:
@@ -53,13 +59,37 @@ def dropout_mode_findings(invocation: Invocation) -> Iterator[Finding]:
         return
 
 
-def drop_some(target: nn.Module) -> None:
-    """Put a share that is dropped in the place of each that is 0."""
+def _drawn_in_eval(invocation: Invocation) -> Iterator[Finding]:
+    """Weights that are dropped in eval() too, which nobody sees by the default of a share that is 0.
+
+    Not of a share that no constructor takes: nothing is ever dropped by that.
+
+    Args:
+        invocation: a call in eval() that hangs on the seed, where a share is dropped instead of each that is 0.
+    """
+    kinds = dict.fromkeys(each for part in invocation.target.modules() for each in own_classes(type(part))[:1])
+    told = [name for kind in kinds for name in parameters_of(kind) if _OF_WEIGHTS.fullmatch(name)]
+    target = copied(invocation.target)
+    if not told or is_drawn(invocation, target, [False], seeds=EVAL_SEEDS):
+        return
+    drop_some(target, _OF_WEIGHTS)
+    if is_drawn(invocation, target, [False]):
+        message = f"where {told[0]} is {SHARE} instead of 0, two calls in eval() differ: nothing turns dropout off"
+        yield Finding("violation", "dropout-switched", "call", message)
+
+
+def drop_some(target: nn.Module, names: re.Pattern[str] = SHARE_NAME) -> None:
+    """Put a share that is dropped in the place of each that is 0.
+
+    Args:
+        target: whose modules are changed.
+        names: of the attributes that hold one.
+    """
     for each in target.modules():
         if isinstance(each, nn.modules.dropout._DropoutNd) and each.p == 0:
             each.p = SHARE
         for name, value in vars(each).items():
-            if isinstance(value, float) and value == 0 and SHARE_NAME.fullmatch(name):
+            if isinstance(value, float) and value == 0 and names.fullmatch(name):
                 vars(each)[name] = SHARE
 
 

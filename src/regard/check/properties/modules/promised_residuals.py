@@ -16,6 +16,7 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.modules.residuals import is_joined
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target.argument import nodes_of, source_of
+from regard.check.target.preparation import is_norm
 
 __all__ = ["promised_residual_findings"]
 
@@ -70,8 +71,11 @@ def _is_promise(sentence: str) -> bool:
 
 
 def _kept_and_unread(target: nn.Module) -> str | None:
-    """The name of a residual that a method keeps and no line of it reads; None where there is none."""
-    if type(target).__module__.partition(".")[0] == "torch":
+    """The name of a residual that a method keeps and no line of it reads; None where there is none.
+
+    A class with a norm for the sum is meant to add it; without one, the block that holds the attention may do so.
+    """
+    if type(target).__module__.partition(".")[0] == "torch" or not any(map(is_norm, target.modules())):
         return None
     names = nodes_of(source_of(type(target).forward), ast.Name)
     read = {each.id for each in names if isinstance(each.ctx, ast.Load)}

@@ -15,7 +15,7 @@ from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in, numbers_of
 from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["unsummed_products"]
+__all__ = ["are_of_sums", "unsummed_products"]
 
 MEANT = re.compile(
     r"\bvector (?:self-?)?attention|channel-?wise|(?:per|each|every)[\s-]channel|element-?wise|hadamard",
@@ -47,7 +47,7 @@ def unsummed_products(invocation: Invocation, evidence: Evidence) -> Finding | N
     heads = [value for name, value in numbers if constructor_meaning(name) == "heads"]
     text = [name_and_documentation(invocation.target), *comments_of(invocation.target)]
     line = instance.scores_location
-    if _are_of_sums(instance.run.trace, instance.scores[0].operation) and not any(map(MEANT.search, text)):
+    if are_of_sums(instance.run.trace, instance.scores[0].operation) and not any(map(MEANT.search, text)):
         message = (
             "the channels of a query and those of a key are summed apart, and then multiplied: a score is a product "
             "of two sums, as of an einsum with another letter for each, not q . k"
@@ -66,10 +66,14 @@ def unsummed_products(invocation: Invocation, evidence: Evidence) -> Finding | N
     return Finding("violation", "products-summed", "scores", message, line)
 
 
-def _are_of_sums(trace: Trace, product: Operation) -> bool:
+def are_of_sums(trace: Trace, product: Operation) -> bool:
     """Whether both factors are sums that the line of the product makes itself: an einsum sums a letter of one alone.
 
     A sum on a line of its own may be meant.
+
+    Args:
+        trace: a run.
+        product: of two factors in it.
     """
     summed = {
         each.outputs[0].storage
