@@ -166,7 +166,7 @@ def _subtracted(run: TaggedRun) -> Iterator[Finding]:
 def _added_again(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Operation | None:
     """The sum of x and of x + attention(x): both the attention and the code that calls it add the residual.
 
-    Also of x and of a norm of that, where a norm and another residual follow, as in a layer; else x may go past a block.
+    Also of x and of a norm of that, where a norm and another residual follow, as in a layer; else x may go past it.
     """
     trace = run.trace
     sums = {each.operation.outputs[0].storage for instance in instances for each in instance.sums}
