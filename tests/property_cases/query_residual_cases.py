@@ -43,6 +43,12 @@ class AddedToBoth(Reads):
         return read + memory + query
 
 
+class JoinedNormed(Reads):
+    def joined(self, read: Tensor, query: Tensor, memory: Tensor) -> Tensor:
+        normed: Tensor = (read + memory) * self.norm(query).sigmoid()
+        return normed
+
+
 class Guided(Reads):
     """A guide asks what is to be changed, which goes on."""
 
@@ -93,6 +99,7 @@ def of_one(kind: type) -> Invocation:
 CASES = [
     Case("residual-of-the-input", AddedToTheMemory, Reads, of_both, has_line=False),
     Case("residual-of-the-input", AddedToTheMemory, AddedToBoth, of_both, has_line=False),
+    Case("residual-of-the-input", AddedToTheMemory, JoinedNormed, of_both, has_line=False),
     Case("residual-of-the-input", AddedToTheMemory, Guided, of_both, has_line=False),
     Case("residual-of-the-input", AddedToItsMemory, ReadsItself, of_one, has_line=False),
     Case("residual-of-the-input", AddedToItsMemory, AddedToWhatItIsTold, of_one, has_line=False),

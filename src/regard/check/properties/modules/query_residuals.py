@@ -13,7 +13,6 @@ from torch import nn
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.modules.added_to_itself import added_to
-from regard.check.properties.modules.residuals import is_sum
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
@@ -28,8 +27,8 @@ _MESSAGE = "what this attention read for {asking} is added to {other}, which its
 def query_residual_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterator[Finding]:
     """An attention whose output is added to the sequence of its keys or values, as that was handed over.
 
-    The tokens of both stand at the same places only by accident, and what asked is lost but for the weights. Where both
-    are added, as where two sequences become one, neither is.
+    The tokens of both stand at the same places only by accident, and what asked is lost but for the weights. Where that
+    is joined as well, as where two sequences become one, nothing is lost.
 
     Args:
         invocation: a call of several sequences.
@@ -48,8 +47,10 @@ def query_residual_findings(invocation: Invocation, several: Sequence[Evidence])
             continue
         if asking not in trace.arguments or not _ASKS.fullmatch(asking):
             continue
-        later = filter(is_sum, trace.operations[instance.sums[-1].operation.index + 1 :])
-        if not any(trace.arguments[asking].storage == one.storage for total in later for one in total.inputs):
+        attended = trace.made_of({one.operation.outputs[0].storage for one in instance.sums})
+        passed = trace.made_of([trace.arguments[asking].storage]) - attended
+        later = ({one.storage for one in operation.inputs} for operation in trace)
+        if not any(storages & passed and storages & attended for storages in later):
             message = _MESSAGE.format(asking=asking, other=other)
             yield Finding(
                 "violation", "residual-of-the-input", "block", message, instance.sums_location, instance.module
