@@ -225,6 +225,40 @@ class InAnotherOrder(Steered):
         return x + gate_2 * self.w_2(torch.relu(self.w_1(self.norm(x) * (1 + shift_2) + scale_2)))
 
 
+class NormsTheSumOnce(nn.Module):
+    """A layer whose attention adds what it was given, and norms it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(3))
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.joined(x, self.norms[0](x + attention(x)))
+        return self.last(x + self.mlp(x))
+
+    def joined(self, x: Tensor, read: Tensor) -> Tensor:
+        return read
+
+    def last(self, x: Tensor) -> Tensor:
+        normed: Tensor = self.norms[2](x)
+        return normed
+
+
+class NormsTheSumTwice(NormsTheSumOnce):
+    def joined(self, x: Tensor, read: Tensor) -> Tensor:
+        normed: Tensor = self.norms[1](x + read)  # here
+        return normed
+
+
+class PastTheWholeLayer(NormsTheSumOnce):
+    """Its input is added to what all of it returned as well."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        total: Tensor = self.norms[1](x + super().forward(x))
+        return total
+
+
 CASES = [
     Case("residual-of-the-input", BareBetweenTwoNetworks, BetweenTwoNetworks, of_module, has_line=False),
     Case("residual-of-the-input", BareAttention, PreNormBlock, of_module, has_line=False),
@@ -236,6 +270,8 @@ CASES = [
     Case("residual-of-the-sum", OfASet, MixedMAB, of_module, has_line=False),
     Case("residual-of-the-sum", NetworkOfTheAttention, NetworkInsideTheBranch, of_module),
     Case("residual-once", SumOfBothSums, MeanOfBothSums, of_module),
+    Case("residual-once", NormsTheSumTwice, NormsTheSumOnce, of_module),
+    Case("residual-once", NormsTheSumTwice, PastTheWholeLayer, of_module),
     Case("residual-once", NetworkThatAddsTwice, NetworkThatAdds, of_module),
     Case("gate-of-the-branch", GatedStream, Steered, of_x_and_condition),
     Case("gate-of-the-branch", GatedSum, Highway, of_x_and_condition),

@@ -85,6 +85,39 @@ class OfAllButTheBestFew(OfTheBestFew):
         return logits > least
 
 
+class OfOneTooMany(OfTheBestFew):
+    def are_left_out(self, logits: Tensor, least: Tensor) -> Tensor:
+        ranks = logits.argsort(-1, descending=True).argsort(-1)
+        return ranks > (logits >= least).sum(-1, keepdim=True)
+
+
+class AlwaysMayEnd(OfTheBestFew):
+    """It may write its last word whatever is likely."""
+
+    def are_left_out(self, logits: Tensor, least: Tensor) -> Tensor:
+        return (logits < least).index_fill(-1, torch.tensor([0]), False)
+
+
+class OfTheLikeliest(Draws):
+    """It draws from those that come before the sum of the shares goes beyond what it is told, in their order."""
+
+    def generate(self, ids: Tensor, max_new_tokens: int, top_p: float = 1.0) -> Tensor:
+        for _ in range(max_new_tokens):
+            shares, order = self(ids)[0][:, -1].softmax(-1).sort(-1, descending=True)
+            shares = shares.masked_fill(self.before(shares) > top_p, 0.0)
+            drawn = torch.multinomial(shares / shares.sum(-1, keepdim=True), 1)
+            ids = torch.cat([ids, order.gather(-1, drawn)], 1)
+        return ids
+
+    def before(self, shares: Tensor) -> Tensor:
+        return shares.cumsum(-1) - shares
+
+
+class WithoutTheLikeliest(OfTheLikeliest):
+    def before(self, shares: Tensor) -> Tensor:
+        return shares.cumsum(-1)
+
+
 class OverTheBatch(Draws):
     def kept(self, logits: Tensor) -> Tensor:
         return logits
@@ -268,6 +301,9 @@ CASES = [
     Case("written-from-its-logits", OfItsBeginning, OfAContext, of_words, has_line=False),
     Case("written-from-its-logits", OfItsBeginningByAShortName, OfAContext, of_words, has_line=False),
     Case("written-from-its-logits", OfAllButTheBestFew, OfTheBestFew, of_words, has_line=False),
+    Case("written-from-its-logits", OfOneTooMany, OfTheBestFew, of_words, has_line=False),
+    Case("written-from-its-logits", OfOneTooMany, AlwaysMayEnd, of_words, has_line=False),
+    Case("written-from-its-logits", WithoutTheLikeliest, OfTheLikeliest, of_words, has_line=False),
     Case("written-from-its-logits", ReadsTheFirst, OfItsGrammar, of_words, has_line=False),
     *(
         Case("written-from-its-logits", wrong, Ends, of_words, has_line=False)

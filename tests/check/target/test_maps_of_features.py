@@ -377,3 +377,35 @@ def test_the_side_of_a_map_that_nothing_cuts_is_told_by_the_table_of_its_places(
     call = first(PooledPlaces, side=side)
     assert call.arguments["x"].shape[2:] == (side, side)
     assert not analyze(call).missing
+
+
+class OfHeadsTogether(nn.Module):
+    """What is named as the width of a head's keys, and of its values, is that of all heads: it is divided by them."""
+
+    def __init__(self, channels: int = 16, dk: int = 16, dv: int = 16, Nh: int = 4) -> None:
+        super().__init__()
+        self.dk, self.dv, self.Nh = dk, dv, Nh
+        self.qkv, self.out = nn.Conv2d(channels, 2 * dk + dv, 1), nn.Conv2d(dv, dv, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (
+            each.unflatten(1, (self.Nh, -1)).flatten(3).mT
+            for each in self.qkv(x).split([self.dk // self.Nh * self.Nh, self.dk, self.dv], 1)
+        )
+        assert self.dv % self.Nh == 0
+        return self.out(self.joined(attention(q, k, v)).reshape(len(x), self.dv, *x.shape[2:]))
+
+    def joined(self, read: Tensor) -> Tensor:
+        return read.mT
+
+
+class JoinedInAnotherOrder(OfHeadsTogether):
+    def joined(self, read: Tensor) -> Tensor:
+        return read
+
+
+def test_a_width_that_is_divided_by_the_heads_is_that_of_all_of_them() -> None:
+    call = first(OfHeadsTogether)
+    assert call.target.dv // call.target.Nh > 1  # else heads that are joined in any order are the same
+    assert not analyze(call).violations
+    assert analyze(first(JoinedInAnotherOrder)).violations

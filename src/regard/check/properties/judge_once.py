@@ -38,6 +38,7 @@ from regard.check.properties.modules.normed_inputs import normed_input_findings
 from regard.check.properties.modules.norms import norm_findings
 from regard.check.properties.modules.parameters import parameter_findings
 from regard.check.properties.modules.plain_tensors import plain_tensor_findings
+from regard.check.properties.modules.query_residuals import optional_context_findings
 from regard.check.properties.modules.repeated_layers import repeated_layer_findings
 from regard.check.properties.modules.repeated_projections import repeated_projection_findings
 from regard.check.properties.modules.repeated_samples import repeated_sample_findings
@@ -125,7 +126,12 @@ def judge_once(
         analysis.findings += unordered_series_findings(invocation, analysis.findings)
         analysis.findings += handed_position_findings(invocation)
     if not analysis.violations and analysis.complete:
-        for of_others in (other_size_findings, switched_setting_findings, farthest_of_more_findings):
+        for of_others in (
+            other_size_findings,
+            switched_setting_findings,
+            farthest_of_more_findings,
+            optional_context_findings,
+        ):
             analysis.findings += of_others(analysis, analyze)
         analysis.findings += earlier_call_findings(invocation, instances)
         analysis.findings += first_call_findings(invocation, instances)

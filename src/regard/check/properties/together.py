@@ -39,6 +39,7 @@ from regard.check.properties.modules.class_probabilities import class_probabilit
 from regard.check.properties.modules.class_tokens import class_token_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.field_rows import field_row_findings
+from regard.check.properties.modules.gated_activations import added_gate_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.losses import known_label_findings, loss_findings, skipped_label_findings
@@ -49,6 +50,7 @@ from regard.check.properties.modules.one_tensor import one_tensor_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.policies import known_action_findings
 from regard.check.properties.modules.prefixed_losses import prefixed_loss_findings
+from regard.check.properties.modules.query_residuals import query_residual_findings
 from regard.check.properties.modules.recurrent_steps import recurrent_step_findings
 from regard.check.properties.modules.scored_logits import scored_logit_findings
 from regard.check.properties.modules.two_streams import two_stream_findings
@@ -139,6 +141,8 @@ def judge_together(
         analysis.findings += co_attention_findings(invocation, base, several)
         analysis.findings += two_stream_findings(invocation, several)
         analysis.findings += added_to_itself_findings(invocation, several)
+        analysis.findings += query_residual_findings(invocation, several)
+        analysis.findings += added_gate_findings(invocation.target, base)
         analysis.findings += unprojected_head_findings(invocation, several)
         analysis.findings += output_matrix_findings(invocation, several)
         analysis.findings += documented_value_findings(invocation, several)

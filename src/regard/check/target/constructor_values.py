@@ -62,6 +62,8 @@ def known_values(means: str, name: str, annotation: str, source: str, sizes: Siz
         sizes: of what is made.
     """
     value = number(means, name, sizes)
+    if means == "d_head" and type(value) is int and _is_of_all_heads(source, name):
+        return [value * sizes.heads, value]
     if means in ("scale", "temperature"):
         divided = re.search(rf"/\s*(?:self\.)?_?{re.escape(name)}\b", source) is not None
         multiplies = re.search(rf"\*\s*(?:self\.)?_?{re.escape(name)}\b", source) is not None
@@ -83,6 +85,11 @@ def known_values(means: str, name: str, annotation: str, source: str, sizes: Siz
     if means == "dropout":
         return [value, 0.0]
     return [value]
+
+
+def _is_of_all_heads(source: str, name: str) -> bool:
+    """Whether it is a width that is divided by what a name counts, as dk by Nh: that of all heads together."""
+    return re.search(rf"(?<![\w.])(?:self\.)?{re.escape(name)}\s*(?://|%)\s*[A-Za-z]", source) is not None
 
 
 def annotated_values(annotation: str) -> list[Any]:

@@ -80,7 +80,7 @@ _CALL = {
 _CONSTRUCTOR = {
     "d_model": "attention_hidden_size in_size hid",
     "d_out": "out_size",
-    "heads": "index_n_heads index_num_heads",
+    "heads": "index_n_heads index_num_heads nh",
     "d_head": "v_head_dim qk_nope_head_dim nope_head_dim index_head_dim d_kv num_head_channels head_channels",
     "rank": "q_lora_rank kv_lora_rank o_lora_rank lora_rank",
     "kv_heads": "n_query_groups num_query_groups num_key_value n_kv num_kv kv_head num_key_value_groups_ "

@@ -264,13 +264,18 @@ def _read(named: list[Argument]) -> list[list[Argument]]:
         guesses = [("x", "x", "x"), *guesses]
     if len(unknown) == 2 and not streams and [_is_of_an_encoder(each) for each in unknown] == [True, False]:
         guesses = [("context", "x"), *guesses]
-    if any(each.role in ("mask", "padding") for each in named):
+    masks = [each.name for each in named if each.role in ("mask", "padding")]
+    if masks:
         guesses = [each for each in guesses if "mask" not in each]
+    if [each.role for each in streams] == ["x"] and len(unknown) == 1:
+        pair = {streams[0].name: "x", unknown[0].name: "context"}
+        guesses = [("context",), *guesses] if masks_of_sequences(pair, masks) else guesses
     if len(unknown) == len(tensors) == 1 and streams and {each.role for each in streams} <= {"k", "v", "context"}:
         guesses = [("q",) if streams[0].role in ("k", "v") else ("x",), *guesses]  # keys alone: something asks them
     for roles in guesses:
         told = dict(zip((each.name for each in unknown), roles, strict=False))
-        told |= masks_of_sequences(told, [each.name for each in named if each.role in ("mask", "padding")])
+        sequences = {each.name: str(each.role) for each in streams} | told
+        told |= masks_of_sequences(sequences, masks)
         if len(unknown) + len(streams) == 3 and len(unknown) >= 2 and roles == ("q", "k", "v"):
             first = [each for each in given if each in unknown or each in streams]
             told = dict(zip((each.name for each in first), roles, strict=True))

@@ -37,6 +37,8 @@ __all__ = ["next_token_findings"]
 _HEAT = re.compile(r"temp(?:erature)?|tau", re.I)
 _FEW = re.compile(r"top_?k|k", re.I)
 """Names of what logits are divided by, and of how many of the best are drawn from."""
+_SHARE = re.compile(r"(?:top_?|nucleus_?)p|nucleus", re.I)
+"""Names of how likely those together are that are drawn from."""
 _CONTEXT = re.compile(
     r"(?:max_?)?(?:block|context|ctx|window|seq)_?(?:size|len(?:gth)?)|(?:n_?)?ctx|block|context|n_positions"
     r"|max_(?:position_embeddings|positions|len(?:gth)?)",
@@ -49,6 +51,8 @@ FEWEST_IDS = 6
 """That a model has beside those of the prompt."""
 FEW = 3
 """Of the best logits those that are drawn from."""
+SHARE = 0.5
+"""Of all probability, what is drawn from: less than the best logit alone has."""
 HEAT, STEP = 0.5, 1.0
 """A temperature, and how far two logits are apart."""
 MAX_CONTEXT = 96
@@ -115,9 +119,11 @@ def _judged(target: nn.Module, name: str, told: dict[str, Any]) -> str | None:
     found = _of_the_sums(run) or _of_the_text(run) or _of_the_place(run) or _of_the_best(run)
     found = found or _of_no_logits(target, name, told, run)
     parameters = inspect.signature(getattr(type(target), name)).parameters
-    heats, fews = ([key for key in parameters if each.fullmatch(key)] for each in (_HEAT, _FEW))
+    heats, fews, shares = ([key for key in parameters if each.fullmatch(key)] for each in (_HEAT, _FEW, _SHARE))
     if found is None and len(fews) == 1 and (few := _run(target, name, {**told, fews[0]: FEW}, PEAK)) is not None:
-        found = _of_the_best(few)
+        found = _of_the_best(few) or _of_too_many(few, fews[0])
+    if found is None and len(shares) == 1 and (share := _run(target, name, {**told, shares[0]: SHARE}, PEAK)):
+        found = _of_nothing(share, shares[0])
     return found or (_of_the_heat(target, name, told, heats[0]) if len(heats) == 1 else None)
 
 
@@ -191,6 +197,9 @@ class _Drawn(TorchFunctionMode):
             given = args[0] if args else kwargs.get("input")
             if isinstance(given, Tensor) and given.ndim in (1, 2):
                 self.drawn.append(given.detach().reshape(-1, given.shape[-1]).double().clone())
+                if bool(_are_none(self.drawn[-1]).any()):  # so that the method goes on to its end
+                    evenly = torch.ones_like(given)
+                    args, kwargs = (evenly, *args[1:]), {key: kwargs[key] for key in kwargs if key != "input"}
         return func(*args, **kwargs)
 
 
@@ -256,6 +265,42 @@ def _of_the_best(run: _Run) -> str | None:
     if all(lost) and all(kept):
         return "never draws the token with the largest logit: of the best ones it keeps none, and all the others"
     return None
+
+
+def _of_too_many(run: _Run, argument: str) -> str | None:
+    """Probabilities of one id more than a method is told, as where ranks are counted from 0; or of that many in order.
+
+    No two logits are alike, so that it is not that some are as large as the last one.
+    """
+    pairs = [
+        (row, int(best))
+        for each, chosen in zip(run.drawn, run.chosen, strict=False)
+        if len(each) == len(chosen)
+        for row, best in zip(each, chosen, strict=True)
+    ]
+    for row, best in pairs:
+        ordered = [best, *(each for each in reversed(range(len(row))) if each != best)]
+        several = {*row.nonzero().flatten().tolist()}
+        if several not in ({*ordered[: FEW + 1]}, {*range(FEW + 1)}) or len(several) == len(row):
+            return None
+    if len(pairs) < 2:
+        return None
+    return f"draws from the best {FEW + 1} tokens where {argument}={FEW}: so it is not greedy where it is 1"
+
+
+def _of_nothing(run: _Run, argument: str) -> str | None:
+    """Probabilities of no id at all where the best is likelier than a method is told that all are together."""
+    if len(run.drawn) < 2 or not all(bool(_are_none(each).all()) for each in run.drawn):
+        return None
+    return (
+        f"draws from no token where {argument}={SHARE} and the likeliest token has more than that: the one with which "
+        "the sum goes beyond it is to be kept"
+    )
+
+
+def _are_none(probabilities: Tensor) -> Tensor:
+    """(samples): whether there is nothing to draw from."""
+    return ~probabilities.isfinite().all(1) | (probabilities.sum(1) == 0)
 
 
 def _of_no_logits(target: nn.Module, name: str, told: dict[str, Any], run: _Run) -> str | None:

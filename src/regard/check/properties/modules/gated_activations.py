@@ -1,4 +1,4 @@
-"""Gated feed-forward networks: one matrix behind an activation, times another one beside it."""
+"""Gates: one matrix behind an activation, times another one beside it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.check.properties.code import code_of
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import TaggedRun
-from regard.check.trace.operation import Operation
+from regard.check.trace.operation import Operation, Trace
 
-__all__ = ["gated_activation_findings"]
+__all__ = ["added_gate_findings", "gated_activation_findings"]
 
 _SWIGLU = re.compile(r"swi-?glu|silu[- ]gated", re.I)
+_GATED = re.compile(r"(?:(?<![a-z])gat|Gat)(?:e[sd]?|ing)(?![a-z])")
+"""A word of a name as well, as in AttentionGated."""
 SWISH = frozenset({"silu", "sigmoid"})
 """Operations that swish is computed with: x sigmoid(x), where it is written by hand."""
 
@@ -40,6 +43,26 @@ def gated_activation_findings(target: Any, run: TaggedRun) -> Iterator[Finding]:
         "it is said to be SwiGLU, and nothing multiplies swish(x W) by x V: one matrix behind swish, one beside it"
     )
     yield Finding("violation", "gate-as-documented", "block", message, None if bent is None else bent.location)
+
+
+def added_gate_findings(target: Any, base: Trace) -> Iterator[Finding]:
+    """A sigmoid that is added to a tanh, in code that speaks of gates: it has to be multiplied by it.
+
+    Ilse et al. 2018, "Attention-based Deep Multiple Instance Learning", equation 9.
+
+    Args:
+        target: what was called.
+        base: its run.
+    """
+    made = dict[int, str]()
+    for operation in base:
+        name = operation.name.rstrip("_")
+        added = {made.get(each.storage) for each in operation.inputs} if operation.is_addition else set()
+        if added == {"sigmoid", "tanh"} and _GATED.search(code_of(target)):
+            message = "the sigmoid of a gate is added to what it shall let through, and not multiplied by it"
+            yield Finding("violation", "gate-as-documented", "block", message, operation.location)
+            return
+        made.update((each.storage, name) for each in operation.outputs if not operation.is_view)
 
 
 def _is_gate(operation: Operation, run: TaggedRun) -> bool:

@@ -164,7 +164,10 @@ def _subtracted(run: TaggedRun) -> Iterator[Finding]:
 
 
 def _added_again(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Operation | None:
-    """The sum of x and of x + attention(x): both the attention and the code that calls it add the residual."""
+    """The sum of x and of x + attention(x): both the attention and the code that calls it add the residual.
+
+    Also of x and of a norm of that, where a norm and another residual follow, as in a layer; else x may go past it.
+    """
     trace = run.trace
     sums = {each.operation.outputs[0].storage for instance in instances for each in instance.sums}
     attended = reached(sums, trace.operations)
@@ -177,14 +180,28 @@ def _added_again(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Oper
                     continue
                 is_of_x = [_is_same(each, x) for each in before.inputs]
                 other = before.inputs[is_of_x.index(False)] if is_of_x.count(True) == 1 else None
-                if other is not None and other.storage in attended and other.shape == x.shape:
+                is_ended = before.outputs[0].storage == total.storage or _is_normed_and_goes_on(trace, operation)
+                if other is not None and other.storage in attended and other.shape == x.shape and is_ended:
                     return operation
+        normed = made.get(operation.inputs[0].storage) if operation.name in LAYER_NORMS else None
         for record in (*operation.outputs, *operation.written):
             if not operation.is_view:
                 made.pop(record.storage, None)
                 if is_sum(operation):
                     made[record.storage] = operation
+        if normed is not None:
+            made[operation.outputs[0].storage] = normed
     return None
+
+
+def _is_normed_and_goes_on(trace: Trace, total: Operation) -> bool:
+    """Whether a norm alone reads a sum, and what it returns is added to something else."""
+    later = trace.operations[total.index + 1 :]
+    readers = [each for each in later if any(one.storage == total.outputs[0].storage for one in each.inputs)]
+    if len(readers) != 1 or readers[0].name not in LAYER_NORMS:
+        return False
+    normed = readers[0].outputs[0].storage
+    return any(is_sum(each) and normed in [one.storage for one in each.inputs] for each in later)
 
 
 def _normalized_in_place(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
