@@ -176,7 +176,7 @@ def _search(
         if found:
             return found
     found = [] if given.names else _calls_of_fixed_tokens(targets[:1], given, settings, errors)
-    found = found or _calls_in_steps(targets[:1], given, settings, errors)
+    found = found or _calls_in_steps(targets[:1], given, settings, [*errors])  # one token gets farther, and says less
     found = found or _square_calls(targets[:1], args, given, settings, errors)
     return found or ([] if given.names else _calls_by_errors(targets[:2], settings))
 
