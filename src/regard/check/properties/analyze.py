@@ -10,6 +10,7 @@ from torch import Tensor
 from regard.check.properties.analysis import OPEN_QUESTIONS, Analysis
 from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches.handed_over import state_findings
+from regard.check.properties.centered_tokens import CENTERED, centers_of
 from regard.check.properties.designs import (
     channel_gate,
     learned_memory,
@@ -231,7 +232,8 @@ def _judge_attentions(
 ) -> None:
     """Each attention by itself, and the masks that may be given where there is one alone. Frozen are all of the run."""
     invocation, several = analysis.invocation, list[Evidence]()
-    influence = influence_of(invocation, base, frozen=frozen)
+    centers = centers_of(invocation, base, instances)
+    influence = influence_of(invocation, base, frozen=frozen | centers)
     spans = [(each.scores[0].operation.index, each.sums[-1].operation.index) for each in instances]
     chosen = {
         index: places
@@ -307,6 +309,9 @@ def _judge_attentions(
     if analysis.asked_masks:  # else another call was asked
         analysis.findings += unasked_mask_findings(invocation, are_tried=are_tried, others=shared)
     judge_together(analysis, base, samples, several, frozen)
+    if centers:  # their products with queries and keys are no positions
+        analysis.findings = [each for each in analysis.findings if each.step != "positions"]
+        analysis.findings.append(Finding("design", "query-of-one-token", "projections", CENTERED))
 
 
 def _names_of_streams(evidence: Evidence) -> set[str]:

@@ -13,6 +13,7 @@ from regard.check.properties.saturation import BLOCKED
 from regard.check.properties.sums import groupings, query_numbers, sums_by
 from regard.check.properties.weights.hard_weights import hard_weights
 from regard.check.properties.weights.softmax_by_hand import by_hand_findings
+from regard.check.properties.weights.unary_weights import unary_weights
 
 __all__ = ["weight_findings"]
 
@@ -55,7 +56,8 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
             return
         changed = ((table.softmax - weight).abs() > SUM_TOLERANCE) & ~_of_queries_without_keys(evidence)
         if bool(changed.any()):
-            yield _divided_by_their_sum(evidence) or hard_weights(evidence) or _after_softmax(evidence, changed)
+            design = _divided_by_their_sum(evidence) or hard_weights(evidence) or unary_weights(evidence)
+            yield design or _after_softmax(evidence, changed)
             return
     elif table.instance.steps & {"exp", "exp2"}:
         yield from by_hand_findings(evidence, line)
