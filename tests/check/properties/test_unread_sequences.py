@@ -146,28 +146,24 @@ def test_a_part_that_the_name_of_a_class_excludes_may_be_left_in_it() -> None:
     assert violations(LayerWithMemory)[0].startswith("memory_layer is constructed, and no line reads it")
 
 
-class KeysAlone(nn.Module):
-    """What its keys are its values are too: the line that made others is commented out."""
+class KeysForgotten(nn.Module):
+    """What its keys are its values are too, and no line speaks of values."""
 
     def __init__(self, dim: int = 8) -> None:
         super().__init__()
         self.q, self.k, self.out = nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        q, k = split(self.q(query)), split(self.k(key))
+        return self.out(joined((q @ k.mT / 2).softmax(-1) @ k))
+
+
+class KeysAlone(KeysForgotten):
+    """The same, and the line that made others is commented out."""
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         q, k = split(self.q(query)), split(self.k(key))
         # v = self.v(value).unflatten(-1, (2, -1))
-        return self.out(joined((q @ k.mT / 2).softmax(-1) @ k))
-
-
-class KeysForgotten(nn.Module):
-    """The same, and no line speaks of the values."""
-
-    def __init__(self, dim: int = 8) -> None:
-        super().__init__()
-        self.q, self.k, self.out = nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, dim)
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        q, k = split(self.q(query)), split(self.k(key))
         return self.out(joined((q @ k.mT / 2).softmax(-1) @ k))
 
 
