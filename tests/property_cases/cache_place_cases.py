@@ -174,7 +174,7 @@ class StepsAtTheBeginning(Steps):
 
 def in_steps(kind: type[nn.Module]) -> Invocation:
     """A call of one token after the other."""
-    return replace(told_its_start(kind), steps_from="start_pos", positional=[])
+    return replace(told_its_start(kind), in_steps=True, steps_from="start_pos", positional=[])
 
 
 CASES = [

@@ -132,7 +132,7 @@ class OfManyPatches(nn.Module):
 
 
 def test_of_too_many_rows_nothing_is_said() -> None:
-    call = next(iter(invocations(OfManyPatches, args={"dim": 12}, inputs={"x": torch.randn(2, 120, 12).double()})))
+    call = next(iter(invocations(OfManyPatches, args={"dim": 12}, inputs={"x": torch.randn(2, 160, 12).double()})))
     analysis = analyze(call)
     assert analysis.violations == []
     assert any("too many" in each for each in analysis.missing)

@@ -350,8 +350,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
     if not analysis.findings:
         _judge_scores_alone(analysis, added)
     if not analysis.findings:
-        analysis.findings += summed_weight_findings(run)
-        analysis.findings += single_weight_findings(invocation, run) or values_apart_findings(run)
+        found = summed_weight_findings(run) or single_weight_findings(invocation, run)
+        analysis.findings += found or values_apart_findings(run)
     if not analysis.findings:
         analysis.findings += token_share_findings(invocation, run)
     if not analysis.findings:

@@ -173,7 +173,8 @@ def _by_use(argument: Argument, source: str) -> Argument:
     """The argument, where the code says more of it than its signature."""
     if not argument.required and argument.default is None and is_demanded(source, argument.name):
         return replace(argument, required=True)
-    if argument.required and str(argument.role).startswith("size ") and is_tensor(source, argument.name):
+    is_size = str(argument.role).startswith("size ") and argument.role != "size length"  # of each sample, it may be one
+    if argument.required and is_size and is_tensor(source, argument.name):
         argument = replace(argument, role=None)
     if counts_heads(source, argument.name, argument.role, argument.default):
         return replace(argument, role="size heads", required=True)  # which divides no other width

@@ -50,7 +50,8 @@ def shifted_window_findings(invocation: Invocation, evidence: Evidence) -> Itera
     allowed = _by_places(invocation, evidence, sides[0] * sides[1])
     if allowed is not None:
         yield from _at_the_other_end(table, allowed, sides)
-        if not evidence.is_masked and not invocation.masks:
+        are_places = table.streams == tuple(evidence.roles)  # and no rows of a projection, in an order of their own
+        if are_places and not evidence.is_masked and not invocation.masks:
             yield from _cut_in_one_piece(table, allowed, sides)
 
 
