@@ -69,8 +69,44 @@ def of_x_and_mask(kind: Any) -> Invocation:
     return replace(call, arguments={**call.arguments, "mask": mask}, positional=["x", "mask"], masks=["mask"])
 
 
+class AsksForTheValues(nn.Module):
+    """Attention of one head with an optional mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, value = self.qkv(x).chunk(3, -1)
+        value = value.contiguous()
+        scores = q @ k.mT / WIDTH**0.5
+        if value is not None:  # here
+            scores = scores.masked_fill(mask == 0, -torch.inf)
+        return scores.softmax(-1) @ value
+
+
+class AsksForTheMask(AsksForTheValues):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, value = self.qkv(x).chunk(3, -1)
+        scores = q @ k.mT / WIDTH**0.5
+        if mask is not None:
+            scores = scores.masked_fill(mask == 0, -torch.inf)
+        return scores.softmax(-1) @ value
+
+
+class AsksForNothing(AsksForTheValues):
+    """The mask has to be given, whatever its default is for."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, value = self.qkv(x).chunk(3, -1)
+        scores = (q @ k.mT / WIDTH**0.5).masked_fill(mask == 0, -torch.inf)
+        return scores.softmax(-1) @ value
+
+
 CASES = [
-    Case("asked-before-read", ReadFirst, AskedFirst, of_x_and_mask),
-    Case("asked-before-read", ReadFirst, NeverAsked, of_x_and_mask),
-    Case("asked-before-read", ReadFirst, AskedForBySetting, of_x_and_mask),
+    Case("default-runs", ReadFirst, AskedFirst, of_x_and_mask),
+    Case("default-runs", ReadFirst, NeverAsked, of_x_and_mask),
+    Case("default-runs", ReadFirst, AskedForBySetting, of_x_and_mask),
+    Case("default-runs", AsksForTheValues, AsksForTheMask, of_x_and_mask),
+    Case("default-runs", AsksForTheValues, AsksForNothing, of_x_and_mask),
 ]

@@ -32,7 +32,6 @@ from regard.check.properties.modules.half_norms import half_norm_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
 from regard.check.properties.modules.memo_answers import memo_answer_findings
 from regard.check.properties.modules.memo_keys import memo_key_findings
-from regard.check.properties.modules.misplaced_guards import misplaced_guard_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.normed_inputs import normed_input_findings
 from regard.check.properties.modules.norms import norm_findings
@@ -115,7 +114,6 @@ def judge_once(
         analysis.findings += [] if analysis.violations else unread_parameter_findings(invocation)
         analysis.findings += unread_setting_findings(invocation.target)
         analysis.findings += documented_bias_findings(invocation.target)
-        analysis.findings += misplaced_guard_findings(invocation)
         analysis.findings += size_of_others_findings(invocation.target)
         analysis.findings += lost_fill_line_findings(invocation.target)
         analysis.findings += faint_fill_line_findings(invocation.target)

@@ -1,30 +1,35 @@
-"""Arguments that may be left out by their default, and that the code reads before it asks whether they are there."""
+"""Arguments that may be left out by their default, None, and that the code reads all the same."""
 
 from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
 
 from torch import nn
 
+from regard.check.properties.code import line_in
 from regard.check.properties.finding import Finding
 from regard.check.sandbox.faults import is_users, user_line
 from regard.check.target import Invocation
+from regard.check.target.argument import body_of, source_of, tree_of
 from regard.check.target.errors import Failed
+from regard.check.target.preparation import modules_in
 
 __all__ = ["optional_argument_findings"]
 
 
 def optional_argument_findings(invocation: Invocation) -> Iterator[Finding]:
-    """An argument that is None by default, where a call without it raises at a line before the one that asks for None.
+    """A call that raises without an argument that is None by default, where the code asks for None, and in vain.
+
+    It asks further down than it reads the argument, or whether something else is None, which never is. Where nothing
+    is asked, the default is taken to be there for other code, and the argument to be required.
 
     Args:
-        invocation: a call to which it has to be given, as no other runs.
+        invocation: a call.
     """
     target = invocation.target
     try:
@@ -40,7 +45,14 @@ def optional_argument_findings(invocation: Invocation) -> Iterator[Finding]:
             error = failure.__cause__
             if isinstance(error, AttributeError | TypeError) and (read := _read_too_early(error)) is not None:
                 message = f"{name} is None by default, and every call without it raises: {read}"
-                yield Finding("violation", "asked-before-read", "call", message, user_line(error))
+                yield Finding("violation", "default-runs", "call", message, user_line(error))
+                return
+            for function, asked, number in _below_others(target, name):
+                message = (
+                    f"{name} is None by default, and every call without it raises: it is read where {asked} is not "
+                    f"None, which always holds, and not where {name} is not"
+                )
+                yield Finding("violation", "default-runs", "call", message, line_in(function, number))
                 return
 
 
@@ -50,7 +62,10 @@ def _read_too_early(error: Exception) -> str | None:
     if not frames or not is_users(frames[-1][0].f_code):
         return None
     frame, line = frames[-1]
-    body = _body(frame)
+    try:
+        body = body_of(inspect.getsource(frame.f_code))
+    except OSError:
+        return None
     at = line - frame.f_code.co_firstlineno + 1
     for number, statement in enumerate(body):
         if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr | ast.Return):
@@ -61,15 +76,6 @@ def _read_too_early(error: Exception) -> str | None:
                 if name in _arguments(frame) and frame.f_locals[name] is None and _asks(body[number + 1 :], name):
                     return f"{ast.unparse(each)} is read before {name} is asked for"
     return None
-
-
-def _body(frame: FrameType) -> list[ast.stmt]:
-    """The statements of the function of a frame; none where its text is not known."""
-    try:
-        (defined,) = ast.parse(textwrap.dedent(inspect.getsource(frame.f_code))).body
-    except (OSError, SyntaxError, ValueError):
-        return []
-    return defined.body if isinstance(defined, ast.FunctionDef) else []
 
 
 def _arguments(frame: FrameType) -> tuple[str, ...]:
@@ -93,3 +99,45 @@ def _asks(statements: list[ast.stmt], name: str) -> bool:
             ):
                 return True
     return False
+
+
+def _below_others(target: Any, name: str) -> Iterator[tuple[Any, str, int]]:
+    """Where an argument stands below `if OTHER is not None:` alone: the function, what it asks for, and the line."""
+    kinds = (type(each) for owner in modules_in(target) for each in owner.modules())
+    for kind in dict.fromkeys(each for each in kinds if each.__module__.partition(".")[0] != "torch"):
+        function = vars(kind).get("forward")
+        parameters = inspect.signature(function).parameters if inspect.isfunction(function) else {}
+        if name not in parameters or parameters[name].default is not None:
+            continue
+        tree = tree_of(source_of(function))
+        guards = [(each, asked) for each in ast.walk(tree) if isinstance(each, ast.If) and (asked := _asked(each.test))]
+        if name in {asked for _, asked in guards}:
+            continue
+        for each, asked in guards:
+            names = {one.id for part in each.body for one in ast.walk(part) if isinstance(one, ast.Name)}
+            if name in names and asked not in names and _is_always_there(tree, parameters, asked):
+                yield function, asked, each.lineno
+
+
+def _asked(test: ast.expr) -> str:
+    """The name that a condition asks not to be None; empty of any other condition."""
+    match test:
+        case ast.Compare(left=ast.Name(id=name), ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            return name
+        case _:
+            return ""
+
+
+def _is_always_there(tree: ast.AST, parameters: Mapping[str, inspect.Parameter], name: str) -> bool:
+    """Whether a name is a required argument or what a call made, and something is computed with it everywhere."""
+    parameter = parameters.get(name)
+    if parameter is not None:
+        is_required = parameter.default is parameter.empty
+        return is_required and not any(each in str(parameter.annotation) for each in ("None", "Optional"))
+    made = [
+        each.value
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in each.targets)
+    ]
+    # A method of its own tensor, as value.view(...): None has none.
+    return any(isinstance(each, ast.Call) and ast.unparse(each).startswith(f"{name}.") for each in made)

@@ -22,6 +22,7 @@ __all__ = [
     "STREAMS",
     "WEIGHTS",
     "Argument",
+    "body_of",
     "is_output_gradient",
     "nodes_of",
     "role_of_bias",
@@ -132,3 +133,10 @@ def tree_of(source: str) -> ast.AST:
         return ast.parse(textwrap.dedent(source))
     except SyntaxError:
         return ast.Module([], [])
+
+
+def body_of(source: str) -> list[ast.stmt]:
+    """The statements of the function whose text it is; none of what is no function."""
+    tree = tree_of(source)
+    function = tree.body[0] if isinstance(tree, ast.Module) and tree.body else None
+    return function.body if isinstance(function, ast.FunctionDef) else []

@@ -78,13 +78,6 @@ CALLS = (
         "k, v = F.linear(key, self.in_proj_weight[embed_dim:]).chunk(2, -1)  # the rows of keys and of values",
     ),
     Property(
-        "asked-before-read",
-        "call",
-        "of an argument that is None by default nothing is read before it is asked for",
-        "Every call without it raises.",
-        "if mask is not None:\n    mask = mask.to(x.device)  # inside, and not before",
-    ),
-    Property(
         "arguments-read",
         "q",
         "of two methods of a class that take the same arguments, both read what one reads",
@@ -93,10 +86,10 @@ CALLS = (
     ),
     Property(
         "default-runs",
-        "mask",
-        "a mask that is None by default may be left out: what reads it stands below a condition on it",
-        "A call without the mask raises an error.",
-        "if mask is not None:  # not `if value is not None:`\n    scores = scores.masked_fill(mask == 0, -torch.inf)",
+        "call",
+        "what is None by default may be left out: nothing reads it before, or elsewhere than, it is asked for",
+        "Every call without it raises.",
+        "if mask is not None:  # first, and not `if value is not None:`\n    mask = mask.to(x.device)",
     ),
     Property(
         "settings-read",

@@ -13,7 +13,7 @@ from torch import nn
 
 from regard.check.properties.code import line_in
 from regard.check.properties.finding import Finding
-from regard.check.target.argument import source_of, tree_of
+from regard.check.target.argument import body_of, source_of, tree_of
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
 
@@ -47,7 +47,7 @@ def _other_length(call: Any) -> Finding | None:
 
     Where both views stand below no condition and differ in nothing else, and nothing compares the lengths.
     """
-    body = _body_of(call)
+    body = body_of(source_of(call))
     parameters, nodes = inspect.signature(call).parameters, [each for one in body for each in ast.walk(one)]
     stored = [each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
     lengths = dict[str, str]()
@@ -100,7 +100,7 @@ def _other_width(constructor: Any, call: Any) -> Finding | None:
     if len(made) != 3 or len({width for _, _, width, _ in made.values()}) != 3:
         return None
     text = [ast.unparse(each) for each in ast.walk(tree_of(source_of(call))) if isinstance(each, ast.Call)]
-    nodes = [each for one in _body_of(call) for each in ast.walk(one) if isinstance(each, ast.Name)]
+    nodes = [each for one in body_of(source_of(call)) for each in ast.walk(one) if isinstance(each, ast.Name)]
     stored = {each.id for each in nodes if isinstance(each.ctx, ast.Store)}
     given = {*inspect.signature(call).parameters} - stored
     widths = {width for _, _, width, _ in made.values()}
@@ -114,12 +114,6 @@ def _other_width(constructor: Any, call: Any) -> Finding | None:
             )
             return Finding("violation", "sizes-of-its-own", "projections", message, line_in(constructor, number))
     return None
-
-
-def _body_of(call: Any) -> list[ast.stmt]:
-    tree = tree_of(source_of(call))
-    function = tree.body[0] if isinstance(tree, ast.Module) and tree.body else None
-    return function.body if isinstance(function, ast.FunctionDef) else []
 
 
 def _view(node: ast.AST) -> tuple[str, list[str], int] | None:
