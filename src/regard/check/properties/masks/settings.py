@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from torch import nn
@@ -155,16 +155,7 @@ def is_of_another_setting(invocation: Invocation, name: str) -> bool:
         invocation: the call.
         name: of the argument.
     """
-    if (tree := _forward_of(invocation.target)) is None:
-        return False
-    skipped = {
-        id(one)
-        for each in ast.walk(tree)
-        if isinstance(each, ast.If | ast.IfExp) and _has_another_value(each.test, invocation.target)
-        for one in _names_read(each.body if isinstance(each, ast.If) else [each.body])
-    }
-    reads = _reads_of(name, tree)
-    return bool(reads) and reads <= skipped
+    return bool(_answered_no(invocation, name, _has_another_value))
 
 
 def of_a_number_of_none(invocation: Invocation, name: str) -> Finding | None:
@@ -174,20 +165,41 @@ def of_a_number_of_none(invocation: Invocation, name: str) -> Finding | None:
         invocation: the call.
         name: of its mask.
     """
-    if (tree := _forward_of(invocation.target)) is None:
+    asked = _answered_no(invocation, name, _is_of_nothing)
+    if not asked:
         return None
+    message = f"{name} is read where {asked[0]} alone, and it is 0: not exercised"
+    return Finding("open", "mask-open", "mask", message)
+
+
+def _answered_no(invocation: Invocation, name: str, is_no: Callable[[ast.expr, Any], bool]) -> list[str]:
+    """The questions that a module answers no, and below which alone an argument is read; none where it is elsewhere.
+
+    Args:
+        invocation: the call.
+        name: of the argument.
+        is_no: whether a question, asked of the module, is one of these.
+    """
+    if (tree := _forward_of(invocation.target)) is None:
+        return []
+    asked = [
+        (
+            ast.unparse(each.test),
+            {id(one) for one in _names_read(each.body if isinstance(each, ast.If) else [each.body])},
+        )
+        for each in ast.walk(tree)
+        if isinstance(each, ast.If | ast.IfExp) and is_no(each.test, invocation.target)
+    ]
     reads = _reads_of(name, tree)
-    for each in ast.walk(tree):
-        if not isinstance(each, ast.If):
-            continue
-        asked = _OF_A_NUMBER.fullmatch(ast.unparse(each.test))
-        if asked is None or not reads or not reads <= {id(one) for one in _names_read(each.body)}:
-            continue
-        number = getattr(invocation.target, asked["attribute"], None)
-        if type(number) is int and number == 0:
-            message = f"{name} is read where {asked[0]} alone, and it is 0: not exercised"
-            return Finding("open", "mask-open", "mask", message)
-    return None
+    is_below = bool(reads) and reads <= {read for _, below in asked for read in below}
+    return [test for test, below in asked if below & reads] if is_below else []
+
+
+def _is_of_nothing(test: ast.expr, target: Any) -> bool:
+    """Whether it asks whether a number of a module is not 0, and that is 0."""
+    asked = _OF_A_NUMBER.fullmatch(ast.unparse(test))
+    number = None if asked is None else getattr(target, asked["attribute"], None)
+    return type(number) is int and number == 0
 
 
 def _has_another_value(test: ast.expr, target: Any) -> bool:
