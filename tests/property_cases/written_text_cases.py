@@ -163,14 +163,18 @@ class OfItsGrammar(Draws):
         return logits.index_fill(-1, torch.arange(0, WORDS, 2), -torch.inf)
 
 
-class Ends(nn.Module):
-    """It returns logits alone; a text that has ended is filled with the id 0."""
+class OfWords(nn.Module):
+    """What a model of one layer has, for ids."""
 
     def __init__(self) -> None:
         super().__init__()
         self.words, self.qkv = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 3 * WIDTH)
         self.head = nn.Linear(WIDTH, WORDS)
         self.double()
+
+
+class Ends(OfWords):
+    """It returns logits alone; a text that has ended is filled with the id 0."""
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.words(ids)
@@ -231,14 +235,8 @@ class OfTheLastAloneOfItsBeginning(OfTheLastAlone):
         return ids[:, : self.block_size]
 
 
-class Layers(nn.Module):
+class Layers(OfWords):
     """It writes by its layers, one after the other, and never calls itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.qkv = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 3 * WIDTH)
-        self.head = nn.Linear(WIDTH, WORDS)
-        self.double()
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.read(ids, 0, None)[0]
