@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from regard.check.properties.analysis import Analysis
-from regard.check.properties.analyze import NO_ATTENTION, analyze
+from regard.check.properties.analyze import TOO_LARGE, analyze
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.shape_search import SEQUENCE_LETTERS
@@ -53,9 +53,10 @@ def analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | N
                 found[0].findings = [each for each in found[0].findings if each.property != "mask-refused"]
             if (is_other and not analysis.has_scores) or (found and found[0].is_in_chunks > analysis.is_in_chunks):
                 continue
-            if found and found[0].has_scores and not analysis.has_scores and set(analysis.missing) == {NO_ATTENTION}:
-                told = "not judged with more samples: its products have more terms than are followed"
-                found[0].findings.append(Finding("note", "time-over", "scores", told))
+            if found and found[0].has_scores and analysis.missing == [TOO_LARGE]:
+                found[0].findings.append(
+                    Finding("note", "other-sizes", "scores", "not judged with other sizes as well")
+                )
                 continue
             violated = {each.property for each in analysis.violations}
             if (invocation.two_widths and violated != {"scale"}) or (invocation.switched_on and not violated):

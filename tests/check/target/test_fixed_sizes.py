@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.check.properties.analyze import analyze
+from regard.check.analyses import analyzed
+from regard.check.properties.analyze import TOO_LARGE, analyze
 from regard.check.target import Invocation, invocations
 
 pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
@@ -136,6 +137,54 @@ def test_of_too_many_rows_nothing_is_said() -> None:
     analysis = analyze(call)
     assert analysis.violations == []
     assert any("too many" in each for each in analysis.missing)
+
+
+class OfWidePlaces(nn.Module):
+    """Of so many places, and so wide, that no more than two samples can be followed."""
+
+    def __init__(self, dim: int, num_heads: int, d_head: int) -> None:
+        super().__init__()
+        self.num_heads, self.out = num_heads, nn.Linear(num_heads * d_head, dim)
+        self.q, self.k, self.v = (nn.Linear(dim, num_heads * d_head) for _ in range(3))
+        self.register_buffer("places", torch.arange(64)[:, None] - torch.arange(64) + 63)
+        self.bias = nn.Parameter(torch.randn(127))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for each in (self.q, self.k, self.v))
+        weights = (q @ k.mT / q.shape[-1] ** 0.5 + self.bias[self.places]).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+class AllInOneMatrix(OfWidePlaces):
+    """The matrix of all three is too wide to be followed."""
+
+    def __init__(self, dim: int, num_heads: int, d_head: int) -> None:
+        super().__init__(dim, num_heads, d_head)
+        self.qkv = nn.Linear(dim, 3 * num_heads * d_head)
+        del self.q, self.k, self.v
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.mT / q.shape[-1] ** 0.5 + self.bias[self.places]).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+WIDE = {"dim": 64, "num_heads": 8, "d_head": 24}
+
+
+def test_what_is_too_large_to_be_followed_is_said_and_no_other_call_is_lost() -> None:
+    large = analyze(next(invocations(OfWidePlaces, args=WIDE, inputs={"x": torch.randn(8, 64, 64)})))
+    assert large.missing == [TOO_LARGE]
+    several, error = analyzed(invocations(OfWidePlaces, args=WIDE))
+    assert error is None
+    assert [each.missing for each in several] == [[]]
+    assert ("note", "other-sizes") in [(each.kind, each.property) for each in several[0].findings]
+
+
+def test_projections_that_cannot_be_followed_are_not_said_to_be_none() -> None:
+    for kind, wanted in ((OfWidePlaces, "holds"), (AllInOneMatrix, "note")):
+        found = analyze(next(invocations(kind, args=WIDE))).findings
+        assert [each.kind for each in found if each.property == "query-of-one-token"] == [wanted]
 
 
 class OfAudio(nn.Module):

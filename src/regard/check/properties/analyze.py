@@ -83,6 +83,7 @@ from regard.check.properties.weights.scores_alone import returned_scores
 from regard.check.properties.weights.token_shares import token_share_findings
 from regard.check.properties.weights.weights_alone import returned_weights, weights_alone
 from regard.check.properties.whole_outputs import judge_by_output
+from regard.check.roles.contractions import has_too_many_terms
 from regard.check.roles.influence import Influence, influence_of, record_invocation, selections, stream_sizes
 from regard.check.roles.instances import AttentionInstance, TaggedRun, attentions_of, tagged_run
 from regard.check.roles.local import are_rows_alike
@@ -94,6 +95,7 @@ from regard.check.trace.operation import Trace, axis_of
 __all__ = ["analyze"]
 
 NO_ATTENTION = "no attention was found in it: no product of weights that were made of scores"
+TOO_LARGE = "its products have more terms than are followed: hand over smaller inputs, or fewer samples"
 OF_ONE_SAMPLE = frozenset({"samples-apart", "output-of-the-token"})
 """What no attention promises beside one in which samples are tokens."""
 UNLIKE_UNMASKED = frozenset(
@@ -393,7 +395,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
     if analysis.findings:
         analysis.num_attentions = 1
     else:
-        analysis.missing.append(NO_ATTENTION)
+        analysis.missing.append(TOO_LARGE if any(map(has_too_many_terms, run.trace)) else NO_ATTENTION)
 
 
 def _judge_scores_alone(analysis: Analysis, added: TaggedRun) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.check.properties.code import is_commented_out
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.head_pairs import heads_alike, pairs_alike
+from regard.check.roles.contractions import has_too_many_terms
 from regard.check.roles.influence import is_chosen
 from regard.check.roles.instances import SOFTMAXES
 from regard.check.roles.owners import NONE, SEVERAL, Owners
@@ -95,6 +96,10 @@ def _projected(table: AttentionTable) -> Finding:
     if table.instance.is_projected:
         message = "each query, key and value is made of one token"
         return Finding("holds", "query-of-one-token", "projections", message, line)
+    before = table.instance.run.trace.operations[: table.instance.scores[0].operation.index]
+    if any(map(has_too_many_terms, before)):
+        message = "projections are not judged: a product of matrices has more terms than are followed"
+        return Finding("note", "query-of-one-token", "projections", message, line)
     message = "none: queries, keys and values are multiplied as they are handed over"
     return Finding("absent", "query-of-one-token", "projections", message, line)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["Contraction", "contractions", "of_its_transpose", "without_lengths"]
+__all__ = ["Contraction", "contractions", "has_too_many_terms", "of_its_transpose", "without_lengths"]
 
 MAX_TERMS = 1 << 21
 """Of one product."""
@@ -109,6 +109,13 @@ MATRICES = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "mv": 0, "addmv": 1, "d
 """Products of matrices, and the number of the first factor among their tensors."""
 
 
+def has_too_many_terms(operation: Operation) -> bool:
+    """Whether it is a product of matrices with more terms than are followed."""
+    if operation.name not in MATRICES:
+        return False
+    return operation.outputs[0].data.numel() * operation.inputs[MATRICES[operation.name]].shape[-1] > MAX_TERMS
+
+
 def _matrix_product(operation: Operation) -> Contraction | None:
     first = MATRICES[operation.name]
     left, right = operation.inputs[first : first + 2]
@@ -118,7 +125,7 @@ def _matrix_product(operation: Operation) -> Contraction | None:
     if operation.name == "dot":
         a = a[None]
     count, terms = operation.outputs[0].data.numel(), a.shape[-1]
-    if count * terms > MAX_TERMS or not terms:
+    if has_too_many_terms(operation) or not terms:
         return None
     rows, columns = a.shape[-2], b.shape[-1]
     a_terms = a[..., :, None, :].expand(*a.shape[:-2], rows, columns, terms).reshape(count, terms)
