@@ -66,7 +66,7 @@ test: install ## the fast tier, before every commit (about 6 minutes on 2 cores)
 # Of regard.check, none of whose shapes are enforced, what `make test` ran is not run again.
 MORE_OF_CHECK = $(PYTEST) --hypothesis-profile=more -m "more and not slow" tests/check
 
-test-more: install ## what decides with `make test` whether work lands: shapes enforced, more random cases (15 minutes)
+test-more: install ## what decides with `make test` whether work lands: shapes enforced, more random cases (about 35 minutes)
 	$(PYTEST) $(ENFORCED) --hypothesis-profile=more -m "not slow" $(or $(ARGS),--ignore=tests/check)
 	$(if $(ARGS),,$(MORE_OF_CHECK))
 	$(if $(ARGS),,$(GRAPHS))
