@@ -113,6 +113,32 @@ class LengthOfAFrozenPart(LengthWithoutGradients):
     """Lengths are frozen."""
 
 
+class RunningSums(nn.Module):
+    """Causal linear attention, written out: products of queries and keys, divided by a running sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+
+    def total(self, k: Tensor) -> Tensor:
+        return k.cumsum(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        q, k = q.sigmoid(), k.sigmoid()
+        read = (q @ k.mT).tril() @ v
+        return read / ((q * self.total(k)).sum(-1, keepdim=True) + 1e-9)  # type: ignore[no-any-return]
+
+
+class RunningSumsOfDetachedKeys(RunningSums):
+    def total(self, k: Tensor) -> Tensor:
+        return super().total(k.detach())
+
+
+class RunningSumsWithoutGradients(RunningSumsOfDetachedKeys):
+    """The normalizer is held constant: no gradient leads to it."""
+
+
 class OneMatrix(nn.Module):
     """A state asks others, by one matrix: nothing else is learned."""
 
@@ -165,6 +191,8 @@ CASES = [
     Case("gradient-of-the-whole", SummariesOfDetachedKeys, Summaries, of_module, has_line=False),
     Case("gradient-of-the-whole", SummariesOfDetachedKeys, SummariesLessTheLargest, of_module, has_line=False),
     Case("gradient-of-the-whole", FeaturesWithoutGradients, Features, of_module, has_line=False),
+    Case("gradient-of-the-whole", RunningSumsOfDetachedKeys, RunningSums, of_module, has_line=False),
+    Case("gradient-of-the-whole", RunningSumsOfDetachedKeys, RunningSumsWithoutGradients, of_module, has_line=False),
     Case(
         "gradient-of-the-whole",
         divided_by_a_total_without_gradients,

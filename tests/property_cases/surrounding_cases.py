@@ -70,6 +70,26 @@ class NormOfQueriesTwice(NormedKeys):
         return self.q_norm(keys)
 
 
+class NormsOneOff(NormedKeys):
+    """The norm of queries is applied to the keys, and that of keys to the values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.placed(x)
+        q, k, v = self.q(x), self.q_norm(self.k(x)), self.k_norm(joined(self.values(x)))
+        weights = (split(q) @ split(k).mT / 2).softmax(-1)  # here
+        return self.projected(joined(weights @ split(v)))
+
+
+class NormOfWhatKeysAreMadeOf(NormedKeys):
+    """A sequence is normalized before keys, and values, are made of it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.placed(x)
+        own, other = self.q_norm(x), self.k_norm(x)
+        weights = (split(self.q(own)) @ split(self.k(other)).mT / 2).softmax(-1)
+        return self.projected(joined(weights @ self.values(other)))
+
+
 class NormedKeysThrownAway(NormedKeys):
     def norm_of_keys(self, keys: Tensor) -> Tensor:
         self.k_norm(keys)
@@ -564,6 +584,8 @@ CASES = [
     Case("value-residual", keys_of_the_first_layer, values_of_the_first_layer, of_x, attentions=2),
     Case("norm-used", NormOfQueriesTwice, NormedKeys, of_module, has_line=False),
     Case("norm-used", NormedKeysThrownAway, NormedKeys, of_module, has_line=False),
+    Case("norm-used", NormsOneOff, NormedKeys, of_module),
+    Case("norm-used", NormsOneOff, NormOfWhatKeysAreMadeOf, of_module),
     Case("gradient", DetachedValues, Attention, of_module, has_line=False),
     Case("projection-used", UnusedProjection, Attention, of_module, has_line=False),
     Case("positions-without-effect", PositionsTimesZero, Attention, of_module, has_line=False),

@@ -16,6 +16,7 @@ from regard.check.properties.modules.dropped_shares import dropped_share_finding
 from regard.check.properties.modules.lost_dropouts import lost_dropout_findings
 from regard.check.properties.modules.modes import mode_findings
 from regard.check.properties.modules.read_outs import read_out_findings
+from regard.check.properties.weights.detached_normalizers import detached_normalizer_findings
 from regard.check.properties.weights.detached_sums import detached_sum_findings
 from regard.check.target import Invocation
 
@@ -34,7 +35,7 @@ def other_mode_findings(invocation: Invocation) -> Iterator[Finding]:
     yield from lost_dropout_findings(invocation)
     yield from dropped_share_findings(invocation)
     yield from trained_mask_findings(invocation)
-    yield from detached_sum_findings(invocation)
+    yield from list(detached_sum_findings(invocation)) or detached_normalizer_findings(invocation)
     yield from mode_findings(invocation)
     yield from read_out_findings(invocation)
     yield from read_out_token_findings(invocation)

@@ -18,9 +18,9 @@ from regard.check.target.fixed_arguments import fixed_matrices, with_matrix
 from regard.check.target.names import call_meaning
 from regard.check.trace.operation import Trace
 
-__all__ = ["named_matrix_findings", "operands"]
+__all__ = ["WORDS", "named_matrix_findings", "operands"]
 
-_WORDS = {"q": "queries", "k": "keys", "v": "values"}
+WORDS = {"q": "queries", "k": "keys", "v": "values"}
 
 
 def named_matrix_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -46,7 +46,7 @@ def named_matrix_findings(invocation: Invocation, evidence: Evidence) -> Iterato
     for one, two in (("q", "k"), ("k", "v"), ("q", "v")):
         pair = makes.get((one, two)), makes.get((two, one))
         if None not in pair and (one, one) not in makes and (two, two) not in makes:
-            message = f"{pair[0]} makes the {_WORDS[two]} and {pair[1]} the {_WORDS[one]}: they are exchanged"
+            message = f"{pair[0]} makes the {WORDS[two]} and {pair[1]} the {WORDS[one]}: they are exchanged"
             yield Finding("violation", "matrix-as-named", "projections", message, _line(evidence))
 
 
@@ -58,10 +58,10 @@ def _matrices(invocation: Invocation) -> Iterator[tuple[str, str, Tensor]]:
     """Path, role by name, and numbers of each matrix of queries, keys or values that a call gives or that is fixed."""
     for name, value in invocation.arguments.items():
         means = call_meaning(name)
-        if means in MATRICES and isinstance(value, Tensor) and value.ndim == 2 and means[2:] in _WORDS:
+        if means in MATRICES and isinstance(value, Tensor) and value.ndim == 2 and means[2:] in WORDS:
             yield name, means[2:], value
     for path, value in fixed_matrices(invocation.target).items():
-        if (means := role(path)) in _WORDS:
+        if (means := role(path)) in WORDS:
             yield path, means, value
 
 

@@ -127,7 +127,7 @@ def _normalizes(numerator: Tensor | None, denominator: Tensor) -> bool:
         return True
     total = numerator.detach().abs().sum(axes[0], keepdim=True)  # as of retention, which a norm comes behind
     return total.shape != denominator.shape or not torch.allclose(
-        total.clamp(min=float(denominator.min())), denominator
+        total.clamp(min=float(denominator.detach().min())), denominator
     )
 
 
