@@ -595,3 +595,43 @@ def test_four_axes_that_a_line_unpacks_are_of_queries_and_keys() -> None:
     assert given["rel_pos"].shape == (*given["q"].shape[:2], *given["k"].shape[1:])
     assert check(with_relative_positions).verdict in ("right", "different by design")
     assert check(with_relative_positions_over_queries).verdict == "wrong"
+
+
+class AskedByOneVector(nn.Module):
+    """The axis of the one query is added where it meets the keys."""
+
+    axis = -1
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, pad_mask: Tensor | None = None) -> Tensor:
+        scores = torch.matmul(q.unsqueeze(1), k.transpose(1, 2)) / self.temperature
+        if pad_mask is not None:
+            scores = scores.masked_fill(pad_mask.unsqueeze(1), -1e3)
+        return torch.matmul(scores.softmax(self.axis), v)
+
+
+class NormalizedOverTheQuery(AskedByOneVector):
+    axis = 1
+
+
+def test_a_query_that_gets_its_axis_in_the_code_is_one_vector_of_each_sample() -> None:
+    call = first(AskedByOneVector)
+    assert (call.arguments["q"].ndim, call.arguments["k"].ndim) == (2, 3)
+    assert check(AskedByOneVector).verdict in RIGHT
+    assert check(NormalizedOverTheQuery).verdict == "wrong"
+
+
+def divided_by_a_width_of_its_own(q: Tensor, k: Tensor, v: Tensor, dk: int = 128) -> Tensor:
+    return torch.bmm((torch.bmm(q, k.transpose(1, 2)) / dk**0.5).softmax(-1), v)
+
+
+def divided_by_the_width_itself(q: Tensor, k: Tensor, v: Tensor, dk: int = 128) -> Tensor:
+    return torch.bmm((torch.bmm(q, k.transpose(1, 2)) / dk**0.5 / dk**0.5).softmax(-1), v)
+
+
+def test_a_default_of_the_width_is_that_of_its_author_s_heads() -> None:
+    assert check(divided_by_a_width_of_its_own).verdict in (*RIGHT, "right in another layout or convention")
+    assert check(divided_by_the_width_itself).verdict == "wrong"

@@ -16,9 +16,11 @@ from regard.check.sandbox.answer import error_text
 from regard.check.search.layouts import Way, from_layout, from_module_layout, to_layout, to_module_layout
 from regard.check.search.mask_formats import FORMS, MaskFormat
 from regard.check.search.subject import Subject
+from regard.check.target.argument import source_of
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import copied, in_mode
 from regard.check.target.running import tensors_in
+from regard.check.target.size_values import is_width_of_heads
 
 __all__ = ["Failed", "ProbeCall", "calls_with"]
 
@@ -108,12 +110,16 @@ class ProbeCall:
             elif means in ("mask", "padding", "bias", "context", "rope"):
                 if required:
                     given[name] = self._open(means, case)
-            elif means.startswith("size ") and required:
+            elif means.startswith("size ") and (required or self._is_width_of_heads(name, means)):
                 given[name] = self._size(means.removeprefix("size "), case)
         for name, parameter in self.subject.called.items():
             if parameter.default is True and "train" in name and call_meaning(name) == "off":
                 given[name] = self.training  # as code says it that has no train() and eval()
         return given
+
+    def _is_width_of_heads(self, name: str, means: str) -> bool:
+        text = source_of(self.subject.block or self.subject.kind or self.subject.function)
+        return is_width_of_heads(means, self.subject.called[name].default, text, name)
 
     def tensors(self, case: Case) -> dict[str, Any]:
         """The tensors of a case by what they mean."""

@@ -20,7 +20,7 @@ from regard.check.target.cache_forms import cache_names
 from regard.check.target.call_budget import Budget
 from regard.check.target.configs import is_config
 from regard.check.target.decoder_steps import LAST_TOKEN, LAST_VECTOR, loses_first_axis, state_widths
-from regard.check.target.documented_shapes import documented_letters, documented_shape
+from regard.check.target.documented_shapes import documented_letters, documented_shape, written_letters
 from regard.check.target.draft import (
     FRAMED,
     MAX_TOKENS,
@@ -189,13 +189,13 @@ class CallPlan:
         """Whether it may be asked by one vector of each sample: beside keys, or a context, that are sequences."""
         required = {each.role for each in self.arguments if each.required}
         is_asked = bool(required & {"k", "v", "context"}) and not required >= {"k", "v"}
-        told = {each.role: documented_letters(self.source, each.name) for each in self.arguments if each.required}
+        told = {each.role: written_letters(self.source, each.name) for each in self.arguments if each.required}
         is_asked = is_asked or (told.get("q") == "bd" and len(told.get("k", "")) == len("btd"))
         return self.layout.letters in ("btd", "tbd") and is_asked
 
     def _written_state(self, name: str) -> str:
         """Which vector of each sample the documentation writes, or the code takes the last layer's of; or none."""
-        told = documented_letters(self.source, name)
+        told = written_letters(self.source, name)
         if told == "bd":
             return STATE
         is_of_layers = f"{name}[-1]" in self.source or loses_first_axis(self.source, name)

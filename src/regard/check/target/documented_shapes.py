@@ -19,12 +19,18 @@ __all__ = [
     "is_of_samples",
     "is_unpacked_sequence",
     "letters_of",
+    "written_letters",
 ]
 
 _BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
 _SIZE = r"[\w*]+(?:\s*[*+/-]\s*[\w*]+)*"
 _BATCH = re.compile(r"b|n|bs|bsz|(?:n_?|num_?)?batch(?:_?size)?|[\w*]*\*\s*(?:b|batch(?:_?size)?)", re.I)
 _TOKENS = re.compile(r"[tls]|\w*(?:seq|len|time|tokens|nodes|keys|queries)\w*", re.I)
+_ASKED_BY_ONE = re.compile(
+    r"(?:matmul|bmm)\(\s*(?P<query>\w+)\.unsqueeze\((?:dim\s*=\s*)?1\)\s*,"
+    r"\s*(?P<keys>\w+)\.(?:transpose\((?:1,\s*2|2,\s*1)\)|permute\(0,\s*2,\s*1\))"
+)
+"""Of one query beside the keys of each sample: these have three axes, and so the query has two."""
 _CALLS = ("forward", "__call__")
 _EDGES = re.compile(r"edges?(?![a-z])|(?:link|pair|ind(?:ex|ices)|idx|graph)s? \(E\)")
 """In the name of what holds two nodes for each of them, or of that axis."""
@@ -77,6 +83,19 @@ def documented_letters(source: str, name: str) -> str:
     N is the number of samples where no other axis is, as in (N, L, D), and else of tokens, as in (B, N, D).
     """
     return letters_of(documented_shape(source, name))
+
+
+def written_letters(source: str, name: str) -> str:
+    """The letters that the documentation gives; or else those of a query that gets its axis of tokens, and of its keys.
+
+    As of q and k in torch.matmul(q.unsqueeze(1), k.transpose(1, 2)), where q is one vector of each sample.
+    """
+    if told := documented_letters(source, name):
+        return told
+    pairs = [(each["query"], each["keys"]) for each in _ASKED_BY_ONE.finditer(source)]
+    return next(
+        (letters for pair in pairs for one, letters in zip(pair, ("bd", "btd"), strict=True) if one == name), ""
+    )
 
 
 def letters_of(shape: tuple[str, ...]) -> str:

@@ -46,6 +46,7 @@ from regard.check.target.other_readings import (
 )
 from regard.check.target.preparation import embeds
 from regard.check.target.relative_tables import of_relative_positions, with_distances
+from regard.check.target.size_values import has_to_be_given
 from regard.check.target.time_series import of_a_series
 from regard.check.target.token_ids import is_of_a_text
 from regard.check.target.usage import (
@@ -53,7 +54,6 @@ from regard.check.target.usage import (
     begins_a_cache,
     counts_heads,
     is_bound,
-    is_demanded,
     is_looked_up,
     is_measured,
     is_tensor,
@@ -171,7 +171,7 @@ def _by_layer(target: Any, argument: Argument, named: list[Argument]) -> Argumen
 
 def _by_use(argument: Argument, source: str) -> Argument:
     """The argument, where the code says more of it than its signature."""
-    if not argument.required and argument.default is None and is_demanded(source, argument.name):
+    if has_to_be_given(argument, source):
         return replace(argument, required=True)
     is_size = str(argument.role).startswith("size ") and argument.role != "size length"  # of each sample, it may be one
     if argument.required and is_size and is_tensor(source, argument.name):

@@ -180,9 +180,7 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role in ("vector", "packed vector"):
         return {"vector": lambda draft: draft.draw((3 if role != "vector" else 1) * draft.width) * 0.3, "none": _none}
     if role.startswith("size "):
-        roots = rf"sqrt\(\s*{re.escape(name)}\s*\)|\b{re.escape(name)}\s*\*\*\s*\(?-?\s*(?:0?\.5|1\s*/\s*2)"
-        is_root_taken = re.search(roots, source) is not None
-        return {"size": lambda draft: size_value(draft, role.removeprefix("size "), is_root_taken)}
+        return {"size": lambda draft: size_value(draft, role.removeprefix("size "), source, name)}
     if role in ("scale", "temperature"):
         root = {"root": lambda draft: draft.d_head**0.5}
         inverse = {"inverse root": lambda draft: draft.d_head**-0.5}
