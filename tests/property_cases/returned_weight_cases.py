@@ -65,6 +65,14 @@ class OneHeadForPlots(FirstHead):
     """The map of one head is returned for plots."""
 
 
+class WithExamples(WithWeights):
+    """Returns the output and the weights of Attention(Q, K, V, mask).
+
+    >>> output, weights = attention(q, kv, kv, mask)
+    >>> # the weights[i, j, k, l] are about 0 where l > k
+    """
+
+
 def read(x: Tensor, context: Tensor) -> tuple[Tensor, Tensor]:
     """The weights of a context's tokens, and their values."""
     q, k, v = (each @ (drawn(WIDTH, WIDTH, seed=at) / WIDTH**0.5) for at, each in enumerate((x, context, context), 3))
@@ -192,6 +200,7 @@ CASES = [
     Case("gradients-as-slopes", slopes_without_the_scale, slopes_too, of_q_k_v_and_the_gradient, has_line=False),
     Case("weights-returned-as-told", KeysFirst, WithWeights, of_module),
     Case("weights-returned-as-told", KeysBeforeHeads, KeysFirstAsTold, of_module),
+    Case("weights-returned-as-told", KeysFirst, WithExamples, of_module),
     Case("weights-returned-as-told", FirstHead, MeanOfHeads, of_module),
     Case("weights-returned-as-told", FirstHead, OneHeadForPlots, of_module),
     Case("weights-returned-as-told", context_first, weights_of_context, of_x_and_context),

@@ -39,6 +39,26 @@ class NormedOverTheQueries(Normed):
     axis = -2
 
 
+class NormedBehindTheResidual(Normed):
+    """The map is normalized once what was read is added to it."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.GroupNorm, 2, CHANNELS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).flatten(2).unflatten(1, (3, HEADS, -1)).mT.unbind(1)
+        read = (q @ k.mT / q.shape[-1] ** 0.5).softmax(self.axis) @ v
+        return self.norm(x + self.out(self.placed(read.mT.flatten(1, 2)).view(x.shape)))  # type: ignore[no-any-return]
+
+    def placed(self, read: Tensor) -> Tensor:
+        return read
+
+
+class NormedInOtherPlaces(NormedBehindTheResidual):
+    def placed(self, read: Tensor) -> Tensor:
+        return read.roll(1, -1)
+
+
 class CutByAConvolution(nn.Module):
     """Windows of 2 x 2; what the tokens of one read is averaged."""
 
@@ -76,6 +96,13 @@ def test_norms_of_all_places_mix_no_queries(norm: tuple[Any, ...]) -> None:
     assert found.complete
     assert found.violations == []
     assert [each.property for each in analyzed(NormedOverTheQueries(*norm)).violations] == ["softmax-over-keys"]
+
+
+def test_a_norm_of_all_places_of_the_output_moves_no_token() -> None:
+    found = analyzed(NormedBehindTheResidual())
+    assert found.violations == []
+    assert any("a norm over all tokens" in each.message for each in found.designs)
+    assert analyzed(NormedInOtherPlaces()).violations
 
 
 def test_numbers_that_a_convolution_moves_are_those_of_their_places() -> None:

@@ -635,3 +635,32 @@ def divided_by_the_width_itself(q: Tensor, k: Tensor, v: Tensor, dk: int = 128) 
 def test_a_default_of_the_width_is_that_of_its_author_s_heads() -> None:
     assert check(divided_by_a_width_of_its_own).verdict in (*RIGHT, "right in another layout or convention")
     assert check(divided_by_the_width_itself).verdict == "wrong"
+
+
+class SumOfFeaturesAndState(nn.Module):
+    """Additive attention to the parts of a picture, of which what stands beside them asks."""
+
+    axis = 1
+
+    def __init__(self, dim_features: int, dim_state: int, hidden: int) -> None:
+        super().__init__()
+        self.of_features, self.of_state = nn.Linear(dim_features, hidden), nn.Linear(dim_state, hidden)
+        self.score = nn.Linear(hidden, 1)
+
+    def forward(self, image_features: Tensor, h1: Tensor) -> Tensor:
+        state = self.of_state(h1).unsqueeze(1)
+        made = self.of_features(image_features) + state.repeat(1, image_features.size(1), 1)
+        weights = self.score(made.tanh()).softmax(self.axis)
+        return (weights * image_features).sum(1)
+
+
+class OfOneWeight(SumOfFeaturesAndState):
+    axis = 2
+
+
+def test_what_is_seen_beside_each_feature_asks() -> None:
+    args: dict[str, Any] = dict.fromkeys(("dim_features", "dim_state", "hidden"), 32)
+    call = first(SumOfFeaturesAndState, **args)
+    assert (call.arguments["image_features"].ndim, call.arguments["h1"].ndim) == (3, 2)
+    assert check(SumOfFeaturesAndState, args=args).verdict in RIGHT
+    assert check(OfOneWeight, args=args).verdict == "wrong"

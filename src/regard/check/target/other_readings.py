@@ -15,12 +15,18 @@ from regard.check.target.graphs import OF_PAIRS
 from regard.check.target.names import call_meaning, first_word, is_encoded, is_state
 from regard.check.target.usage import is_tensor
 
-__all__ = ["beside_named_queries", "beside_projected_keys", "beside_what_was_encoded", "other_readings"]
+__all__ = [
+    "beside_named_queries",
+    "beside_projected_keys",
+    "beside_what_was_encoded",
+    "other_readings",
+]
 
 _PROJECTED = re.compile(
     r"(?:p|proj|projected|processed)_(?P<of>\w{4,})|(?P<before>\w{2,})_(?:p|proj|projected|processed)"
 )
 """What was made of another argument before the call, as p_att_feats of att_feats."""
+_ADDITIVE = re.compile(r"tanh.*softmax|softmax.*tanh", re.I | re.S)
 
 
 def beside_named_queries(named: list[Argument], source: str) -> list[Argument]:
@@ -82,8 +88,27 @@ def beside_what_was_encoded(named: list[Argument], source: str) -> list[Argument
     open_ones = [each for each in given if each.role is None and each.annotation not in PLAIN]
     asking = [each for each in open_ones if _stands_beside_keys(each.name, source)]
     if len(encoded) != 2 or len(asking) != 1 or any(each.role in ("x", "q", "ids") for each in given):
-        return named
+        return _beside_what_is_summed(named, source)
     return [replace(each, role="x") if each is asking[0] else each for each in named]
+
+
+def _beside_what_is_summed(named: list[Argument], source: str) -> list[Argument]:
+    """The arguments; of two sequences, the one whose projection is seen beside each of the other is a state that asks.
+
+    As h1 of forward(self, image_features, h1), where scores are made by a tanh of self.h(h1).unsqueeze(1) and of
+    self.v(image_features) (additive attention): by their places alone the features would ask.
+
+    Args:
+        named: the arguments.
+        source: the text of what is called.
+    """
+    given = [each for each in named if each.required and each.annotation not in PLAIN]
+    asking = [each for each in given if _stands_beside_keys(each.name, source)]
+    are_open = len(given) == 2 and {each.role for each in given} <= {None, "x", "context"}
+    if not are_open or len(asking) != 1 or not _ADDITIVE.search(source):
+        return named
+    roles = {each.name: "x" if each is asking[0] else "context" for each in given}
+    return [replace(each, role=roles.get(each.name, each.role)) for each in named]
 
 
 def _stands_beside_keys(name: str, source: str) -> bool:

@@ -277,7 +277,10 @@ class MovedSums:
         return [differs(mine.data, other.data) for mine, other in zip(trace.outputs, run.outputs, strict=True)]
 
     def are_normed_over_tokens(self, given: Mapping[int, Tensor], token: int) -> bool:
-        """Whether weighted sums go through a norm of instances, or of groups, along the last axis, token by token."""
+        """Whether weighted sums go through a norm of instances, or of groups, whose places are the tokens, one by one.
+
+        These are of the last axis, or of all axes behind the channels, as of a map.
+        """
         run = record_invocation(self.invocation, frozen={**self.frozen, **given})
         trace = self.evidence.base.instance.run.trace
         made = trace.made_of(each.output.storage for each in self.evidence.base.instance.sums)
@@ -285,7 +288,8 @@ class MovedSums:
         if not norms or run.error or not run.same_operations(trace):
             return False
         moved = differs(norms[0].inputs[0].data, run.operations[norms[0].index].inputs[0].data)
-        return moved.ndim > 1 and moved.flatten(0, -2).any(0).nonzero().flatten().tolist() == [token]
+        by_place = [moved.flatten(0, -2), moved.flatten(2).flatten(0, 1)] if moved.ndim > 2 else [moved]
+        return moved.ndim > 1 and any(each.any(0).nonzero().flatten().tolist() == [token] for each in by_place)
 
     def are_gated(self, given: Mapping[int, Tensor], place: tuple[int, int]) -> bool:
         """Whether weighted sums are multiplied, each at its (sample, token), by gates that are made of all tokens."""

@@ -25,6 +25,10 @@ _OF_WEIGHTS = re.compile(
 )
 _OTHERS = re.compile(r"\b(?:mask\w*|bias\w*|hidden|cache\w*|input\w*)\b", re.I)
 """Of something else, in the words before a shape."""
+_CALLED = re.compile(r"(?:=\s*[\w.]+|\}|\bAttention)\Z")
+"""Before the arguments of a call, as in output, weights = attn(q, kv, kv), and of a formula, Attention(Q, K, V)."""
+_COUNTED = ("ijk", "ijkl")
+"""Names of axes by their order, of which i may be the sample."""
 _AXES = {
     "head": re.compile(r"\w*heads?|n?h", re.I),
     "query": re.compile(r"(?:[ltns]|len|seq|num)?_?q\w*|tgt\w*|target\w*|\w+_(?:q|query|tgt|out)|t_?out|i", re.I),
@@ -103,7 +107,14 @@ def _told(text: str, count: int) -> Iterator[list[str]]:
         names = [each for each in _BETWEEN.split(found[1]) if each]
         words = re.split(r"[.;,\n)]", text[: found.start()])[-1]
         words = words if re.search(r"\w", words) else text[max(0, found.start() - 40) : found.start()]
-        if len(names) == count and _OF_WEIGHTS.search(words) and not _OTHERS.search(words):
+        is_counted = "".join(names).lower() in _COUNTED
+        if (
+            not is_counted
+            and not _CALLED.search(text, 0, found.start())
+            and len(names) == count
+            and _OF_WEIGHTS.search(words)
+            and not _OTHERS.search(words)
+        ):
             yield names
 
 
