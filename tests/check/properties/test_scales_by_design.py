@@ -446,11 +446,23 @@ def of_luong(dec: Tensor, enc: Tensor) -> Tensor:
     return with_projected_values(dec, enc)
 
 
+def of_a_bilinear_form(dec: Tensor, enc: Tensor) -> Tensor:
+    """Bilinear attention; what is read is projected."""
+    return with_projected_values(dec, enc)
+
+
+def between_pixels(dec: Tensor, enc: Tensor) -> Tensor:
+    """Attention between pictures whose sides were made equal by bilinear interpolation."""
+    return with_projected_values(dec, enc)
+
+
 @pytest.mark.parametrize(
     ("function", "kind"),
     [
         (general, "design"),
         (of_luong, "design"),
+        (of_a_bilinear_form, "design"),
+        (between_pixels, "violation"),
         (with_projected_values, "violation"),
         (with_projected_keys_as_well, "violation"),
     ],

@@ -44,8 +44,8 @@ SWITCHES = re.compile(
     r"(use_|with_|is_)?(softmax_|attn_|attention_|qk_)?scal(e|ed|ing)(_(attn|attention|qk|scores?)\w*)?"
 )
 """Options that say whether scores are scaled, or by what."""
-LUONG = re.compile(r"luong|multiplicative", re.I)
-"""Says that scores are q W k as they are (Luong et al. 2015, section 3.1)."""
+LUONG = re.compile(r"luong|multiplicative|bi-?linear[ _]?(?:att|scor|form|product)", re.I)
+"""Says that scores are q W k as they are: a bilinear form (Luong et al. 2015, section 3.1)."""
 INTRODUCTORY = re.compile(
     r"\b(?:basic|simple|simplified|simplest|introductory|toy|parameter[- ]free|without weights)\b", re.I
 )
