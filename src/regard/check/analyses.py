@@ -31,6 +31,8 @@ OF_ANY_SHAPES = frozenset(
     }
 )
 """Properties that hold whatever the shapes of the inputs are meant to be."""
+_OF_ONE_SAMPLE = re.compile(r"(?:\w+=\(1, T, D,\)(?:, )?)+")
+"""Shapes of sequences as usual, where what a module keeps is of one sample: no others are meant."""
 
 
 def analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | None]:
@@ -86,7 +88,7 @@ def with_open_shapes(analyses: list[Analysis]) -> list[Analysis]:
     Other shapes may be meant. A scale, say, is the same with any, unless nothing tells how wide the queries are.
     """
     shapes = next((each.invocation.by_errors for each in analyses if each.invocation.by_errors), "")
-    for analysis in analyses if shapes else ():
+    for analysis in analyses if shapes and not _OF_ONE_SAMPLE.fullmatch(shapes) else ():
         for found in analysis.violations:
             if found.property in OF_ANY_SHAPES and not (found.property == "scale" and _are_of_any_width(shapes)):
                 continue

@@ -180,3 +180,34 @@ def test_the_place_of_a_token_is_as_many_as_came_before() -> None:
 def test_a_token_reads_itself_in_the_cache_that_it_is_written_to() -> None:
     assert {each.id for each in check(BeforeItself).causes} == {"cache-places"}
     assert not check(QueriesAreKeys).causes  # as in Reformer, where a token sees itself only where it sees no other
+
+
+class KeptOfOneText(nn.Module):
+    """Keys and values of the tokens before are kept, of one text; a token's place is its number."""
+
+    def __init__(self, d_model: int, heads: int, *, anew: bool = False) -> None:
+        super().__init__()
+        self.heads, self.anew = heads, anew
+        self.q, self.k, self.v, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
+        self.register_buffer("places", torch.randn(16, d_model))
+        self.register_buffer("k_cache", torch.zeros(1, 16, d_model))
+        self.register_buffer("v_cache", torch.zeros(1, 16, d_model))
+
+    def forward(self, x: Tensor, start_pos: int = 0) -> Tensor:
+        tokens = x.shape[1]
+        first = 0 if self.anew else start_pos
+        x = x + self.places[first : first + tokens]
+        end = start_pos + tokens
+        self.k_cache[:, start_pos:end], self.v_cache[:, start_pos:end] = self.k(x).detach(), self.v(x).detach()
+        several = (self.q(x), self.k_cache[:, :end], self.v_cache[:, :end])
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in several)
+        seen = torch.ones(tokens, end).tril(start_pos) == 1
+        read = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        return self.out(read.transpose(1, 2).flatten(2))
+
+
+def test_what_keeps_one_text_is_judged_by_one() -> None:
+    call = first(KeptOfOneText)
+    assert call.arguments["x"].shape[0] == 1
+    assert check(KeptOfOneText).verdict in ("right", "different by design")
+    assert {each.id for each in check(KeptOfOneText, args={"anew": True}).causes} == {"cache-positions"}

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import ZERO_WEIGHT
+from regard.check.properties.scores.distances_of_lengths import distance_of_length
 from regard.check.properties.scores.pair_biases import pair_bias
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import TaggedRun
@@ -122,6 +123,9 @@ def relative_logit_findings(
             "whatever their distance: on the other side each distance has another one"
         )
         yield Finding("violation", "distances-on-both-sides", "positions", message, line)
+        return
+    if (of_length := distance_of_length(invocation, evidence, line)) is not None:
+        yield of_length
         return
     message = "queries or keys times a learned vector of their distance are added to the scores (Transformer-XL)"
     yield Finding("design", "relative-logits", "positions", message, line)
