@@ -45,6 +45,32 @@ class KeepsABeginning(OfSegments):
         return states[:, : self.size]
 
 
+class KeepsAsMuchAsItHas(OfSegments):
+    """Reads a text by segments: the last states before one, mem_len of them, are kept for the next."""
+
+    def __init__(self, mem_len: int = 5) -> None:
+        super().__init__()
+        self.mem_len = mem_len
+
+    def kept(self, states: Tensor) -> Tensor:
+        return states[:, states.shape[1] - self.most(states) :]
+
+    def most(self, states: Tensor) -> int:
+        return 0
+
+
+class KeepsAsMuchAsTold(KeepsAsMuchAsItHas):
+    def most(self, states: Tensor) -> int:
+        return min(self.mem_len, states.shape[1])
+
+
+class WithoutMemory(KeepsAsMuchAsItHas):
+    """Reads a text by segments: the last states before one, mem_len of them, are kept for the next."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
 class BySegments(nn.Module):
     """Causal attention with a number for each distance; a memory is the segment before (segment-level recurrence)."""
 
@@ -154,6 +180,8 @@ def of_tokens_and_table(kind: type[nn.Module]) -> Invocation:
 CASES = [
     Case("memory-renewed", KeepsTheFirst, OfSegments, of_module, has_line=False),
     Case("memory-renewed", KeepsTheFirst, KeepsABeginning, of_module, has_line=False),
+    Case("memory-renewed", KeepsAsMuchAsItHas, KeepsAsMuchAsTold, of_module, has_line=False),
+    Case("memory-renewed", KeepsAsMuchAsItHas, WithoutMemory, of_module, has_line=False),
     Case("memory-before-tokens", MemoryBehind, BySegments, of_module, has_line=False),
     Case("memory-before-tokens", MemoryBehind, CountedBehind, of_module, has_line=False),
     Case("memory-is-asked", FirstAsk, WithMemory, of_module, has_line=False),

@@ -202,3 +202,10 @@ def test_sines_whose_frequencies_grow_beside_cosines_whose_frequencies_fall_are_
     (found,) = analyze(of_x_of_width(torch.stack([sines.sin(), cosines.cos()], -1).flatten(1))).violations
     assert found.property == "sinusoid-frequencies"
     assert "grow in every second channel alone, 1, 3.16, 10" in found.message
+
+
+@pytest.mark.parametrize("scale", [1.0, 8.3])
+def test_a_base_and_an_exponent_that_are_exchanged_make_one_frequency(scale: float) -> None:
+    (found,) = analyze(of_x_of_width(table(scale * (EVEN / WIDTH) ** (1 / BASE)))).violations
+    assert "one and the same" in found.message
+    assert analyze(of_x_of_width(table((1 / BASE) ** (EVEN / WIDTH)))).violations == []

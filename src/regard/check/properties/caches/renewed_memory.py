@@ -25,10 +25,11 @@ _NEWEST = re.compile(
     re.I,
 )
 """In the documentation of what has a memory that follows the text."""
+_LENGTH = re.compile(r"_?(?:mem(?:ory)?|cache)_?(?:len|length|size)|(?:n|num|max)_mem(?:ory|s)?(?:_len(?:gth)?)?", re.I)
 
 
 def renewed_memory_findings(invocation: Invocation) -> Iterator[Finding]:
-    """A memory that a segment leaves as it is, once it has its size, though it was made of segments.
+    """A memory that a segment leaves as it is, once it has its size, though it was made of segments; or one of nothing.
 
     Args:
         invocation: a call without a memory, of one sequence of vectors, of code that keeps the newest states in one.
@@ -43,7 +44,15 @@ def renewed_memory_findings(invocation: Invocation) -> Iterator[Finding]:
     try:
         memory = _next(invocation, segments[0], {})
         other = _next(invocation, segments[1], {})
-        if memory is None or other is None or torch.equal(memory, other):
+        if memory is None or other is None:
+            return
+        if not memory.numel() and _has_room(invocation.target):
+            after = _next(invocation, segments[1], {names[0]: memory})
+            if after is not None and not after.numel():
+                message = f"what is returned as {names[0]} holds nothing, after a first segment and after a second one"
+                yield Finding("violation", "memory-renewed", "k", message)
+            return
+        if torch.equal(memory, other):
             return  # it is made of nothing that was handed over
         for segment in segments[1:]:
             after = _next(invocation, segment, {names[0]: memory})
@@ -62,6 +71,12 @@ def renewed_memory_findings(invocation: Invocation) -> Iterator[Finding]:
             yield Finding("violation", "memory-renewed", "k", message)
     except Exception:  # the code's own may raise anything
         return
+
+
+def _has_room(module: nn.Module) -> bool:
+    """Whether what it was told of the length of its memory is more than nothing."""
+    lengths = [value for part in module.modules() for name, value in vars(part).items() if _LENGTH.fullmatch(name)]
+    return bool(lengths) and all(isinstance(each, int) and each > 0 for each in lengths)
 
 
 def _next(invocation: Invocation, segment: Tensor, memory: dict[str, Any]) -> Tensor | None:

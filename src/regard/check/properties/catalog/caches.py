@@ -131,7 +131,7 @@ CACHES = (
         "memory-renewed",
         "k",
         "once a memory of the newest states is full, a segment takes the place of the oldest ones",
-        "What is read is the beginning of the text for ever.",
+        "What is read is the beginning of the text for ever, or nothing of it.",
         "memory = torch.cat([memory, x], dim=1)[:, -self.mem_len :].detach()",
     ),
     Property(

@@ -173,7 +173,8 @@ def _sinusoids(table: Tensor) -> Iterator[_Sinusoids]:
             continue
         measured = (twice / 2).clamp(-1, 1).acos()
         found = _different(measured)
-        is_one = len(found) == 1 and rows.shape[1] >= max(MANY_CHANNELS, table.shape[channels] - PAIR)
+        are_close = float(measured.max() - measured.min()) <= ROUNDED
+        is_one = are_close and rows.shape[1] >= max(MANY_CHANNELS, table.shape[channels] - PAIR)
         if len(found) >= SEVERAL or is_one:
             axes = sum(table.shape[axis] > 1 for axis in (places, *others[-1:]))
             are_alone = int(((measured - found[0]).abs() <= CLOSE).sum()) == 1
