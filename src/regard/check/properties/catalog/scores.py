@@ -336,4 +336,11 @@ SCORES = (
         "A product above 65,504 is infinite in float16 before it is cast: the softmax makes NaN of it.",
         "scores = q.float() @ k.float().mT * scale  # not (q @ k.mT).float()",
     ),
+    Property(
+        "cosine-of-both",
+        "scores",
+        "scores that are cosines are divided by the length of the key that is looked at, and not of the query's own",
+        "A long key is read more than a short one, and it takes as many queries as keys.",
+        "scores = (q @ k.mT) / (q.norm(dim=-1)[..., None] * k.norm(dim=-1)[..., None, :])",
+    ),
 )
