@@ -23,7 +23,7 @@ MAX_CALLS = 4
 OF_EQUAL_NUMBERS = frozenset({"keys-seen", "logits-of-the-query"})
 """Properties that code for as many keys as queries need not have for other numbers."""
 OF_MIXED_SAMPLES = frozenset({"output-of-the-token", "samples-apart", "value-of-the-sample"})
-"""Properties that are violated as well where rows of all samples are cut into chunks, and no sample is of whole ones."""
+"""Properties that are violated as well where rows of all samples are cut into chunks, and no sample has whole ones."""
 OF_ANY_SHAPES = frozenset(
     {
         "bias-as-documented",

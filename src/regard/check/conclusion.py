@@ -65,6 +65,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "largest-kept",
         "later-tokens-hidden",
         "logits-of-the-query",
+        "mask-kept",
         "masks-of-both-softmaxes",
         "memory-is-asked",
         "nearest-kept",

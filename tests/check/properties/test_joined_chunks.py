@@ -1,4 +1,4 @@
-"""Rows of all samples that are cut into chunks: a length that is of no whole chunks runs by accident, and mixes samples."""
+"""Chunks of the rows of all samples: a length that is of no whole chunks runs by accident, and mixes samples."""
 
 from __future__ import annotations
 

@@ -36,6 +36,13 @@ MASKS = (
         "x = checkpoint(block, x, mask, use_reentrant=False)  # all that block(x, mask) is given",
     ),
     Property(
+        "mask-kept",
+        "mask",
+        "a call makes no other mask of the one that it is handed",
+        "The next layer, or another attention, hides what this one hides besides.",
+        "mask = mask | later  # a new tensor, and not mask |= later",
+    ),
+    Property(
         "mask-of-its-window",
         "mask",
         "each window of a picture has its own of several masks, also where there are several pictures",
