@@ -39,7 +39,7 @@ from regard.check.properties.modules.class_probabilities import class_probabilit
 from regard.check.properties.modules.class_tokens import class_token_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.field_rows import field_row_findings
-from regard.check.properties.modules.gated_activations import added_gate_findings
+from regard.check.properties.modules.gated_activations import added_gate_findings, squashed_twice_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.losses import known_label_findings, loss_findings, skipped_label_findings
@@ -143,6 +143,7 @@ def judge_together(
         analysis.findings += added_to_itself_findings(invocation, several)
         analysis.findings += query_residual_findings(invocation, several)
         analysis.findings += added_gate_findings(invocation.target, base)
+        analysis.findings += squashed_twice_findings(base)
         analysis.findings += unprojected_head_findings(invocation, several)
         analysis.findings += output_matrix_findings(invocation, several)
         analysis.findings += documented_value_findings(invocation, several)
