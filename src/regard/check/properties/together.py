@@ -12,6 +12,7 @@ from regard.check.properties.caches.places import cache_place_findings
 from regard.check.properties.caches.steps import step_position_findings
 from regard.check.properties.finding import Evidence
 from regard.check.properties.finite_outputs import left_padded_nan_findings, low_precision_nan_findings
+from regard.check.properties.masks.compared_numbers import compared_with_itself_findings
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.global_tokens import global_token_findings
@@ -123,6 +124,7 @@ def judge_together(
         analysis.findings += crossed_mask_findings(invocation, samples, several)
         analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += lost_fill_findings(base)
+        analysis.findings += compared_with_itself_findings(invocation, base)
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += paddings_of_texts_findings(invocation, several)

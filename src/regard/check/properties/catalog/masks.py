@@ -43,6 +43,13 @@ MASKS = (
         "mask = mask | later  # a new tensor, and not mask |= later",
     ),
     Property(
+        "compared-with-others",
+        "mask",
+        "what a mask is made of compares what a query is with what a key is",
+        "Whatever segments or places are handed over, the same keys are seen: all, or none.",
+        "mask = segments[:, :, None] == segments[:, None, :]",
+    ),
+    Property(
         "mask-of-its-window",
         "mask",
         "each window of a picture has its own of several masks, also where there are several pictures",
