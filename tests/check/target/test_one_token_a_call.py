@@ -141,7 +141,7 @@ def of_a_pair_unscaled(x, w_q, w_k, w_v, past_kv=None):  # type: ignore[no-untyp
 
 @pytest.mark.parametrize("right", [KeepsTheLast, KeepsSinks, IsHandedTheLast, IsHandedAll, step, of_a_pair])
 def test_steps_that_keep_what_they_are_to_keep_are_right(right: Any) -> None:
-    assert check(right).verdict in ("right", "different by design")
+    assert check(right).verdict in ("right", "right in another layout or convention", "different by design")
 
 
 @pytest.mark.parametrize(
