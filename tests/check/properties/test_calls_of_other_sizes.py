@@ -121,9 +121,9 @@ def test_a_mask_that_takes_only_as_many_keys_as_queries_is_judged_with_these(kin
 
 
 class Windows(nn.Module):
-    """Attention inside of windows of a map (batch, height, width, channels)."""
+    """Attention inside of windows of a (B, H, W, C) map."""
 
-    def __init__(self, dim: int, window: int = 4, heads: int = 4) -> None:
+    def __init__(self, dim: int, window: int, heads: int) -> None:
         super().__init__()
         self.window, self.heads = window, heads
         self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
@@ -132,10 +132,12 @@ class Windows(nn.Module):
         """(batch, rows of windows, windows, height, width, channels) as a map."""
         return parts.transpose(2, 3).flatten(1, 2).flatten(2, 3)
 
-    def forward(self, x: Tensor) -> Tensor:
-        parts = x.unflatten(1, (-1, self.window)).unflatten(3, (-1, self.window)).transpose(2, 3)
-        q, k, v = self.qkv(parts.flatten(3, 4)).unflatten(-1, (3, self.heads, -1)).movedim(-3, 0).transpose(-2, -3)
-        read = ((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(-2, -3).flatten(-2)
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        B, H, W, C = x.shape
+        parts = x.view(B, H // self.window, self.window, W // self.window, self.window, C).transpose(2, 3)
+        windows = parts.reshape(-1, self.window**2, C)
+        q, k, v = self.qkv(windows).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        read = ((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)
         return x + self.put_back(self.out(read).reshape(parts.shape))
 
 
