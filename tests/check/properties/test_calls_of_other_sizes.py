@@ -125,7 +125,7 @@ class Windows(nn.Module):
 
     def __init__(self, dim: int, window: int, heads: int) -> None:
         super().__init__()
-        self.window, self.heads = window, heads
+        self.w, self.heads = window, heads
         self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
 
     def put_back(self, parts: Tensor) -> Tensor:
@@ -134,8 +134,8 @@ class Windows(nn.Module):
 
     def forward(self, x):  # type: ignore[no-untyped-def]
         B, H, W, C = x.shape
-        parts = x.view(B, H // self.window, self.window, W // self.window, self.window, C).transpose(2, 3)
-        windows = parts.reshape(-1, self.window**2, C)
+        parts = x.view(B, H // self.w, self.w, W // self.w, self.w, C).transpose(2, 3)
+        windows = parts.reshape(-1, self.w**2, C)
         q, k, v = self.qkv(windows).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         read = ((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)
         return x + self.put_back(self.out(read).reshape(parts.shape))
