@@ -16,6 +16,7 @@ from regard.check.properties.masks.later_keys import may_hide_later_keys
 from regard.check.properties.masks.nearest_keys import farthest_key_findings
 from regard.check.properties.masks.padded_keys import padded_key
 from regard.check.properties.masks.patterns import mask_findings
+from regard.check.properties.masks.unread_keys import unread_key_findings
 from regard.check.properties.masks.whole_frames import by_whole_frames
 from regard.check.properties.outputs.heads import output_findings, projected_once
 from regard.check.properties.outputs.inner_tokens import inner_output_findings
@@ -144,6 +145,7 @@ def attention_findings(
         return
     masked = list(by_whole_frames(invocation, numbers, list(mask_findings(numbers))))
     yield from masked
+    yield from unread_key_findings(invocation, evidence) if is_only else ()
     if any(each.property == "sparse-by-content" for each in masked):
         yield from chosen_key_findings(invocation, numbers)
         yield from farthest_key_findings(invocation, evidence)
