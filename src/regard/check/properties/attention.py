@@ -48,6 +48,7 @@ from regard.check.properties.scores.shared_heads import shared_head_findings
 from regard.check.properties.scores.told_heads import told_head_findings
 from regard.check.properties.scores.unread_scales import unread_cosine_scale
 from regard.check.properties.scores.unsummed_products import unsummed_products
+from regard.check.properties.scores.wrapped_tables import wrapped_table_findings
 from regard.check.properties.tokens import (
     samples_attend,
     token_findings,
@@ -179,6 +180,7 @@ def attention_findings(
         if [each.property for each in learned] == ["relative-logits"]:
             yield from distance_vector_findings(evidence)
         yield from learned or position_findings(evidence, told, grid, kept_grid(invocation))
+    yield from wrapped_table_findings(invocation, evidence)
     averaged = averaged_heads(evidence.base)
     if averaged is not None:
         yield averaged
