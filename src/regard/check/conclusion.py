@@ -55,8 +55,10 @@ NAMED_BY_NO_RECIPE = frozenset(
     {
         "action-to-come",
         "begun-anew",
+        "compared-with-others",
         "axes-transposed",
         "distances-on-both-sides",
+        "gradient-of-the-choice",
         "heads-projected",
         "inputs-kept",
         "keys-of-the-content",
@@ -78,6 +80,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "sink-score",
         "softmax-maximum",
         "softmaxes-subtracted",
+        "squashed-once",
         "stays-in-eval",
         "value-residual",
         "vector-of-each-distance",
