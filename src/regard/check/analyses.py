@@ -48,7 +48,7 @@ def analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | N
         for invocation in calls:
             layout = {each.argument: (each.batch_axis, each.token_axes, each.head_axis) for each in invocation.streams}
             is_other = any(first.get(name, axes) != axes for name, axes in layout.items())
-            if is_other and not (found and found[0].is_kind_alone):
+            if is_other and not (found and (found[0].is_kind_alone or _is_unjudged_sequence(found[0], invocation))):
                 continue  # another reading of the same call, less likely than the first
             # Where sizes coincide, a mask with its axes in another order would run as well.
             is_asked_again = bool(found) and not _are_numbers_other(invocation) and found[0].refuses_masks
@@ -115,6 +115,14 @@ def _are_numbers_other(invocation: Invocation) -> bool:
     """Whether its sequences have different numbers of tokens."""
     shapes = [(invocation.arguments[each.argument].shape, each.token_axes) for each in invocation.streams]
     return len({tuple(shape[axis] for axis in axes) for shape, axes in shapes}) > 1
+
+
+def _is_unjudged_sequence(analysis: Analysis, other: Invocation) -> bool:
+    """Whether nothing was said of a sequence alone, and another call hands a batch of such over."""
+    streams = analysis.invocation.streams
+    if analysis.has_scores or not analysis.missing or len(streams) != 1 or len(other.streams) != 1:
+        return False
+    return streams[0].batch_axis is None and other.streams[0].batch_axis is not None
 
 
 def _takes_one_sample(invocation: Invocation) -> bool:
