@@ -74,7 +74,7 @@ def _kept_of_each_key(invocation: Invocation, evidence: Evidence, kept: Tensor, 
     """
     table, code = evidence.base, evidence.code
     told = {(name, value) for name, value in numbers_told(invocation) if TOLD.fullmatch(name)}
-    if len({value for _, value in told}) != 1 or len(num_kept.unique()) == 1 or _BY_KEYS.search(code):
+    if len({value for _, value in told}) != 1 or bool((num_kept == num_kept[0]).all()) or _BY_KEYS.search(code):
         return
     owners = torch.stack([table.key.sample, table.head, table.key.token], -1)
     of_key = torch.unique(owners, dim=0, return_inverse=True)[1]

@@ -43,11 +43,14 @@ def straight_through_findings(invocation: Invocation) -> Iterator[Finding]:
             outputs = [each for each in invocation.outputs(invocation.run(given, target=live)) if each.requires_grad]
             if not outputs:
                 return
-            (outputs[0] * drawn_like(outputs[0], seed=11)).sum().backward()
+            loss = (outputs[0] * drawn_like(outputs[0], seed=11)).sum()
+            several = [
+                torch.autograd.grad(loss, [soft, hard], retain_graph=True, allow_unused=True)
+                for soft, hard in watch.pairs()
+            ]
     except (Failed, RuntimeError):
         return
-    for soft, hard in watch.pairs():
-        one, other = soft.grad, hard.grad
+    for one, other in several:
         if one is None or other is None or not float(other.abs().max()) > 0.0:
             continue
         if float((one + other).abs().max()) <= SAME * float(other.abs().max()):
@@ -80,8 +83,7 @@ class _Watch(TorchFunctionMode):
     @staticmethod
     def _keep(kept: list[Tensor], several: Any) -> None:
         for each in several:
-            if isinstance(each, Tensor) and each.requires_grad and not each.is_leaf:
-                each.retain_grad()
+            if isinstance(each, Tensor) and each.requires_grad:
                 kept.append(each)
 
     def pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
