@@ -46,8 +46,8 @@ from regard.check.properties.masks.settings import (
 from regard.check.properties.masks.together import beside_others
 from regard.check.properties.masks.two_meanings import two_meanings_findings
 from regard.check.properties.masks.unread_in_layers import unread_in_layers
+from regard.check.properties.masks.written_into import written_mask_findings
 from regard.check.properties.masks.zeroed_keys import zeroed_keys
-from regard.check.properties.modules.written_inputs import written_mask_findings
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation

@@ -1,4 +1,4 @@
-"""Whether a call writes into the sequences and masks that it is handed: also where vectors are handed over beside."""
+"""Whether a call writes into the sequences that it is handed: also where vectors are handed over beside these."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import replace
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Finding
@@ -15,10 +14,7 @@ from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
 
-__all__ = ["written_input_findings", "written_mask_findings"]
-
-HIDDEN = -1e4
-"""What is added to the score of a hidden key is this or less: how much less makes no other mask."""
+__all__ = ["written_input_findings"]
 
 
 def written_input_findings(invocation: Invocation, trace: Trace) -> Iterator[Finding]:
@@ -36,36 +32,6 @@ def written_input_findings(invocation: Invocation, trace: Trace) -> Iterator[Fin
             message = f"the call writes into {name}, its caller's: what reads it later gets other numbers"
             yield Finding("violation", "inputs-kept", "call", message, line)
             return
-
-
-def written_mask_findings(invocation: Invocation, name: str, value: Tensor) -> Iterator[Finding]:
-    """The first line that makes another mask of the caller's own, as where what is always hidden is hidden in it too.
-
-    Other layers, and other calls, are handed the same tensor. Rows that hide all are often opened in it: that makes no
-    other mask of one that has none.
-
-    Args:
-        invocation: a call without the mask.
-        name: the argument.
-        value: a mask.
-    """
-    run = record_invocation(invocation, {**invocation.arguments, name: value}, lines=True)
-    given = run.arguments.get(name)
-    if run.error or given is None:
-        return
-    for operation in run:
-        for each in operation.written:
-            before = next((one.data for one in operation.inputs if one.storage == each.storage), None)
-            if each.storage == given.storage and before is not None and _are_others(before, each.data):
-                message = f"the call writes into {name}, its caller's: whoever is handed it later hides other keys"
-                yield Finding("violation", "mask-kept", "mask", message, operation.location)
-                return
-
-
-def _are_others(before: Tensor, after: Tensor) -> bool:
-    """Whether two tensors are no masks of the same meaning."""
-    one, other = (each.clamp(min=HIDDEN) if each.is_floating_point() else each for each in (before, after))
-    return not torch.equal(one, other)
 
 
 def _with_vectors(invocation: Invocation) -> Iterator[Invocation]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks.patterns import allowed_of
+from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.properties.scores.learned_tables import run_of_tokens
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
@@ -34,7 +34,7 @@ def wrapped_table_findings(invocation: Invocation, evidence: Evidence) -> Iterat
     tokens = evidence.num_tokens
     if tokens < 2 or _IN_A_CIRCLE.search(evidence.code):
         return
-    seen = allowed_of(evidence, of_own=True)[0, 0]
+    seen = evidence.base.dense(evidence.base.weight)[0, 0] > ZERO_WEIGHT
     if seen.shape != (tokens, tokens):
         return
     for entries, index, line in _signed(evidence.base.instance.run.trace, tokens):
