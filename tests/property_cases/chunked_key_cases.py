@@ -34,14 +34,6 @@ def all_chunks(x: Tensor) -> Tensor:
     return _read(x, [slice(start, start + CHUNK) for start in range(0, x.shape[1], CHUNK)])
 
 
-def with_the_rest_by_itself(x: Tensor) -> Tensor:
-    """The last token, behind the whole chunks, is read by other lines."""
-    q, k, v = (split(x @ each) for each in (QUERIES, KEYS, VALUES))
-    first, last = (q @ each.mT / 2 for each in (k[:, :, :-1], k[:, :, -1:]))
-    total = torch.logaddexp(first.logsumexp(-1, keepdim=True), last)
-    return joined((first - total).exp() @ v[:, :, :-1] + (last - total).exp() * v[:, :, -1:])
-
-
 def of_known_tokens(x: Tensor) -> Tensor:
     """All rows read those whose answers are known: all but the last."""
     q, k, v = (split(x @ each) for each in (QUERIES, KEYS, VALUES))
@@ -53,6 +45,4 @@ def of_five(function: Any) -> Invocation:
     return of_x(function, tokens=5)
 
 
-CASES = [
-    Case("keys-seen", whole_chunks, right, of_five) for right in (all_chunks, with_the_rest_by_itself, of_known_tokens)
-]
+CASES = [Case("keys-seen", whole_chunks, right, of_five) for right in (all_chunks, of_known_tokens)]

@@ -43,8 +43,19 @@ class WrittenInItsPlace(Gated):
     """The memory of a sigmoid is written over by what is no sigmoid."""
 
     def opened(self, x: Tensor) -> Tensor:
-        opened = super().opened(x)
+        opened = super().opened(x).clone()
         return opened.mul_(x).sigmoid()
+
+
+class OfALayerWithGates(Gated):
+    """The gates of a recurrent layer lie side by side, and each is a sigmoid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(WIDTH, WIDTH, batch_first=True)
+
+    def opened(self, x: Tensor) -> Tensor:
+        return super().opened(self.layer(x)[0])
 
 
 class SigmoidOfTheGate(Gated):
@@ -59,6 +70,9 @@ class SigmoidInParts(Gated):
 
 
 CASES = [
-    *(Case("squashed-once", SigmoidOfTheGate, right, of_module) for right in (Gated, TwoGates, Sharpened)),
+    *(
+        Case("squashed-once", SigmoidOfTheGate, right, of_module)
+        for right in (Gated, TwoGates, Sharpened, OfALayerWithGates)
+    ),
     Case("squashed-once", SigmoidInParts, WrittenInItsPlace, of_module),
 ]

@@ -57,6 +57,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "begun-anew",
         "compared-with-others",
         "axes-transposed",
+        "distance-falls",
         "distances-on-both-sides",
         "gradient-of-the-choice",
         "heads-projected",

@@ -13,7 +13,7 @@ from regard.check.properties.code import code_of
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import TaggedRun
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import Operation, TensorRecord, Trace
 
 __all__ = ["added_gate_findings", "gated_activation_findings", "squashed_twice_findings"]
 
@@ -75,21 +75,23 @@ def squashed_twice_findings(base: Trace) -> Iterator[Finding]:
     Args:
         base: a run.
     """
-    squashed = set[int]()
+    squashed = set[tuple[int, int, tuple[int, ...]]]()
     for operation in base:
-        is_squashed = bool(operation.inputs) and all(each.storage in squashed for each in operation.inputs)
-        if operation.name.rstrip("_") == "sigmoid":
-            if is_squashed:
-                message = (
-                    "a sigmoid is taken of what a sigmoid returned: it lies between 0.5 and 0.731, and never closes"
-                )
-                yield Finding("violation", "squashed-once", "output", message, operation.location)
-                return
-            squashed.update(each.storage for each in (*operation.outputs, *operation.written))
-        elif is_squashed and ((operation.is_view and not operation.written) or operation.name in MOVED):
-            squashed.update(each.storage for each in operation.outputs)
-        else:
-            squashed.difference_update(each.storage for each in operation.written)
+        is_squashed = bool(operation.inputs) and all(_part(each) in squashed for each in operation.inputs)
+        if is_squashed and operation.name.rstrip("_") == "sigmoid":
+            message = "a sigmoid is taken of what a sigmoid returned: it lies between 0.5 and 0.731, and never closes"
+            yield Finding("violation", "squashed-once", "output", message, operation.location)
+            return
+        written = {each.storage for each in operation.written}
+        squashed -= {each for each in squashed if each[0] in written}
+        is_moved = (operation.is_view and not operation.written) or operation.name in MOVED
+        if operation.name.rstrip("_") == "sigmoid" or (is_squashed and is_moved):
+            squashed.update(map(_part, operation.outputs))
+
+
+def _part(record: TensorRecord) -> tuple[int, int, tuple[int, ...]]:
+    """Which part of some memory a tensor is: the gates of a recurrent layer lie side by side."""
+    return record.storage, record.offset, record.shape
 
 
 def _is_gate(operation: Operation, run: TaggedRun) -> bool:
