@@ -38,6 +38,27 @@ class RotatedInItsPrecision(RotatedInFloat32):
         return torch.arange(x.shape[1]).to(x.dtype)
 
 
+class CountedInBfloat16(RotatedInFloat32):
+    """Self-attention with rotary positions."""
+
+    def positions(self, x: Tensor) -> Tensor:
+        return torch.arange(x.shape[1], dtype=torch.bfloat16).float()
+
+
+class CountedInPairs(RotatedInFloat32):
+    """Self-attention with rotary positions: two tokens have one. It runs in float16 as well."""
+
+    def positions(self, x: Tensor) -> Tensor:
+        return (torch.arange(x.shape[1]) // 2).float()
+
+
+class CountedToTheEnd(RotatedInFloat32):
+    """Self-attention with rotary positions: what is farther away than the last place counts as that."""
+
+    def positions(self, x: Tensor) -> Tensor:
+        return torch.arange(x.shape[1]).clamp(max=256).float()
+
+
 class WithATable(nn.Module):
     """Self-attention with rotary positions, as complex numbers that are made once."""
 
@@ -72,6 +93,10 @@ class WithATableThatEnds(WithATable):
 
 
 CASES = [
+    *(
+        Case("positions-unrounded", CountedInBfloat16, right, of_module, has_line=False)
+        for right in (RotatedInFloat32, CountedInPairs, CountedToTheEnd)
+    ),
     Case("positions-unrounded", RotatedInItsPrecision, RotatedInFloat32, of_module, has_line=False),
     Case("positions-unrounded", WithATableOfBfloat16, WithATable, of_module, has_line=False),
     Case("positions-unrounded", WithATableOfBfloat16, WithATableThatEnds, of_module, has_line=False),

@@ -349,18 +349,39 @@ class KeepsTheLargest(nn.Module):
 
     keep = 2
 
+    def bar(self, scores: Tensor) -> Tensor:
+        return scores.topk(self.keep).values[..., -1:]
+
     def is_removed(self, scores: Tensor, bar: Tensor) -> Tensor:
         return scores < bar
 
     def forward(self, x: Tensor) -> Tensor:
         scores = x @ drawn(WIDTH, WIDTH, seed=4) @ x.mT / WIDTH**0.5  # here
-        bar = scores.topk(self.keep).values[..., -1:]
+        bar = self.bar(scores)
         return scores.masked_fill(self.is_removed(scores, bar), -torch.inf).softmax(-1) @ x
 
 
 class KeepsOneLess(KeepsTheLargest):
     def is_removed(self, scores: Tensor, bar: Tensor) -> Tensor:
         return scores <= bar
+
+
+class KeepsTheLargestOfQueries(KeepsTheLargest):
+    """Each query keeps the keys with its largest scores."""
+
+    def bar(self, scores: Tensor) -> Tensor:
+        return scores.topk(self.keep, -2).values[..., -1:, :]
+
+
+class ChosenByKeys(KeepsTheLargestOfQueries):
+    """The queries that have its largest scores are chosen by each key."""
+
+
+class KeptByALevel(KeepsTheLargest):
+    """Each query keeps the keys whose scores are above one level, some more of them than others."""
+
+    def bar(self, scores: Tensor) -> Tensor:
+        return scores.mean((-1, -2), keepdim=True)
 
 
 def keeping_three(kind: Any) -> Invocation:
@@ -371,6 +392,10 @@ def keeping_three(kind: Any) -> Invocation:
 
 CASES = [
     Case("largest-kept", KeepsOneLess, KeepsTheLargest, keeping_three),
+    *(
+        Case("largest-kept", KeepsTheLargestOfQueries, right, keeping_three)
+        for right in (KeepsTheLargest, ChosenByKeys, KeptByALevel)
+    ),
     Case("nearest-kept", two_at_the_other_end, the_nearest_two, partial(of_x, tokens=5)),
     Case("nearest-kept", all_but_the_nearest, the_nearest_beside_itself, partial(of_x, tokens=5)),
     Case("scale", UnscaledTalkingHeads, TalkingHeads, of_module, has_line=False),

@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from torch import Tensor
+
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import TOO_LARGE, analyze
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
+from regard.check.target.errors import Failed
 from regard.check.target.shape_search import SEQUENCE_LETTERS
 from regard.check.time_limit import is_over
 
@@ -19,6 +22,8 @@ MAX_CALLS = 4
 """Calls of other sizes or arguments that are analyzed."""
 OF_EQUAL_NUMBERS = frozenset({"keys-seen", "logits-of-the-query"})
 """Properties that code for as many keys as queries need not have for other numbers."""
+OF_MIXED_SAMPLES = frozenset({"output-of-the-token", "samples-apart", "value-of-the-sample"})
+"""Properties that are violated as well where rows of all samples are cut into chunks, and no sample has whole ones."""
 OF_ANY_SHAPES = frozenset(
     {
         "bias-as-documented",
@@ -39,12 +44,13 @@ def analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | N
     """The analyses of some calls of one target, up to the first with a violation; why there are no more."""
     found: list[Analysis] = []
     unseen: Analysis | None = None
+    joined: Analysis | None = None
     first: dict[str, object] = {}
     try:
         for invocation in calls:
             layout = {each.argument: (each.batch_axis, each.token_axes, each.head_axis) for each in invocation.streams}
             is_other = any(first.get(name, axes) != axes for name, axes in layout.items())
-            if is_other and not (found and found[0].is_kind_alone):
+            if is_other and not (found and (found[0].is_kind_alone or _is_unjudged_sequence(found[0], invocation))):
                 continue  # another reading of the same call, less likely than the first
             # Where sizes coincide, a mask with its axes in another order would run as well.
             is_asked_again = bool(found) and not _are_numbers_other(invocation) and found[0].refuses_masks
@@ -67,6 +73,9 @@ def analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | N
             if may_be_meant and unseen is None and not found:
                 unseen, first = analysis, {**layout}
                 continue
+            if violated and violated <= OF_MIXED_SAMPLES and not _takes_one_sample(invocation):
+                joined = joined or analysis
+                continue
             if is_other:  # what was taken for channels are tokens
                 found, first = [], {}
             first = {**layout, **first}
@@ -78,8 +87,8 @@ def analyzed(calls: Iterator[Invocation]) -> tuple[list[Analysis], Exception | N
                 found[0].findings.append(Finding("note", "time-over", "scores", told))
                 break
     except Exception as error:
-        return _with_unseen_keys(found, unseen), error
-    return _with_unseen_keys(found, unseen), None
+        return _with_unseen_keys(_with_joined_samples(found, joined), unseen), error
+    return _with_unseen_keys(_with_joined_samples(found, joined), unseen), None
 
 
 def with_open_shapes(analyses: list[Analysis]) -> list[Analysis]:
@@ -108,6 +117,39 @@ def _are_numbers_other(invocation: Invocation) -> bool:
     """Whether its sequences have different numbers of tokens."""
     shapes = [(invocation.arguments[each.argument].shape, each.token_axes) for each in invocation.streams]
     return len({tuple(shape[axis] for axis in axes) for shape, axes in shapes}) > 1
+
+
+def _is_unjudged_sequence(analysis: Analysis, other: Invocation) -> bool:
+    """Whether nothing was said of a sequence alone, and another call hands a batch of such over."""
+    streams = analysis.invocation.streams
+    if analysis.has_scores or not analysis.missing or len(streams) != 1 or len(other.streams) != 1:
+        return False
+    return streams[0].batch_axis is None and other.streams[0].batch_axis is not None
+
+
+def _takes_one_sample(invocation: Invocation) -> bool:
+    """Whether the call runs as well with the first sample of each sequence alone."""
+    axes = {each.argument: each.batch_axis for each in invocation.streams}
+    given = dict(invocation.arguments)
+    for name, value in invocation.arguments.items():
+        axis = axes.get(name)
+        if isinstance(value, Tensor) and axis is not None:
+            given[name] = value.narrow(axis, 0, 1)
+    try:
+        invocation.run(given)
+    except Failed:
+        return False
+    return True
+
+
+def _with_joined_samples(found: list[Analysis], joined: Analysis | None) -> list[Analysis]:
+    """The analyses, with that of a call that mixes samples and runs with no sample alone, where all run so.
+
+    As of windows, where a sample is of no whole number of them: those of two samples are, and run by accident.
+    """
+    if joined is None or any(each.violations or _takes_one_sample(each.invocation) for each in found):
+        return found
+    return [*found, joined]
 
 
 def _with_unseen_keys(found: list[Analysis], unseen: Analysis | None) -> list[Analysis]:

@@ -118,3 +118,47 @@ def test_a_mask_that_takes_only_as_many_keys_as_queries_is_judged_with_these(kin
     found = [each.property for one in analyses for each in one.findings]
     assert ("mask-form" in found) != bool(wanted)
     assert "mask-refused" not in found
+
+
+class Windows(nn.Module):
+    """Attention inside of windows of a (B, H, W, C) map."""
+
+    def __init__(self, dim: int, window: int, heads: int) -> None:
+        super().__init__()
+        self.w, self.heads = window, heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def put_back(self, parts: Tensor) -> Tensor:
+        """(batch, rows of windows, windows, height, width, channels) as a map."""
+        return parts.transpose(2, 3).flatten(1, 2).flatten(2, 3)
+
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        B, H, W, C = x.shape
+        parts = x.view(B, H // self.w, self.w, W // self.w, self.w, C).transpose(2, 3)
+        windows = parts.reshape(-1, self.w**2, C)
+        q, k, v = self.qkv(windows).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        read = ((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return x + self.put_back(self.out(read).reshape(parts.shape))
+
+
+class WindowsOfAViewedMap(Windows):
+    """The same of a map that is added after it was cut, and joined by one reshape behind a permutation."""
+
+    def put_back(self, parts: Tensor) -> Tensor:
+        batch, rows, columns, height, width, channels = parts.shape
+        return parts.permute(0, 1, 3, 2, 4, 5).reshape(batch, rows * height, columns * width, channels)
+
+
+class WindowsInLine(Windows):
+    def put_back(self, parts: Tensor) -> Tensor:
+        batch, rows, columns, height, width, channels = parts.shape
+        return parts.reshape(batch, rows * height, columns * width, channels)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [(Windows, set()), (WindowsOfAViewedMap, set()), (WindowsInLine, {"output-at-its-place"})],
+)
+def test_windows_as_large_as_the_first_map_are_put_back_in_a_larger_one(kind: type, wanted: set[str]) -> None:
+    analyses, _ = analyses_of(kind, {"dim": 32, "window": 4, "heads": 4}, {}, UserSettings())
+    assert {each.property for one in analyses for each in one.violations} == wanted

@@ -128,6 +128,14 @@ def test_rows_multiplied_by_the_width_alone_are_wrong(told: str) -> None:
     assert f"as many as there are offsets in a window of {rows} x {columns} tokens" in found.message
 
 
+def test_rows_multiplied_by_the_width_alone_are_wrong_where_the_sides_are_not_kept() -> None:
+    """torch.meshgrid made the places of its tokens."""
+    assert analyze(of_x(OfAWindow(3, 5, factor=0).double(), tokens=15)).violations == []
+    assert analyze(of_x(OfAWindow(5, 3, factor=0).double(), tokens=15)).violations == []
+    (found,) = analyze(of_x(OfAWindow(3, 5, factor=5).double(), tokens=15)).violations
+    assert found.property == "entry-of-each-offset"
+
+
 def test_a_longer_table_of_distances_in_a_row_is_right() -> None:
     assert analyzed(25, lambda tokens: places(tokens) + 12, tokens=9).violations == []
 

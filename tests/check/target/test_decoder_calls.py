@@ -335,3 +335,36 @@ class SqueezedStateOverSamples(SqueezedState):
 def test_an_axis_that_is_squeezed_out_is_one_of_layers() -> None:
     assert check(SqueezedState, args={"units": 8, "hidden_size": 12}).verdict in RIGHT
     assert check(SqueezedStateOverSamples, args={"units": 8, "hidden_size": 12}).verdict == "wrong"
+
+
+class Summed(nn.Module):
+    """A weighted mean of the steps of a sequence; nothing says which axis is which."""
+
+    axis = total = 1
+
+    def __init__(self, dim: int, hidden: int = 16) -> None:
+        super().__init__()
+        self.layer, self.context = nn.Linear(dim, hidden), nn.Linear(hidden, 1, bias=False)
+
+    def forward(self, steps):  # type: ignore[no-untyped-def]
+        weights = self.context(self.layer(steps).tanh()).squeeze(-1).softmax(self.axis)
+        return (weights[..., None] * steps).sum(dim=self.total)
+
+
+class SummedWithStepsFirst(Summed):
+    axis = total = 0
+
+
+class WeighedOverSamples(Summed):
+    """It runs with one sequence alone as well, whose channels it sums."""
+
+    axis = 0
+
+
+@pytest.mark.parametrize("right", [Summed, SummedWithStepsFirst])
+def test_a_weighted_mean_over_either_axis_is_right(right: type[nn.Module]) -> None:
+    assert check(right, args={"dim": 32}).verdict in RIGHT
+
+
+def test_weights_over_the_samples_are_wrong_where_a_sequence_alone_is_not_judged() -> None:
+    assert "samples-apart" in {each.id for each in check(WeighedOverSamples, args={"dim": 32}).causes}

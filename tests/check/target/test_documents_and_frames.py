@@ -136,3 +136,24 @@ class OfAnyLength(nn.Module):
 
 def test_a_letter_for_the_number_of_tokens_is_not_the_largest_number() -> None:
     assert first(OfAnyLength, width=8, block_size=40).arguments["x"].shape[1] < 40
+
+
+def over_frames(video, w_in, w_out, n_heads=4):  # type: ignore[no-untyped-def]
+    """video: (batch, frames, pixels, dim). Each pixel attends over its own frames."""
+    b, f, p, d = video.shape
+    q, k, v = (video.transpose(1, 2) @ w_in).reshape(b, p, f, 3, n_heads, d // n_heads).unbind(3)
+    weights = (torch.einsum("bpihd,bpjhd->bphij", q, k) / (d // n_heads) ** 0.5).softmax(-1)
+    return (torch.einsum("bphij,bpjhd->bpihd", weights, v).reshape(b, p, f, d) @ w_out).transpose(1, 2)
+
+
+def over_frames_scaled_by_the_width(video, w_in, w_out, n_heads=4):  # type: ignore[no-untyped-def]
+    """video: (batch, frames, pixels, dim). Each pixel attends over its own frames."""
+    b, f, p, d = video.shape
+    q, k, v = (video.transpose(1, 2) @ w_in).reshape(b, p, f, 3, n_heads, d // n_heads).unbind(3)
+    weights = (torch.einsum("bpihd,bpjhd->bphij", q, k) / d**0.5).softmax(-1)
+    return (torch.einsum("bphij,bpjhd->bpihd", weights, v).reshape(b, p, f, d) @ w_out).transpose(1, 2)
+
+
+def test_a_function_of_frames_and_matrices_is_called_with_the_axes_that_are_written() -> None:
+    assert check(over_frames).verdict == "different by design"
+    assert "scale" in {each.id for each in check(over_frames_scaled_by_the_width).causes}

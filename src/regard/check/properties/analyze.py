@@ -11,10 +11,8 @@ from regard.check.properties.analysis import OPEN_QUESTIONS, Analysis
 from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches.handed_over import state_findings
 from regard.check.properties.centered_tokens import CENTERED, centers_of
-from regard.check.properties.designs import (
-    channel_gate,
-    learned_memory,
-)
+from regard.check.properties.code import code_of
+from regard.check.properties.designs import channel_gate, learned_memory
 from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
@@ -62,6 +60,7 @@ from regard.check.properties.positions.rotations_alone import rotation_alone_fin
 from regard.check.properties.read_weights import linear_findings, read_findings
 from regard.check.properties.running_sums import running_state_findings, running_sum_findings
 from regard.check.properties.scores.cancelled_queries import cancelled_query
+from regard.check.properties.scores.distance_signs import distance_sign_findings
 from regard.check.properties.scores.equal_scores import equal_scores
 from regard.check.properties.scores.paired_attentions import open_paired_queries
 from regard.check.properties.scores.tied_scales import tied_scale_findings
@@ -383,6 +382,8 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
             analysis.findings += hidden_key_findings(invocation, run.trace, [])
     if not analysis.findings:
         analysis.findings += constant_output_findings(invocation, run)
+    if not analysis.findings:
+        analysis.findings += distance_sign_findings(run.trace, code_of(invocation.target))
     if not analysis.findings:
         analysis.findings += rotation_alone_findings(invocation)
     if analysis.findings and not analysis.violations:

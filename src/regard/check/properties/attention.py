@@ -16,6 +16,7 @@ from regard.check.properties.masks.later_keys import may_hide_later_keys
 from regard.check.properties.masks.nearest_keys import farthest_key_findings
 from regard.check.properties.masks.padded_keys import padded_key
 from regard.check.properties.masks.patterns import mask_findings
+from regard.check.properties.masks.unread_keys import unread_key_findings
 from regard.check.properties.masks.whole_frames import by_whole_frames
 from regard.check.properties.outputs.heads import output_findings, projected_once
 from regard.check.properties.outputs.inner_tokens import inner_output_findings
@@ -47,6 +48,7 @@ from regard.check.properties.scores.shared_heads import shared_head_findings
 from regard.check.properties.scores.told_heads import told_head_findings
 from regard.check.properties.scores.unread_scales import unread_cosine_scale
 from regard.check.properties.scores.unsummed_products import unsummed_products
+from regard.check.properties.scores.wrapped_tables import wrapped_table_findings
 from regard.check.properties.tokens import (
     samples_attend,
     token_findings,
@@ -144,6 +146,7 @@ def attention_findings(
         return
     masked = list(by_whole_frames(invocation, numbers, list(mask_findings(numbers))))
     yield from masked
+    yield from unread_key_findings(invocation, evidence) if is_only else ()
     if any(each.property == "sparse-by-content" for each in masked):
         yield from chosen_key_findings(invocation, numbers)
         yield from farthest_key_findings(invocation, evidence)
@@ -177,6 +180,7 @@ def attention_findings(
         if [each.property for each in learned] == ["relative-logits"]:
             yield from distance_vector_findings(evidence)
         yield from learned or position_findings(evidence, told, grid, kept_grid(invocation))
+    yield from wrapped_table_findings(invocation, evidence)
     averaged = averaged_heads(evidence.base)
     if averaged is not None:
         yield averaged

@@ -69,7 +69,9 @@ _ON_EACH_SIDE = re.compile(
 """As many keys to each side as the window is told, and not as many in all."""
 _APART = re.compile(
     r"(?:\||\babs\()\s*(?:i\s*[-−]\s*j|j\s*[-−]\s*i|q\s*[-−]\s*k|k\s*[-−]\s*q)\s*[|)]\s*(?:<=?|≤)"
-    r"|\b(?:on|to|at|from|of)\s+(?:each|either|both)\s+sides?\b",
+    r"|\b(?:on|to|at|from|of)\s+(?:each|either|both)\s+sides?\b"
+    r"|\b(?:at most|up to|within)\s+\S+\s+(?:\w+\s+)?(?:before|behind|ahead|after|back|(?:to the )?left)\s+"
+    r"(?:or|and)\s+(?:before|behind|ahead|after|forward|(?:to the )?right)\b",
     re.I,
 )
 """As many tokens before a query as after it: by a formula, or in words."""

@@ -66,6 +66,7 @@ from regard.check.properties.positions.unused_classes import unused_position_fin
 from regard.check.properties.scores.wide_scores import wide_score_findings
 from regard.check.properties.summaries import MIXED_TOKENS
 from regard.check.properties.weights.dropped_scores import dropped_score_findings
+from regard.check.properties.weights.straight_through import straight_through_findings
 from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 
@@ -153,6 +154,8 @@ def judge_once(
         analysis.findings += wide_score_findings(invocation, instances)
         analysis.findings += half_norm_findings(invocation)
         analysis.findings += filled_weight_findings(invocation, instances)
+        is_hard = any(each.property == "hard-weights" for each in analysis.designs)
+        analysis.findings += straight_through_findings(invocation) if is_hard else ()
     if {each.property for each in analysis.violations} <= OF_OTHER_TOKENS:
         norms = [*norm_findings(invocation)]
         if norms:  # they are the cause

@@ -12,6 +12,7 @@ from regard.check.properties.caches.places import cache_place_findings
 from regard.check.properties.caches.steps import step_position_findings
 from regard.check.properties.finding import Evidence
 from regard.check.properties.finite_outputs import left_padded_nan_findings, low_precision_nan_findings
+from regard.check.properties.masks.compared_numbers import compared_with_itself_findings
 from regard.check.properties.masks.convolved_padding import convolved_padding_findings
 from regard.check.properties.masks.crossed import crossed_mask_findings
 from regard.check.properties.masks.global_tokens import global_token_findings
@@ -39,7 +40,7 @@ from regard.check.properties.modules.class_probabilities import class_probabilit
 from regard.check.properties.modules.class_tokens import class_token_findings
 from regard.check.properties.modules.co_attention import co_attention_findings
 from regard.check.properties.modules.field_rows import field_row_findings
-from regard.check.properties.modules.gated_activations import added_gate_findings
+from regard.check.properties.modules.gated_activations import added_gate_findings, squashed_twice_findings
 from regard.check.properties.modules.inner_sequences import inner_sequence_findings
 from regard.check.properties.modules.later_tokens import later_token_findings
 from regard.check.properties.modules.losses import known_label_findings, loss_findings, skipped_label_findings
@@ -125,6 +126,7 @@ def judge_together(
         analysis.findings += crossed_mask_findings(invocation, samples, several)
         analysis.findings += unread_mask_findings(invocation, several)
         analysis.findings += lost_fill_findings(base)
+        analysis.findings += compared_with_itself_findings(invocation, base)
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
         analysis.findings += paddings_of_texts_findings(invocation, several)
@@ -145,6 +147,7 @@ def judge_together(
         analysis.findings += added_to_itself_findings(invocation, several)
         analysis.findings += query_residual_findings(invocation, several)
         analysis.findings += added_gate_findings(invocation.target, base)
+        analysis.findings += squashed_twice_findings(base)
         analysis.findings += unprojected_head_findings(invocation, several)
         analysis.findings += output_matrix_findings(invocation, several)
         analysis.findings += documented_value_findings(invocation, several)

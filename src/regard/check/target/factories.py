@@ -12,6 +12,7 @@ from torch import nn
 
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.errors import NotCallable, error_line
+from regard.check.target.made_parameters import made_parameters
 from regard.check.target.names import constructor_meaning
 from regard.check.target.signature import readings
 
@@ -51,7 +52,8 @@ def from_factory(implementation: Any, args: Mapping[str, Any], settings: UserSet
     if inspect.isclass(implementation) or not inspect.isfunction(implementation):
         return Made(implementation, args=args)
     if inspect.signature(implementation).parameters:
-        return _made_with(implementation, args, settings) or Made(implementation, args=args)
+        made = _made_with(implementation, args, settings)
+        return made or Made(implementation, args=args or made_parameters(implementation, settings))
     with settings.on():
         made = implementation()
     if isinstance(made, tuple) and len(made) == 2 and callable(made[0]):

@@ -109,6 +109,12 @@ def _joined(path: str, name: object) -> str:
 
 
 def _width(target: Any) -> int:
-    """The size that most of the fixed matrices have on one side; 0 where there are none."""
-    counts = Counter(size for each in fixed_matrices(target).values() for size in dict.fromkeys(each.shape))
+    """The size that most of the fixed matrices have on one side; 0 where there are none.
+
+    Of stacks of matrices, one for each head, where there are no others.
+    """
+    fixed = target.keywords if isinstance(target, partial) else {}
+    stacks = [each for _, each in _tensors(fixed) if each.ndim > 2 and each.is_floating_point()]
+    matrices = [*fixed_matrices(target).values()] or stacks
+    counts = Counter(size for each in matrices for size in dict.fromkeys(each.shape[-2:]))
     return counts.most_common(1)[0][0] if counts else 0

@@ -49,6 +49,7 @@ MAX_LAYOUTS = 2
 """That are tried long."""
 SQUARE = "it is called with as many tokens as channels: it runs with no other number that was tried"
 STEPS = "it is called with one token at a time: it runs with no other number that was tried"
+ASKED_FOR_STEPS = "it is called with one token at a time, as it asks for"
 ENOUGH = 2
 """How clear the axes of a call have to be for no other layout to be tried first."""
 
@@ -157,7 +158,7 @@ def _search(
         targets.append(target)
         budget.cost = cost_of(target.call)
         is_of_one = len(targets) == 1 and asks_for_one_token(source_of(target.call))
-        found = _calls_in_steps(targets, given, settings, errors) if is_of_one else []
+        found = _calls_in_steps(targets, given, settings, errors, ASKED_FOR_STEPS) if is_of_one else []
         found = found or _calls_of(target, given, settings, errors, FEW_TRIES, None, budget)
         if found and _is_of_vectors(found[-1]):  # one of each sample, or the one token of each: a cache tells
             found = _calls_in_steps([target], given, settings, errors) or found
@@ -202,15 +203,15 @@ def _calls_by_errors(targets: list[Target], settings: UserSettings) -> list[Foun
 
 
 def _calls_in_steps(
-    targets: list[Target], given: UserInputs, settings: UserSettings, errors: list[Failed]
+    targets: list[Target], given: UserInputs, settings: UserSettings, errors: list[Failed], said: str = STEPS
 ) -> list[FoundCall]:
     """Calls with one token after the other, of what keeps a cache of those before, or is handed one each time."""
     if given.names or not targets or not may_take_steps(readings(targets[0].call)[0]):
         return []
-    target = replace(targets[0], in_steps=True, said=[*targets[0].said, STEPS])
+    target = replace(targets[0], in_steps=True, said=[*targets[0].said, said])
     found = _calls_of(target, given, settings, errors, FEW_TRIES, MAX_LAYOUTS, Budget(2 * FEW_TRIES))
     found = [each for each in found[:1] if (names := cache_names(each.invocation)).is_certain or names.is_reset]
-    return found or _calls_in_steps(of_one_sample(targets, errors), given, settings, errors)
+    return found or _calls_in_steps(of_one_sample(targets, errors), given, settings, errors, said)
 
 
 def _calls_of_fixed_tokens(

@@ -93,7 +93,7 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
         if any(are_of_sentences(source_of(target), each) for each in of_ids):
             letters = ("byxd", *letters)  # as the words of the sentences of documents
     elif roles & MATRICES - {"w_o"}:
-        letters = WEIGHTED
+        letters = (*_written(target, arguments), *WEIGHTED)
     elif {"q", "k", "v"} <= roles and not parameters:
         letters = FUNCTIONS
         if any(each.role == "size heads" and each.required for each in arguments):
@@ -123,14 +123,20 @@ def layouts(target: Any, arguments: list[Argument]) -> list[Layout]:
             letters = ("bdt", *(each for each in letters if each != "bdt"))
         if any(isinstance(each, nn.Conv3d | nn.BatchNorm3d) for each in inner) or _VIDEO.search(source_of(target)):
             letters = (*VIDEOS, *letters)
-        given = [each.name for each in arguments if each.required and each.role in STREAMS]
-        written = written_map(source_of(target), given[0]) if len(given) == 1 else ""
-        letters = (written, *(each for each in letters if each != written)) if written else letters
+        written = _written(target, arguments)
+        letters = (*written, *(each for each in letters if each not in written))
     else:
         letters = FUNCTIONS
     given = [each.name for each in arguments if each.required and each.role in STREAMS]
     nested = _rows_of_rows(target, given[0]) if len(given) == 1 else None
     return [*([] if nested is None else [nested]), *(Layout(each) for each in letters)]
+
+
+def _written(target: Any, arguments: list[Argument]) -> tuple[str, ...]:
+    """The layout of a map or a video that the documentation writes for its only sequence; none of others."""
+    given = [each.name for each in arguments if each.required and each.role in STREAMS]
+    written = written_map(source_of(target), given[0]) if len(given) == 1 else ""
+    return (written,) if written else ()
 
 
 def _rows_of_rows(target: Any, name: str) -> Layout | None:

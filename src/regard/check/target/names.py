@@ -70,7 +70,7 @@ _CALL = {
     "w_o": "output_dense out_dense output_kernel out_kernel o_kernel "
     "out_proj_weight proj_weight output_weight w_proj o_proj_weight c_proj_weight c_proj_w "
     "out_proj_w proj_w o_proj_w",
-    "w_qkv": "in_proj_weight qkv_proj_weight in_proj_w w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
+    "w_qkv": "w_in in_proj_weight qkv_proj_weight in_proj_w w_qkv wqkv qkv_weight weight_qkv w_attn c_attn_w qkv_w",
     "window": "window_size window win_size window_len sliding_window local_window attention_window",
     "height": "height hh rows n_rows",
     "width": "width ww cols columns n_cols",

@@ -21,6 +21,12 @@ _TOLD = (("place", "start"), ("place", "positions"), ("place", None), ("position
 
 Of one token its position, its place in a cache and the number of those before it are the same number.
 """
+_ONE_A_CALL = re.compile(
+    r"(?:\"\"\"|[.:;]\s)\s*(?:(?:it|each call)\s+)?(?:(?:takes|reads|expects|is (?:given|handed|called with))\s+)?"
+    r"(?:exactly\s+)?(?:one|a single)\s+(?:new\s+)?token(?:\s*\([^)]*\))?\s+(?:a|per|each|in each)\s+call\b",
+    re.I,
+)
+"""In a documentation: no call is given several tokens."""
 
 
 def told_how_many(arguments: Sequence[Argument]) -> list[Argument]:
@@ -31,8 +37,9 @@ def told_how_many(arguments: Sequence[Argument]) -> list[Argument]:
 
 
 def asks_for_one_token(source: str) -> bool:
-    """Whether the code asserts that a length is 1, as that of a call with one new token."""
-    return re.search(r"^\s*assert\s+[\w.]*(?:len|length|tokens|T)(?:\(\w+\))?\s*==\s*1\b", source, re.M) is not None
+    """Whether the code asserts that a length is 1, or a sentence of its documentation begins with one token a call."""
+    is_asserted = re.search(r"^\s*assert\s+[\w.]*(?:len|length|tokens|T)(?:\(\w+\))?\s*==\s*1\b", source, re.M)
+    return is_asserted is not None or _ONE_A_CALL.search(source) is not None
 
 
 def may_take_steps(arguments: Sequence[Argument]) -> bool:

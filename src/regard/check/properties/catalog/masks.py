@@ -36,6 +36,20 @@ MASKS = (
         "x = checkpoint(block, x, mask, use_reentrant=False)  # all that block(x, mask) is given",
     ),
     Property(
+        "mask-kept",
+        "mask",
+        "a call makes no other mask of the one that it is handed",
+        "The next layer, or another attention, hides what this one hides besides.",
+        "mask = mask | later  # a new tensor, and not mask |= later",
+    ),
+    Property(
+        "compared-with-others",
+        "mask",
+        "what a mask is made of compares what a query is with what a key is",
+        "Whatever segments or places are handed over, the same keys are seen: all, or none.",
+        "mask = segments[:, :, None] == segments[:, None, :]",
+    ),
+    Property(
         "mask-of-its-window",
         "mask",
         "each window of a picture has its own of several masks, also where there are several pictures",

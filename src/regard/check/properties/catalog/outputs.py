@@ -64,6 +64,13 @@ OUTPUTS = (
         "return self.out(y * torch.sigmoid(self.gate(x)))  # of the input x, not of y",
     ),
     Property(
+        "squashed-once",
+        "output",
+        "no sigmoid is taken of what a sigmoid returned",
+        "What is to lie between 0 and 1 lies between 0.5 and 0.731: a gate never closes, and never opens.",
+        "return self.out(self.gate(x) * y)  # where the layer self.gate ends in a sigmoid",
+    ),
+    Property(
         "output-of-the-token",
         "heads",
         "what a query reads goes to the output of its token",

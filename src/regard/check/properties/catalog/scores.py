@@ -8,6 +8,13 @@ __all__ = ["SCORES"]
 
 SCORES = (
     Property(
+        "distance-falls",
+        "scores",
+        "scores that are made of distances fall with them",
+        "Each query reads what is least like it.",
+        "scores = -(q[:, :, None] - k[:, None]).square().sum(-1)",
+    ),
+    Property(
         "tied-row-scale",
         "scale",
         "scores that are summed over the rows of a grid are divided by the square root of the rows and of the width",

@@ -8,6 +8,13 @@ __all__ = ["WEIGHTS"]
 
 WEIGHTS = (
     Property(
+        "gradient-of-the-choice",
+        "weights",
+        "the gradient of hard weights is given to their softmax as it is (straight-through)",
+        "Training moves the choice away from what lowers the loss.",
+        "weights = hard - soft.detach() + soft",
+    ),
+    Property(
         "delta-rule",
         "weights",
         "by the delta rule a token writes its share of the difference of its value and what its key returns",

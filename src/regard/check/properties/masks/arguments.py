@@ -46,6 +46,7 @@ from regard.check.properties.masks.settings import (
 from regard.check.properties.masks.together import beside_others
 from regard.check.properties.masks.two_meanings import two_meanings_findings
 from regard.check.properties.masks.unread_in_layers import unread_in_layers
+from regard.check.properties.masks.written_into import written_mask_findings
 from regard.check.properties.masks.zeroed_keys import zeroed_keys
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
@@ -187,6 +188,7 @@ def shared_mask_findings(invocation: Invocation, several: Sequence[Evidence]) ->
             message = f"{name} hides exactly the keys that it blocks; {SAID[outcome.form].format(name=name)}"
             found = found or list(documented_mask_findings(invocation, evidence, outcome, outcomes, name))
             found = found or list(two_meanings_findings(invocation, evidence, outcome, name))
+            found = found or list(written_mask_findings(invocation, name, outcome.value))
             if is_of_layers:
                 found = found or list(_other_layers(invocation, several, number, outcome, name))
             yield name, found or [Finding("holds", "mask-form", "mask", message)]
@@ -361,6 +363,7 @@ def _beyond_hiding(
     taken = _outcomes_of(invocation, evidence, name, SIDES[0])
     yield from documented_shape_findings(invocation, evidence, outcome, taken, name)
     yield from two_meanings_findings(invocation, evidence, outcome, name)
+    yield from written_mask_findings(invocation, name, outcome.value)
     if not takes_causal_masks_alone(invocation):  # of one length there is one causal mask: no call has another
         yield from mask_memory_findings(invocation, name, open_mask(outcome.value.shape, outcome.form), outcome.value)
 

@@ -13,13 +13,15 @@ from regard.check.properties.code import code_of
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import TaggedRun
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["added_gate_findings", "gated_activation_findings"]
+__all__ = ["added_gate_findings", "gated_activation_findings", "squashed_twice_findings"]
 
 _SWIGLU = re.compile(r"swi-?glu|silu[- ]gated", re.I)
 _GATED = re.compile(r"(?:(?<![a-z])gat|Gat)(?:e[sd]?|ing)(?![a-z])")
 """A word of a name as well, as in AttentionGated."""
+MOVED = frozenset({"_to_copy", "_unsafe_view", "cat", "clone", "stack"})
+"""Operations behind which numbers are the same, at other places or in another precision."""
 SWISH = frozenset({"silu", "sigmoid"})
 """Operations that swish is computed with: x sigmoid(x), where it is written by hand."""
 
@@ -63,6 +65,33 @@ def added_gate_findings(target: Any, base: Trace) -> Iterator[Finding]:
             yield Finding("violation", "gate-as-documented", "block", message, operation.location)
             return
         made.update((each.storage, name) for each in operation.outputs if not operation.is_view)
+
+
+def squashed_twice_findings(base: Trace) -> Iterator[Finding]:
+    """A sigmoid of a sigmoid, as where a layer ends in one and whoever calls it takes another.
+
+    Of a number from 0 to 1 it is one from 0.5 to 0.731.
+
+    Args:
+        base: a run.
+    """
+    squashed = set[tuple[int, int, tuple[int, ...]]]()
+    for operation in base:
+        is_squashed = bool(operation.inputs) and all(_part(each) in squashed for each in operation.inputs)
+        if is_squashed and operation.name.rstrip("_") == "sigmoid":
+            message = "a sigmoid is taken of what a sigmoid returned: it lies between 0.5 and 0.731, and never closes"
+            yield Finding("violation", "squashed-once", "output", message, operation.location)
+            return
+        written = {each.storage for each in operation.written}
+        squashed -= {each for each in squashed if each[0] in written}
+        is_moved = (operation.is_view and not operation.written) or operation.name in MOVED
+        if operation.name.rstrip("_") == "sigmoid" or (is_squashed and is_moved):
+            squashed.update(map(_part, operation.outputs))
+
+
+def _part(record: TensorRecord) -> tuple[int, int, tuple[int, ...]]:
+    """Which part of some memory a tensor is: the gates of a recurrent layer lie side by side."""
+    return record.storage, record.offset, record.shape
 
 
 def _is_gate(operation: Operation, run: TaggedRun) -> bool:

@@ -23,6 +23,8 @@ __all__ = ["other_size_findings"]
 AT_ITS_PLACE = frozenset({"output-of-the-token", "output-at-its-place"})
 MOST_TOKENS = 100
 """Of a picture that is twice as high and twice as wide."""
+OF_WINDOWS = 6
+"""Axes of a picture that is cut into windows: samples, rows of windows and in these, the same of columns, channels."""
 _WINDOW = re.compile(r"w|(?:\w+_)?(?:window|ring|buffer|capacity)(?:_(?:size|len|length))?|(?:max_)?cache_(?:size|len)")
 """What says how many keys are kept."""
 _BY_PLACE = re.compile(r"\bsinks?\b|stream(?:ing)?[ _-]?llm|within the (?:cache|window|ring|buffer)", re.I)
@@ -40,7 +42,7 @@ def other_size_findings(analysis: Analysis, judge: Callable[[Invocation], Analys
         judge: what analyzes another call.
     """
     yield from uneven_block_findings(analysis, judge)
-    yield from _rolled_picture(analysis, judge)
+    yield from _larger_picture(analysis, judge)
     yield from _beyond_a_window(analysis, judge)
 
 
@@ -77,10 +79,11 @@ def _beyond_a_window(analysis: Analysis, judge: Callable[[Invocation], Analysis]
             return
 
 
-def _rolled_picture(analysis: Analysis, judge: Callable[[Invocation], Analysis]) -> Iterator[Finding]:
-    """Whether a picture that is rolled comes back to its place where it is twice as high and as wide.
+def _larger_picture(analysis: Analysis, judge: Callable[[Invocation], Analysis]) -> Iterator[Finding]:
+    """Whether a picture that is rolled, or cut into windows, comes back whole where it is twice as high and as wide.
 
-    A picture of one window may come back by rolling on, since half a window twice is the whole picture.
+    A picture of one window may come back by rolling on, since half a window twice is the whole picture; and in whatever
+    order windows are joined.
     """
     invocation = analysis.invocation
     stream = invocation.streams[0]
@@ -88,7 +91,13 @@ def _rolled_picture(analysis: Analysis, judge: Callable[[Invocation], Analysis])
         return
     base = record_invocation(invocation)
     x = invocation.arguments[stream.argument]
-    if not x.is_floating_point() or not any(each.name == "roll" and each.inputs[0].data.ndim > 2 for each in base):
+    is_moved = any(
+        (each.name == "roll" and each.inputs[0].data.ndim > 2)
+        or (each.is_view and each.outputs[0].data.ndim >= OF_WINDOWS)
+        for each in base
+        if each.inputs and each.outputs
+    )
+    if not x.is_floating_point() or not is_moved:
         return
     if any(isinstance(each, Tensor) and each is not x for each in invocation.arguments.values()):
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from regard.check.properties.code import code_of
 from regard.check.properties.documentation import documentation_of, works_in_low_precision
 from regard.check.properties.finding import Finding
 from regard.check.properties.other_lengths import with_tokens
@@ -24,18 +26,24 @@ ROUNDED_FROM = (256, 2048)
 FEWEST = 32
 """Rows after it that say something."""
 MARGIN = 0.1
+_NARROW = re.compile(r"\b(?:b?float16|half)\b")
+"""In code that may count in low precision whatever its parameters have."""
 
 
 def rounded_position_findings(invocation: Invocation) -> Iterator[Finding]:
-    """Tokens whose sines and cosines are those of the token before, in code that says that it works in bfloat16.
+    """Tokens whose sines and cosines are those of the token before, as positions in bfloat16 give them.
 
-    In float32 the same tokens have angles of their own. Code that says nothing of it may be meant for float32 alone.
+    In float32, where code says itself that positions are to be in bfloat16; and in bfloat16, where in float32 the same
+    tokens have angles of their own: code that does not say that it works in bfloat16 may be meant for float32 alone.
 
     Args:
         invocation: a call of a module.
     """
     target = invocation.target
-    if not isinstance(target, nn.Module) or not works_in_low_precision(documentation_of(target)):
+    if not isinstance(target, nn.Module):
+        return
+    is_meant = works_in_low_precision(documentation_of(target))
+    if not is_meant and not _NARROW.search(code_of(target)):
         return
     stream = invocation.streams[0]
     if len(stream.token_axes) != 1 or invocation.packed or invocation.arrays or invocation.in_steps:
@@ -43,7 +51,19 @@ def rounded_position_findings(invocation: Invocation) -> Iterator[Finding]:
     given = with_tokens(invocation, TOKENS - invocation.tokens_of(stream))
     if given is None:
         return
-    low, wide = (_angles(invocation, given, dtype) for dtype in (torch.bfloat16, torch.float32))
+    wide = _angles(invocation, given, torch.float32)
+    for each in wide:
+        token = _first_rounded(each.movedim(each.shape.index(TOKENS), 0).flatten(1))
+        if token is not None:
+            message = (
+                f"in float32 the angles of token {token} are those of token {token - 1}, and so is half of those after "
+                "it: positions were counted in low precision, not in float32"
+            )
+            yield Finding("violation", "positions-unrounded", "positions", message)
+            return
+    if not is_meant:
+        return
+    low = _angles(invocation, given, torch.bfloat16)
     for mine, other in zip(low, wide, strict=False):
         if mine.shape != other.shape or mine.dtype != torch.bfloat16:
             continue
@@ -73,20 +93,28 @@ def rounded_table_findings(target: object) -> Iterator[Finding]:
             if not isinstance(table, Tensor) or isinstance(table, nn.Parameter) or table.ndim < 2:
                 continue
             rows = table.detach().flatten(0, -2) if max(table.shape[:-1]) == table[..., 0].numel() else table[:0]
-            for first in (each for each in ROUNDED_FROM if len(rows) >= each + FEWEST):
-                same = (rows[1 : 2 * first] == rows[: 2 * first][:-1]).all(-1)
-                # Ties go to the even one: 257 becomes 256, and 259 becomes 260, so that of four numbers two are new.
-                later = same[first:]
-                share = float(later.double().mean())
-                is_one_row = bool((later[2:] & later[1:-1] & later[:-2]).any())  # again and again
-                if not bool(same[:first].any()) and not is_one_row and abs(share - 1 / 2) < MARGIN:
-                    whole = f"{path}.{name}" if path else name
-                    message = (
-                        f"of {whole}, row {first + int(later.nonzero()[0]) + 1} is the one before, "
-                        "and so is half of those after it: positions were counted in low precision, not in float32"
-                    )
-                    yield Finding("violation", "positions-unrounded", "positions", message, module=path)
-                    return
+            row = _first_rounded(rows)
+            if row is not None:
+                whole = f"{path}.{name}" if path else name
+                message = (
+                    f"of {whole}, row {row} is the one before, and so is half of those after it: positions were "
+                    "counted in low precision, not in float32"
+                )
+                yield Finding("violation", "positions-unrounded", "positions", message, module=path)
+                return
+
+
+def _first_rounded(rows: Tensor) -> int | None:
+    """The first row that is the one before, where from 256 or 2048 on every other one is; None elsewhere."""
+    for first in (each for each in ROUNDED_FROM if len(rows) >= each + FEWEST):
+        same = (rows[1 : 2 * first] == rows[: 2 * first][:-1]).all(-1)
+        # Ties go to the even one: 257 becomes 256, and 259 becomes 260, so that of four numbers two are new.
+        later = same[first:]
+        share = float(later.double().mean())
+        is_one_row = bool((later[2:] & later[1:-1] & later[:-2]).any())  # again and again
+        if not bool(same[:first].any()) and not is_one_row and abs(share - 1 / 2) < MARGIN:
+            return first + int(later.nonzero()[0]) + 1
+    return None
 
 
 class _AngleWatch(TorchFunctionMode):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations_with_replacement
 
@@ -33,6 +34,8 @@ LONG = (160, 320)
 """Tokens by which buckets of distances are all reached: those of T5 end at 128."""
 LEAST_ENTRIES = 8
 """Of a table, half of which is a part."""
+_OF_A_GRID = re.compile(r"\bheights?\b|\bmeshgrid\b|\b2-?d\b|\btwo[- ]dimensional\b", re.I)
+"""In code whose tokens are the places of a grid."""
 
 
 def documented_table_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
@@ -120,7 +123,10 @@ def table_entry_findings(invocation: Invocation, evidence: Evidence) -> Iterator
     for entries, index, line in lookups(evidence.base.instance.run.trace, tokens):
         unread = entries - len(torch.unique(index))
         # The rows of a grid, multiplied by its width alone, give the distances in one row as well.
-        grids = [(1, tokens), *_told_grids(invocation, tokens)] if _is_by_distance(index) else _grids(tokens)
+        grids = _grids(tokens)
+        if _is_by_distance(index):
+            of_rows = [each for each in grids if min(each) > 1] if _OF_A_GRID.search(evidence.code) else []
+            grids = [(1, tokens), *of_rows, *_told_grids(invocation, tokens)]
         grids = [each for each in grids if math.prod(2 * size - 1 for size in each) == entries]
         if not unread or any(_is_one_to_one(index, each) for each in grids):
             continue
