@@ -247,3 +247,19 @@ def of_tokens_of_a_map(rows: int, columns: int, before: int, *, crossed: bool) -
 def test_vectors_of_the_distance_in_a_map_are_a_design(rows: int, columns: int, before: int) -> None:
     assert of_tokens_of_a_map(rows, columns, before, crossed=False) == ["relative-logits"]
     assert of_tokens_of_a_map(rows, columns, before, crossed=True) == ["positions-relative"]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 5), (4, 3)])
+def test_vectors_of_the_rows_and_of_the_columns_of_keys_are_absolute_positions(rows: int, columns: int) -> None:
+    """Of 3 rows and 5 columns there are as many vectors of columns as there are distances of rows."""
+    of_rows, of_columns = drawn(rows, 1, 4, seed=8), drawn(1, columns, 4, seed=9)
+
+    def function(x: Tensor) -> Tensor:
+        flat = x.flatten(1, 2)
+        logits = flat @ (of_rows + of_columns).flatten(0, 1).T
+        return ((flat @ flat.mT + logits).softmax(-1) @ flat).view_as(x)
+
+    call = Invocation(function, {"x": drawn(2, rows, columns, 4, seed=1)}, ["x"], [Stream("x", "x", 0, (1, 2), None)])
+    designs = [each.property for each in analyze(call).findings if each.kind in ("violation", "design")]
+    assert "absolute-logits" in designs
+    assert "positions-relative" not in designs

@@ -91,7 +91,8 @@ def relative_logit_findings(
         queries, keys = (
             _is_same(added[live], torch.stack([*heads, owner.token], -1)[live]) for owner in (table.query, table.key)
         )
-        distances = {2 * int(each) + 1 for each in places[1].amax(0)}
+        sides = {int(each) + 1 for each in places[1].amax(0)}
+        distances = {2 * each - 1 for each in sides} - sides  # of 3 rows and 5 columns: 5 vectors are one a column
         if (queries or keys) and not any(_is_cut_from_distances(run, each, distances) for each in learned):
             of_what, others = ("keys", "queries") if keys else ("queries", "keys")
             if any(_is_of_given(invocation, evidence.base, each, of_pairs=False) for each in learned):
