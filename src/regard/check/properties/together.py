@@ -32,6 +32,7 @@ from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.space_time import column_findings, frame_findings
 from regard.check.properties.masks.subsampled_lengths import subsampled_length_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
+from regard.check.properties.masks.zeros_of_others import zeros_of_others_findings
 from regard.check.properties.modules.added_to_itself import added_to_itself_findings
 from regard.check.properties.modules.beam_histories import beam_history_findings
 from regard.check.properties.modules.channels_apart import channels_apart_findings
@@ -122,6 +123,7 @@ def judge_together(
         analysis.findings += named_matrix_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += crossed_mask_findings(invocation, samples, several)
         analysis.findings += unread_mask_findings(invocation, several)
+        analysis.findings += zeros_of_others_findings(invocation, several)
         analysis.findings += lost_fill_findings(base)
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
         analysis.findings += token_padding_findings(invocation, several)
