@@ -51,6 +51,7 @@ from regard.check.properties.modules.one_tensor import one_tensor_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.policies import known_action_findings
 from regard.check.properties.modules.prefixed_losses import prefixed_loss_findings
+from regard.check.properties.modules.projected_residuals import projected_residual_findings
 from regard.check.properties.modules.query_residuals import query_residual_findings
 from regard.check.properties.modules.recurrent_steps import recurrent_step_findings
 from regard.check.properties.modules.scored_logits import scored_logit_findings
@@ -144,6 +145,7 @@ def judge_together(
         analysis.findings += two_stream_findings(invocation, several)
         analysis.findings += added_to_itself_findings(invocation, several)
         analysis.findings += query_residual_findings(invocation, several)
+        analysis.findings += projected_residual_findings(invocation, several)
         analysis.findings += added_gate_findings(invocation.target, base)
         analysis.findings += unprojected_head_findings(invocation, several)
         analysis.findings += output_matrix_findings(invocation, several)
