@@ -72,6 +72,7 @@ from regard.check.properties.positions.left_padded_read_outs import left_padded_
 from regard.check.properties.positions.left_padding import left_padding_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
+from regard.check.properties.scores.clamped_biases import clamped_bias_findings
 from regard.check.properties.scores.handed_on import dropped_bias_findings, handed_on_findings
 from regard.check.properties.scores.told_heads import unsplit_head_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
@@ -120,6 +121,7 @@ def judge_together(
         analysis.findings += deviation_findings(base)
         analysis.findings += value_residual_findings(several)
         analysis.findings += dropped_bias_findings(invocation, several)
+        analysis.findings += clamped_bias_findings(base, several)
         analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += named_matrix_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += crossed_mask_findings(invocation, samples, several)
