@@ -91,6 +91,23 @@ def test_a_mask_of_padding_hides_nothing_of_what_a_skewing_leaves_above_the_diag
     assert analyze(of_q_k_v(with_queries, masks=("mask",))).violations == []
 
 
+def test_a_mask_that_has_to_be_handed_over_may_hide_later_keys_where_it_has_a_row_for_each_query() -> None:
+    def of_keys(q: Tensor, k: Tensor, v: Tensor, *, padding: Tensor) -> Tensor:
+        return skewed_beside_padding(q, k, v, padding)
+
+    def of_both(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor) -> Tensor:
+        return skewed_for_a_mask(q, k, v, mask)
+
+    open_padding, open_mask = torch.zeros(2, 3, dtype=torch.bool), torch.ones(3, 3, dtype=torch.bool)
+    for function, name, value, expected in (
+        (of_keys, "padding", open_padding, ["logits-of-the-query"]),
+        (of_both, "mask", open_mask, []),
+    ):
+        call = of_q_k_v(function, masks=(name,))
+        call.arguments[name] = value
+        assert [each.property for each in analyze(call).violations] == expected
+
+
 PLACES = drawn(8, 4, seed=7)
 
 
