@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from property_cases import drawn, joined, of_module, of_q_k_v, split
+from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
@@ -106,6 +106,36 @@ def test_a_mask_that_has_to_be_handed_over_may_hide_later_keys_where_it_has_a_ro
         call = of_q_k_v(function, masks=(name,))
         call.arguments[name] = value
         assert [each.property for each in analyze(call).violations] == expected
+
+
+def sinusoids(places: Tensor) -> Tensor:
+    angles = places[:, None] * torch.tensor([1.0, 0.01], dtype=torch.float64)
+    return torch.cat([angles.sin(), angles.cos()], -1)
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"), [(-3, []), (0, ["positions-relative"]), (-1, ["positions-relative"]), (1, [])]
+)
+def test_a_key_of_the_query_s_own_token_takes_the_sinusoids_of_no_distance(first: int, expected: list[str]) -> None:
+    """From 1 on there is none of no distance: what else is meant by the table is not known."""
+
+    def of_distances(x: Tensor) -> Tensor:
+        vectors = sinusoids(torch.arange(first, first + 7)) @ drawn(4, 4, seed=12)
+        tokens = torch.arange(4)
+        logits = (split(x) @ vectors.T).gather(-1, (tokens[:, None] - tokens + 3).expand(2, 2, 4, 4))
+        return joined(((split(x) @ split(x).mT + logits) / 2).softmax(-1) @ split(x))
+
+    assert [each.property for each in analyze(of_x(of_distances)).violations] == expected
+
+
+def test_sinusoids_of_the_place_of_each_key_are_of_no_distance() -> None:
+    def of_places(x: Tensor) -> Tensor:
+        logits = split(x) @ (sinusoids(torch.arange(4)) @ drawn(4, 4, seed=12)).T
+        return joined(((split(x) @ split(x).mT + logits) / 2).softmax(-1) @ split(x))
+
+    designs = [each.property for each in analyze(of_x(of_places)).findings if each.kind in ("violation", "design")]
+    assert "absolute-logits" in designs
+    assert "positions-relative" not in designs
 
 
 PLACES = drawn(8, 4, seed=7)

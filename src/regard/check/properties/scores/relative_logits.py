@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.properties.scores.pair_biases import pair_bias
+from regard.check.properties.scores.sinusoid_rows import other_row_of_sinusoids
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import TaggedRun
 from regard.check.roles.table import AttentionTable
@@ -59,6 +60,9 @@ def relative_logit_findings(
     line = learned[0].operation.location
     stray = _of_another_query(evidence.base, learned)
     is_of_sequence = len(invocation.streams[0].token_axes) == 1
+    if is_of_sequence and (other := other_row_of_sinusoids(evidence.base, learned)) is not None:
+        yield other
+        return
     if stray is not None and _is_of_later_keys(evidence.base, learned) and may_hide_later():
         earlier = evidence.base.key.token <= evidence.base.query.token
         beside = _beside_the_padding(evidence.base, learned, earlier) if is_of_sequence else None
