@@ -9,6 +9,7 @@ from regard.check.properties.analysis import Analysis
 from regard.check.properties.caches.generation import generation_findings
 from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
 from regard.check.properties.caches.kept_steps import kept_step_findings
+from regard.check.properties.caches.memory_masks import memory_mask_findings
 from regard.check.properties.caches.memory_order import memory_order_findings
 from regard.check.properties.caches.memory_queries import memory_query_findings
 from regard.check.properties.caches.next_tokens import next_token_findings
@@ -165,6 +166,7 @@ def judge_once(
         analysis.findings += renewed_memory_findings(invocation)
         analysis.findings += memory_order_findings(invocation)
         analysis.findings += memory_query_findings(invocation)
+        analysis.findings += [] if analysis.violations else memory_mask_findings(invocation)
         analysis.findings += generation_findings(invocation)
         analysis.findings += next_token_findings(invocation)
         analysis.findings += source_text_findings(invocation)
