@@ -233,6 +233,13 @@ MASKS = (
         "scores = scores.masked_fill(~mask, -torch.inf)  # mask: (batch, 1, queries, keys)",
     ),
     Property(
+        "mask-of-all-parts",
+        "masked",
+        "where weights are mixed of several softmaxes, a mask hides keys in each of them",
+        "Padding takes its share of what each token reads.",
+        "near = (-distances).masked_fill(~mask, -torch.inf).softmax(-1)  # as the scores",
+    ),
+    Property(
         "mask-of-its-sample",
         "masked",
         "a mask that is made of tokens that are zeros hides keys in their own sample",
