@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from property_cases import WIDTH, Case, joined, of_module, split
@@ -43,7 +44,22 @@ class MixesByItsInput(MixesItself):
         return (1 - x) * new + x * z
 
 
+class MixesOneWithItself(MixesItself):
+    def mixed(self, x: Tensor, z: Tensor, new: Tensor) -> Tensor:
+        return (1 - z) * new + z * new  # here
+
+
+class MixesTwoHalves(MixesItself):
+    """Both lie in one memory."""
+
+    def mixed(self, x: Tensor, z: Tensor, new: Tensor) -> Tensor:
+        one, other = torch.cat([x, new], -1).chunk(2, -1)
+        return (1 - z) * one + z * other
+
+
 CASES = [
+    Case("gate-mixes-others", MixesOneWithItself, MixesItsInput, of_module),
+    Case("gate-mixes-others", MixesOneWithItself, MixesTwoHalves, of_module),
     Case("gate-mixes-others", MixesItself, MixesItsInput, of_module),
     Case("gate-mixes-others", MixesItself, AddsAVariance, of_module),
     Case("gate-mixes-others", MixesItself, MixesByItsInput, of_module),

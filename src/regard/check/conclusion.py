@@ -90,7 +90,16 @@ NAMED_BY_NO_RECIPE = frozenset(
     }
 )
 """Properties that say all there is where nothing else is violated, as those of caches: no recipe has them."""
-WITH_ANY = frozenset({"parameters-kept", "softmax-over-keys", "stays-in-eval"})
+WITH_ANY = frozenset(
+    {
+        "bias-of-logarithms",
+        "gate-of-the-other-half",
+        "parameters-kept",
+        "softmax-over-keys",
+        "stays-in-eval",
+        "unpacked-as-packed",
+    }
+)
 """Properties that no argument excuses, whatever it means."""
 SPECIFIC = frozenset({"mask", "bias", "positions"})
 """Steps whose properties say by themselves what is wrong."""

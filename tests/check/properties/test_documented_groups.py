@@ -8,6 +8,7 @@ from einops import rearrange, repeat
 from torch import Tensor, nn
 
 from property_cases import WIDTH, of_module
+from regard.check import check
 from regard.check.properties.analyze import analyze
 
 pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
@@ -51,6 +52,31 @@ class WithAComment(Grouped):
         else:
             k, v = (each[:, :, None].expand(-1, -1, times, -1, -1).flatten(1, 2) for each in (k, v))
         return self.read(q, k, v)
+
+
+def repeat_kv(x: Tensor, n_rep: int, *, is_tiled: bool) -> Tensor:
+    if is_tiled:
+        return x[:, None].expand(-1, n_rep, -1, -1, -1).flatten(1, 2)
+    return x[:, :, None].expand(-1, -1, n_rep, -1, -1).flatten(1, 2)
+
+
+class ByItsName(Grouped):
+    is_tiled = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.split(each(x), n) for each, n in zip(self.matrices, self.heads, strict=True))
+        k, v = (repeat_kv(each, self.many // self.few, is_tiled=self.is_tiled) for each in (k, v))
+        return self.read(q, k, v)
+
+
+def tiled_heads(x: Tensor, times: int) -> Tensor:
+    return x.repeat(1, times, 1, 1)
+
+
+class TiledByItsName(Grouped):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.split(each(x), n) for each, n in zip(self.matrices, self.heads, strict=True))
+        return self.read(q, *(tiled_heads(each, self.many // self.few) for each in (k, v)))
 
 
 class Tiled(Grouped):
@@ -133,7 +159,12 @@ class ByAShapeThatAgrees(Grouped):
 
 @pytest.mark.parametrize(
     ("kind", "says"),
-    [(WithAComment, "a comment"), (ByPatterns, "the pattern of the queries, (kv n),"), (ByAShape, "a comment")],
+    [
+        (WithAComment, "a comment"),
+        (ByPatterns, "the pattern of the queries, (kv n),"),
+        (ByAShape, "a comment"),
+        (ByItsName, "the name of repeat_kv"),
+    ],
 )
 def test_keys_are_not_tiled_where_the_code_says_that_heads_of_a_group_are_side_by_side(
     kind: type[Grouped], says: str
@@ -151,7 +182,35 @@ def test_keys_may_be_tiled_where_nothing_says_of_which_heads_a_group_is() -> Non
     assert not analyze(of_module(ByPatternsThatAgree)).violations
     assert not analyze(of_module(ByAShapeThatAgrees)).violations
     assert not analyze(of_module(Tiled)).violations
+    assert not analyze(of_module(TiledByItsName)).violations
 
 
 def test_heads_with_the_same_queries_and_keys_are_one_whose_values_are_read_in_parts() -> None:
     assert not analyze(of_module(WithValuesInTwoParts)).violations
+
+
+class FieldsOfAClass:
+    hidden_size = 64
+    num_attention_heads = 8
+    num_key_value_heads = 2
+
+
+class OfAConfig(Grouped):
+    """Its config has no constructor: fields are attributes of the class."""
+
+    is_right = True
+
+    def __init__(self, config: FieldsOfAClass = FieldsOfAClass()) -> None:  # noqa: B008
+        super().__init__(config.hidden_size, config.num_attention_heads, config.num_key_value_heads)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (self.split(each(x), n) for each, n in zip(self.matrices, self.heads, strict=True))
+        return self.read(q, *(repeat_kv(each, self.many // self.few, is_tiled=not self.is_right) for each in (k, v)))
+
+
+class OfAConfigTiled(OfAConfig):
+    is_right = False
+
+
+def test_fields_of_a_class_without_a_constructor_are_told_that_heads_share_keys() -> None:
+    assert [check(each).verdict for each in (OfAConfig, OfAConfigTiled)] == ["right", "wrong"]

@@ -10,8 +10,13 @@ from torch import Tensor, nn
 
 from property_cases import WIDTH, of_module
 from property_cases.block_cases import BentAsAWhole, GatedBlock, GatedByHand
+from property_cases.half_gate_cases import AddsTheOtherHalf, BentByHand, GatesItself, OpensItself, TwoHalves
 from regard.check.properties.analyze import analyze
-from regard.check.properties.modules.gated_activations import added_gate_findings, gated_activation_findings
+from regard.check.properties.modules.gated_activations import (
+    added_gate_findings,
+    gated_activation_findings,
+    half_gate_findings,
+)
 from regard.check.roles.influence import influence_of, record_invocation
 from regard.check.roles.instances import TaggedRun, tagged_run
 
@@ -76,3 +81,15 @@ def test_a_gate_is_multiplied(kind: type[nn.Module], is_right: bool) -> None:
     found = list(added_gate_findings(call.target, record_invocation(call)))
     assert (not found) is is_right
     assert [each.property for each in analyze(call).violations] == [each.property for each in found]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_right"),
+    [(TwoHalves, True), (AddsTheOtherHalf, True), (BentByHand, True), (GatesItself, False), (OpensItself, False)],
+)
+def test_each_half_of_a_matrix_has_a_side_of_the_gate(kind: type[nn.Module], is_right: bool) -> None:
+    call = of_module(kind)
+    found = list(half_gate_findings(record_invocation(call)))
+    assert (not found) is is_right
+    told = [each.property for each in analyze(call).violations]
+    assert told == [] if is_right else "gate-of-the-other-half" in told

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from property_cases import drawn, joined, of_module, of_q_k_v, split
+from property_cases import drawn, joined, of_module, of_q_k_v, of_x, split
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
@@ -89,6 +89,53 @@ def test_a_mask_of_padding_hides_nothing_of_what_a_skewing_leaves_above_the_diag
         return skewed_for_a_mask(q, k, v, wide)
 
     assert analyze(of_q_k_v(with_queries, masks=("mask",))).violations == []
+
+
+def test_a_mask_that_has_to_be_handed_over_may_hide_later_keys_where_it_has_a_row_for_each_query() -> None:
+    def of_keys(q: Tensor, k: Tensor, v: Tensor, *, padding: Tensor) -> Tensor:
+        return skewed_beside_padding(q, k, v, padding)
+
+    def of_both(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor) -> Tensor:
+        return skewed_for_a_mask(q, k, v, mask)
+
+    open_padding, open_mask = torch.zeros(2, 3, dtype=torch.bool), torch.ones(3, 3, dtype=torch.bool)
+    for function, name, value, expected in (
+        (of_keys, "padding", open_padding, ["logits-of-the-query"]),
+        (of_both, "mask", open_mask, []),
+    ):
+        call = of_q_k_v(function, masks=(name,))
+        call.arguments[name] = value
+        assert [each.property for each in analyze(call).violations] == expected
+
+
+def sinusoids(places: Tensor) -> Tensor:
+    angles = places[:, None] * torch.tensor([1.0, 0.01], dtype=torch.float64)
+    return torch.cat([angles.sin(), angles.cos()], -1)
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"), [(-3, []), (0, ["positions-relative"]), (-1, ["positions-relative"]), (1, [])]
+)
+def test_a_key_of_the_query_s_own_token_takes_the_sinusoids_of_no_distance(first: int, expected: list[str]) -> None:
+    """From 1 on there is none of no distance: what else is meant by the table is not known."""
+
+    def of_distances(x: Tensor) -> Tensor:
+        vectors = sinusoids(torch.arange(first, first + 7)) @ drawn(4, 4, seed=12)
+        tokens = torch.arange(4)
+        logits = (split(x) @ vectors.T).gather(-1, (tokens[:, None] - tokens + 3).expand(2, 2, 4, 4))
+        return joined(((split(x) @ split(x).mT + logits) / 2).softmax(-1) @ split(x))
+
+    assert [each.property for each in analyze(of_x(of_distances)).violations] == expected
+
+
+def test_sinusoids_of_the_place_of_each_key_are_of_no_distance() -> None:
+    def of_places(x: Tensor) -> Tensor:
+        logits = split(x) @ (sinusoids(torch.arange(4)) @ drawn(4, 4, seed=12)).T
+        return joined(((split(x) @ split(x).mT + logits) / 2).softmax(-1) @ split(x))
+
+    designs = [each.property for each in analyze(of_x(of_places)).findings if each.kind in ("violation", "design")]
+    assert "absolute-logits" in designs
+    assert "positions-relative" not in designs
 
 
 PLACES = drawn(8, 4, seed=7)
@@ -247,3 +294,19 @@ def of_tokens_of_a_map(rows: int, columns: int, before: int, *, crossed: bool) -
 def test_vectors_of_the_distance_in_a_map_are_a_design(rows: int, columns: int, before: int) -> None:
     assert of_tokens_of_a_map(rows, columns, before, crossed=False) == ["relative-logits"]
     assert of_tokens_of_a_map(rows, columns, before, crossed=True) == ["positions-relative"]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 5), (4, 3)])
+def test_vectors_of_the_rows_and_of_the_columns_of_keys_are_absolute_positions(rows: int, columns: int) -> None:
+    """Of 3 rows and 5 columns there are as many vectors of columns as there are distances of rows."""
+    of_rows, of_columns = drawn(rows, 1, 4, seed=8), drawn(1, columns, 4, seed=9)
+
+    def function(x: Tensor) -> Tensor:
+        flat = x.flatten(1, 2)
+        logits = flat @ (of_rows + of_columns).flatten(0, 1).T
+        return ((flat @ flat.mT + logits).softmax(-1) @ flat).view_as(x)
+
+    call = Invocation(function, {"x": drawn(2, rows, columns, 4, seed=1)}, ["x"], [Stream("x", "x", 0, (1, 2), None)])
+    designs = [each.property for each in analyze(call).findings if each.kind in ("violation", "design")]
+    assert "absolute-logits" in designs
+    assert "positions-relative" not in designs

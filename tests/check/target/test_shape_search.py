@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.check import check
 from regard.check.target import invocations
 from regard.check.target.parse import parse_inputs
+from regard.check.target.shape_errors import LastOperation, repairs_of
 from regard.check.target.shape_guess import ShapeGuess
 from regard.check.target.sizes import Sizes
 
@@ -137,6 +138,17 @@ def test_sizes_that_coincide_are_one_axis_and_the_later_one_follows() -> None:
     (wide,) = guess.with_equal(11, 32)
     assert wide.axes["x"] == [5, 7, 32]
     assert [each.axes["y"] for each in guess.with_equal(5, 3)] == [[5, 13, 17], [3, 13, 17]]
+
+
+@pytest.mark.parametrize("width", [7, 11])
+def test_vectors_of_two_arguments_that_are_joined_are_half_as_wide_as_what_takes_them(width: int) -> None:
+    kinds = {"x": "numbers", "y": "numbers"}
+    guess = ShapeGuess({"x": [5, 13, 17, 7], "y": [5, 13, 17, width]}, kinds, taken=frozenset({32, 64}))
+    error = RuntimeError(f"to have 64 channels, but got {7 + width} channels instead")
+    found = [each.axes for each in repairs_of(error, guess, LastOperation())]
+    assert {"x": [5, 13, 17, 32], "y": [5, 13, 17, 32]} in found
+    alone = ShapeGuess({"x": [5, 13, 17, 7]}, {"x": "numbers"}, taken=frozenset({32, 64}))
+    assert not list(repairs_of(RuntimeError("to have 64 channels, but got 14 channels"), alone, LastOperation()))
 
 
 def test_rows_of_all_samples_follow_the_number_of_samples() -> None:

@@ -13,6 +13,7 @@ from regard.check.properties.evidence import with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.chosen_keys import chosen_key_findings
 from regard.check.properties.masks.later_keys import may_hide_later_keys
+from regard.check.properties.masks.mixed_parts import unmasked_part
 from regard.check.properties.masks.nearest_keys import farthest_key_findings
 from regard.check.properties.masks.padded_keys import padded_key
 from regard.check.properties.masks.patterns import mask_findings
@@ -57,7 +58,7 @@ from regard.check.properties.tokens import (
 from regard.check.properties.weights.competing_slots import competing_slots
 from regard.check.properties.weights.documented_weights import as_documented
 from regard.check.properties.weights.looked_up import looked_up_findings
-from regard.check.properties.weights.mixed_weights import GATED, mixed_weights, of_the_softmax
+from regard.check.properties.weights.mixed_weights import GATED, MIXED, mixed_weights, of_the_softmax
 from regard.check.properties.weights.softmax import weight_findings
 from regard.check.properties.weights.squared_weights import squared_weights
 from regard.check.roles.influence import Influence
@@ -132,6 +133,8 @@ def attention_findings(
     if mixed is not None:
         numbers = of_the_softmax(evidence)
         found = [mixed, *(each for each in weight_findings(numbers) if each.kind == "violation")]
+        unmasked = unmasked_part(invocation, evidence) if mixed.property == MIXED else None
+        found += [unmasked] if unmasked is not None else []
     elif is_only:
         found, numbers = confirmed(invocation, evidence, found, with_fresh_tokens(invocation))
     padded = padded_key(invocation, evidence) if any(each.property == "sinks" for each in found) else None

@@ -9,6 +9,7 @@ from regard.check.properties.analysis import Analysis
 from regard.check.properties.caches.generation import generation_findings
 from regard.check.properties.caches.handed_over import memory_gradient_findings, state_findings
 from regard.check.properties.caches.kept_steps import kept_step_findings
+from regard.check.properties.caches.memory_masks import memory_mask_findings
 from regard.check.properties.caches.memory_order import memory_order_findings
 from regard.check.properties.caches.memory_queries import memory_query_findings
 from regard.check.properties.caches.next_tokens import next_token_findings
@@ -43,6 +44,7 @@ from regard.check.properties.modules.repeated_projections import repeated_projec
 from regard.check.properties.modules.repeated_samples import repeated_sample_findings
 from regard.check.properties.modules.sizes_of_others import size_of_others_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
+from regard.check.properties.modules.unpacked_orders import unpacked_order_findings
 from regard.check.properties.modules.unread_parameters import unread_parameter_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
 from regard.check.properties.modules.unread_settings import unread_setting_findings
@@ -116,6 +118,7 @@ def judge_once(
         analysis.findings += unread_setting_findings(invocation.target)
         analysis.findings += documented_bias_findings(invocation.target)
         analysis.findings += size_of_others_findings(invocation.target)
+        analysis.findings += unpacked_order_findings(invocation.target)
         analysis.findings += lost_fill_line_findings(invocation.target)
         analysis.findings += faint_fill_line_findings(invocation.target)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
@@ -166,6 +169,7 @@ def judge_once(
         analysis.findings += renewed_memory_findings(invocation)
         analysis.findings += memory_order_findings(invocation)
         analysis.findings += memory_query_findings(invocation)
+        analysis.findings += [] if analysis.violations else memory_mask_findings(invocation)
         analysis.findings += generation_findings(invocation)
         analysis.findings += next_token_findings(invocation)
         analysis.findings += source_text_findings(invocation)

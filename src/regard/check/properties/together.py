@@ -33,6 +33,7 @@ from regard.check.properties.masks.source_masks import source_mask_findings
 from regard.check.properties.masks.space_time import column_findings, frame_findings
 from regard.check.properties.masks.subsampled_lengths import subsampled_length_findings
 from regard.check.properties.masks.unread import lost_fill_findings, unread_mask_findings
+from regard.check.properties.masks.zeros_of_others import zeros_of_others_findings
 from regard.check.properties.modules.added_to_itself import added_to_itself_findings
 from regard.check.properties.modules.beam_histories import beam_history_findings
 from regard.check.properties.modules.channels_apart import channels_apart_findings
@@ -52,6 +53,7 @@ from regard.check.properties.modules.one_tensor import one_tensor_findings
 from regard.check.properties.modules.packed_order import packed_order_findings
 from regard.check.properties.modules.policies import known_action_findings
 from regard.check.properties.modules.prefixed_losses import prefixed_loss_findings
+from regard.check.properties.modules.projected_residuals import projected_residual_findings
 from regard.check.properties.modules.query_residuals import query_residual_findings
 from regard.check.properties.modules.recurrent_steps import recurrent_step_findings
 from regard.check.properties.modules.scored_logits import scored_logit_findings
@@ -72,6 +74,7 @@ from regard.check.properties.positions.left_padded_read_outs import left_padded_
 from regard.check.properties.positions.left_padding import left_padding_findings
 from regard.check.properties.positions.sinusoids import sinusoid_findings
 from regard.check.properties.positions.tables import position_table_findings
+from regard.check.properties.scores.clamped_biases import clamped_bias_findings
 from regard.check.properties.scores.handed_on import dropped_bias_findings, handed_on_findings
 from regard.check.properties.scores.told_heads import unsplit_head_findings
 from regard.check.properties.token_ids import target_findings, token_padding_findings
@@ -120,11 +123,13 @@ def judge_together(
         analysis.findings += deviation_findings(base)
         analysis.findings += value_residual_findings(several)
         analysis.findings += dropped_bias_findings(invocation, several)
+        analysis.findings += clamped_bias_findings(base, several)
         analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += named_matrix_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += named_norm_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += crossed_mask_findings(invocation, samples, several)
         analysis.findings += unread_mask_findings(invocation, several)
+        analysis.findings += zeros_of_others_findings(invocation, several)
         analysis.findings += lost_fill_findings(base)
         analysis.findings += compared_with_itself_findings(invocation, base)
         analysis.findings += source_mask_findings(invocation, several) if analysis.asked_masks else ()
@@ -146,6 +151,7 @@ def judge_together(
         analysis.findings += two_stream_findings(invocation, several)
         analysis.findings += added_to_itself_findings(invocation, several)
         analysis.findings += query_residual_findings(invocation, several)
+        analysis.findings += projected_residual_findings(invocation, several)
         analysis.findings += added_gate_findings(invocation.target, base)
         analysis.findings += squashed_twice_findings(base)
         analysis.findings += unprojected_head_findings(invocation, several)

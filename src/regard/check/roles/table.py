@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.check.roles.contractions import Contraction
 from regard.check.roles.factors import data_of, factors_of, sources_of, stacked
 from regard.check.roles.influence import Influence
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.owners import NONE, SEVERAL, Owners, owners
+from regard.check.roles.silent_owners import with_silent_owners
 from regard.check.trace.operation import Trace
 
 __all__ = ["AttentionTable", "ValueTable", "table_of"]
@@ -176,8 +176,8 @@ def table_of(instance: AttentionInstance, influence: Influence, streams: Sequenc
         streams: the arguments that hold tokens.
     """
     run = instance.run
-    left = _factor_owners(instance.scores, influence, streams, True)
-    right = _factor_owners(instance.scores, influence, streams, False)
+    left = _factor_owners(instance, influence, streams, True)
+    right = _factor_owners(instance, influence, streams, False)
     row_of = torch.full((run.num_tags + 1,), -1)
     ids = torch.cat(
         [torch.arange(each.output.data.numel()) + run.first_tag[each.operation.index] for each in instance.scores]
@@ -252,13 +252,13 @@ def _joined(parts: list[Owners]) -> Owners:
     )
 
 
-def _factor_owners(products: Sequence[Contraction], influence: Influence, streams: Sequence[str], left: bool) -> Owners:
+def _factor_owners(instance: AttentionInstance, influence: Influence, streams: Sequence[str], left: bool) -> Owners:
     """Whose each factor of a score is."""
     found = []
-    for each in products:
+    for each in instance.scores:
         place, terms = (each.left_place, each.left_terms) if left else (each.right_place, each.right_terms)
         depends = influence.of(*place).flatten(1)[:, terms].any(-1)
-        found.append(owners(depends, influence, streams))
+        found.append(with_silent_owners(owners(depends, influence, streams), each, instance.run.trace, place))
     return _joined(found)
 
 

@@ -174,7 +174,7 @@ class Construction:
         names = {*parameters_of(self.kind), *(each.partition("=")[0].rpartition(".")[2] for each in said)}
         for name, parameter in parameters_of(self.kind).items():
             if self._takes_config(name, parameter) and (kind := config_class(parameter, self.kind)) is not None:
-                names |= set(parameters_of(kind))
+                names |= {*parameters_of(kind), *vars(kind)}  # a field may be no more than an attribute of the class
         return any(constructor_meaning(name) == "kv_heads" for name in names)
 
     def _has_config(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -261,6 +262,7 @@ def _of_sizes(text: str, guess: ShapeGuess, last: LastOperation) -> Iterator[Sha
         if found is not None:
             yield from guess.with_equal(int(found[1]), int(found[2]))
             yield from _of_joined(int(found[1]), int(found[2]), guess)
+            yield from _of_two_alike(int(found[1]), int(found[2]), guess)
             return
     numbers = list(dict.fromkeys(int(each) for each in _NUMBER.findall(text)))
     known = [each for each in numbers if guess.is_own(each)]
@@ -276,6 +278,16 @@ def _of_joined(size: int, wanted: int, guess: ShapeGuess) -> Iterator[ShapeGuess
     for each in sorted(known) if size not in known else ():
         if guess.is_own(each) and each != guess.batch and each + wanted - size in guess.taken:
             yield from guess.with_equal(each, each + wanted - size)
+
+
+def _of_two_alike(one: int, other: int, guess: ShapeGuess) -> Iterator[ShapeGuess]:
+    """Where a size is that of the vectors of two arguments joined: each is half as wide as what is wanted."""
+    last = [axes[-1] for axes in guess.axes.values() if len(axes) > 1 and guess.is_own(axes[-1])]
+    for size, wanted in ((one, other), (other, one)):
+        for first, second in itertools.combinations(last, 2):
+            if first + second == size and wanted % 2 == 0 and wanted // 2 in guess.taken:
+                for half in guess.with_equal(first, wanted // 2):
+                    yield from half.with_equal(second, wanted // 2) if second != first else (half,)
 
 
 def _of_broadcasting(text: str, guess: ShapeGuess, last: LastOperation, named: list[str]) -> Iterator[ShapeGuess]:

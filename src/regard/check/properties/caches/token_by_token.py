@@ -21,6 +21,7 @@ from regard.check.properties.caches.forgotten import forgotten_past
 from regard.check.properties.caches.handed_over import empty_cache_findings
 from regard.check.properties.caches.padded_texts import padded_text_findings
 from regard.check.properties.caches.places import kept_writes, misplaced, reads_of, reads_own_place
+from regard.check.properties.caches.unread_lengths import unread_length_findings
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
 from regard.check.roles.instances import AttentionInstance
@@ -102,6 +103,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
                 continue
             if difference is None:
                 yield from _held(cached, form, prefix, instances)
+                yield from _untold(cached, prefix)
                 return
             failed.append((cached, difference))
     if not failed:
@@ -341,6 +343,15 @@ def _held(call: CachedCall, form: CacheForm, prefix: int, instances: list[Attent
             yield from hidden
             return
         yield Finding("note", "cache-chunks", "output", message)
+
+
+def _untold(call: CachedCall, prefix: int) -> Iterator[Finding]:
+    """What is wrong where positions that may be left out are left out; nothing where each call is to be told them."""
+    if not call.position:
+        return
+    with suppress(Failed, RuntimeError, IndexError, ValueError):
+        if _difference(replace(call, position=""), _one_by_one(prefix, call.tokens)) is not None:
+            yield from unread_length_findings(call)
 
 
 def _differs(

@@ -22,6 +22,13 @@ BLOCKS = (
         "return self.w2(F.silu(self.w1(x)) * self.w3(x))",
     ),
     Property(
+        "gate-of-the-other-half",
+        "block",
+        "of the two halves of what a matrix makes, one goes through an activation and multiplies the other one",
+        "Half of the matrix has no effect and does not learn, and nothing gates: each channel opens itself.",
+        "x, gate = self.w1(x).chunk(2, -1)\nreturn self.w2(x * F.gelu(gate))",
+    ),
+    Property(
         "carried-to-the-next-layer",
         "block",
         "where layers take what the layer before returned, as its scores, each of them gets it",

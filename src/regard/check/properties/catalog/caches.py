@@ -142,6 +142,13 @@ CACHES = (
         "states = torch.cat([memory, x], dim=1)  # queries: the last x.size(1)",
     ),
     Property(
+        "memory-beside-tokens",
+        "masked",
+        "beside a memory of the text before, a token sees the tokens of its own segment that it sees without one",
+        "All segments but the first one are read as if their tokens stood alone, behind the text before.",
+        "mask = torch.ones(T, n + T).triu(n + 1).bool()  # n: the states in the memory, which stand in front",
+    ),
+    Property(
         "memory-is-asked",
         "projections",
         "beside a memory of the text before, queries are those of the new tokens",

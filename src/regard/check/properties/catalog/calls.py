@@ -15,6 +15,13 @@ CALLS = (
         "d = self.num_hidden // heads  # / gives a float",
     ),
     Property(
+        "unpacked-as-packed",
+        "call",
+        "what several names are put together of is taken apart into these names in the same order",
+        "Two numbers change places: each is used for what the other one was set for.",
+        "self.shares = (content, place)  # and then: content, place = self.shares",
+    ),
+    Property(
         "stays-in-eval",
         "call",
         "a call leaves train() and eval() as they are",

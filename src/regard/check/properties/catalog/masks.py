@@ -247,6 +247,20 @@ MASKS = (
         "scores = scores.masked_fill(~mask, -torch.inf)  # mask: (batch, 1, queries, keys)",
     ),
     Property(
+        "mask-of-all-parts",
+        "masked",
+        "where weights are mixed of several softmaxes, a mask hides keys in each of them",
+        "Padding takes its share of what each token reads.",
+        "near = (-distances).masked_fill(~mask, -torch.inf).softmax(-1)  # as the scores",
+    ),
+    Property(
+        "mask-of-its-sample",
+        "masked",
+        "a mask that is made of tokens that are zeros hides keys in their own sample",
+        "Samples lose keys because of the padding of others, and attend to their own.",
+        "mask = mask.repeat(num_heads, 1)  # where heads stand outside of the samples; else repeat_interleave",
+    ),
+    Property(
         "mask-shape-as-documented",
         "masked",
         "a mask is taken in the shape that the documentation writes",

@@ -260,6 +260,13 @@ SCORES = (
         "scores = scores + slopes[:, None, None] * (j - i)",
     ),
     Property(
+        "bias-of-logarithms",
+        "scores",
+        "weights that are kept above a number near zero, to multiply behind the softmax, are added as logarithms",
+        "A weight of 0 hides nothing, and a large one outweighs what tokens say, by its exponential.",
+        "scores = q @ k.mT / math.sqrt(d) + torch.log(weights.clamp(min=1e-6))",
+    ),
+    Property(
         "bias-of-the-pair",
         "biased",
         "a bias that is made of pairs of tokens is of the pair of query and key, in this order",

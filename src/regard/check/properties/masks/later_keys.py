@@ -22,11 +22,11 @@ def may_hide_later_keys(invocation: Invocation, evidence: Evidence) -> bool:
     """Whether a call takes a flag, or a mask with queries among its axes; also where none is known that it takes.
 
     Args:
-        invocation: a call without a mask.
+        invocation: a call without a mask, or with one that has to be handed over and hides nothing.
         evidence: of its attention.
     """
     names = invocation.masks
-    if invocation.causal_flags or any(each in invocation.arguments for each in names):
+    if invocation.causal_flags:
         return True
     samples, heads, queries, keys = evidence.base.dense(evidence.base.product).shape
     if samples < 2 or samples == queries:

@@ -21,6 +21,7 @@ from regard.check.properties.masks.query_groups import (
     are_windows_with_a_halo,
     rows_of_a_later_step,
 )
+from regard.check.properties.masks.silent_vectors import silent_queries
 from regard.check.properties.masks.strictly_before import sees_what_is_before_on_purpose
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT, is_saturated
 from regard.check.properties.sums import query_numbers
@@ -73,13 +74,12 @@ def allowed_of(evidence: Evidence, *, of_own: bool = False) -> Tensor:
     if rows is not None and bool(rows.any()):
         dense = dense[..., int(evidence.base.key.token[rows].min()) :]  # keys of another sequence may stand before
     allowed = (dense.abs() > ZERO_WEIGHT).any(0)
-    equal = (dense.amax(-1) - dense.amin(-1) < 1e-12).all(0) & (allowed.sum(-1) > 1)
+    equal = (dense.amax(-1) - dense.amin(-1) < 1e-12).all(0) & (allowed.sum(-1) > 1) & ~silent_queries(tables, rows)
     if not bool(equal.all()):
         allowed = allowed & ~equal[..., None]
     asks = torch.zeros(allowed.shape[-2], dtype=torch.bool).index_fill(0, evidence.base.query.token, True)
-    if bool(allowed[..., asks, :].all()):  # tokens that ask nothing, as all but the last, are hidden from by nothing
-        allowed = torch.ones_like(allowed)
-    return square(evidence, allowed)
+    # Tokens that ask nothing, as all but the last, are hidden from by nothing.
+    return square(evidence, torch.ones_like(allowed) if bool(allowed[..., asks, :].all()) else allowed)
 
 
 def own_keys(table: AttentionTable) -> Tensor | None:

@@ -9,7 +9,7 @@ from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.block_residuals import block_residual_findings
 from regard.check.properties.modules.feed_forward import feed_forward_findings
-from regard.check.properties.modules.gated_activations import gated_activation_findings
+from regard.check.properties.modules.gated_activations import gated_activation_findings, half_gate_findings
 from regard.check.properties.modules.gated_streams import gated_stream_findings
 from regard.check.properties.modules.layer_residuals import layer_residual_findings
 from regard.check.properties.modules.modulations import modulation_findings, scale_from_zero_findings
@@ -63,3 +63,4 @@ def block_findings(target: Any, run: TaggedRun, instances: Sequence[AttentionIns
     yield from scale_from_zero_findings(target, run.trace)
     yield from feed_forward_findings(run)
     yield from gated_activation_findings(target, run)
+    yield from half_gate_findings(run.trace)

@@ -108,8 +108,9 @@ def _places_of(join: Operation, learned: list[torch.Tensor]) -> list[int]:
         return []
     found, place = [], 0
     for each in join.inputs:
-        is_one = each.data.ndim == 3 and each.shape[-2] == 1
-        if is_one and any(torch.equal(each.data[0, 0], one.to(each.data.dtype)) for one in learned):
+        if each.data.ndim != 3:
+            continue  # no numbers and one axis: cat takes it for nothing
+        if each.shape[-2] == 1 and any(torch.equal(each.data[0, 0], one.to(each.data.dtype)) for one in learned):
             found.append(place)
         place += each.shape[-2]
     return found
@@ -156,7 +157,7 @@ def _place(join: Operation, learned: list[torch.Tensor]) -> int | None:
     if join.name != "cat" or len(join.inputs) < 2 or join.outputs[0].data.ndim != 3:
         return None
     for at, each in ((0, join.inputs[0]), (join.outputs[0].shape[-2] - 1, join.inputs[-1])):
-        if each.shape[-2] == 1 and each.data.ndim == 3 and torch.equal(each.data[0, 0], learned[0].to(each.data.dtype)):
+        if each.data.ndim == 3 and each.shape[-2] == 1 and torch.equal(each.data[0, 0], learned[0].to(each.data.dtype)):
             return at
     return None
 

@@ -12,10 +12,11 @@ from torch import nn
 from regard.check.properties.code import code_of
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Finding
+from regard.check.properties.modules.residuals import ACTIVATIONS
 from regard.check.roles.instances import TaggedRun
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
-__all__ = ["added_gate_findings", "gated_activation_findings", "squashed_twice_findings"]
+__all__ = ["added_gate_findings", "gated_activation_findings", "half_gate_findings", "squashed_twice_findings"]
 
 _SWIGLU = re.compile(r"swi-?glu|silu[- ]gated", re.I)
 _GATED = re.compile(r"(?:(?<![a-z])gat|Gat)(?:e[sd]?|ing)(?![a-z])")
@@ -94,28 +95,52 @@ def _part(record: TensorRecord) -> tuple[int, int, tuple[int, ...]]:
     return record.storage, record.offset, record.shape
 
 
-def _is_gate(operation: Operation, run: TaggedRun) -> bool:
-    """Whether it multiplies what swish made of some numbers by others, which no swish has bent."""
-    if operation.name.rstrip("_") != "mul" or len(operation.inputs) != 2:
-        return False
-    bent = _bent(run, operation.index)
-    sides = [each.storage in bent for each in operation.inputs]
-    if sides.count(True) != 1:
-        return False
-    tags = run.tags.inputs[operation.index]
-    if any(bool(each.any()) for each in tags):
-        return not torch.equal(*tags)
-    # Where no number was followed so far, as behind a first layer, two results are not the same by their tags.
-    read = {record.storage for each in run.trace if each.name.rstrip("_") in SWISH for record in each.inputs}
-    return operation.inputs[sides.index(False)].storage not in read
+def half_gate_findings(base: Trace) -> Iterator[Finding]:
+    """One half of what a matrix makes, times the same half behind an activation, where nothing reads the other half.
+
+    Shazeer 2020, "GLU Variants Improve Transformer", equation 5: two matrices, here one for both, each have a side.
+
+    Args:
+        base: a run.
+    """
+    for operation in base:
+        if operation.name.rstrip("_") != "mul" or len(operation.inputs) != 2:
+            continue
+        for half, bent in (operation.inputs, operation.inputs[::-1]):
+            other = _other_half(half)
+            makes = next((each for each in base if any(one.storage == bent.storage for one in each.outputs)), None)
+            if other is None or makes is None or makes.name.rstrip("_") not in {*ACTIVATIONS, *SWISH}:
+                continue
+            if not _is_same_part(makes.inputs[0], half) or _is_read(base, half.storage, other):
+                continue
+            message = (
+                "one half of what a matrix makes is multiplied by itself behind an activation, and nothing reads the "
+                "other half, which was to be the gate or what it lets through"
+            )
+            yield Finding("violation", "gate-of-the-other-half", "block", message, operation.location)
+            return
 
 
-def _bent(run: TaggedRun, end: int) -> set[int]:
-    """The memory of what swish made, up to an operation: of its last step, and of what that is multiplied by."""
-    found = set[int]()
-    for operation in run.trace.operations[:end]:
-        is_swish = operation.name.rstrip("_") in SWISH
-        is_by_hand = operation.name == "mul" and {each.storage for each in operation.inputs} & found
-        if is_swish or is_by_hand:
-            found.update(each.storage for each in operation.outputs)
-    return found
+def _other_half(half: TensorRecord) -> int | None:
+    """The offset of the other half of the vectors that a tensor has one half of; None of what is no such half."""
+    width = half.shape[-1] if half.data.ndim > 1 else 0
+    if width < 2 or half.stride[-1] != 1 or half.stride[-2] != 2 * width:
+        return None
+    return half.offset + (width if half.offset % (2 * width) == 0 else -width)
+
+
+def _is_same_part(one: TensorRecord, other: TensorRecord) -> bool:
+    return (one.storage, one.offset, one.shape, one.stride) == (other.storage, other.offset, other.shape, other.stride)
+
+
+def _is_read(base: Trace, storage: int, offset: int) -> bool:
+    """Whether anything reads vectors of some memory from an offset on, or from its beginning as a whole."""
+    reads = [
+        one
+        for operation in base
+        if not operation.is_view or operation.is_in_place
+        for one in operation.inputs
+        if one.storage == storage
+    ]
+    returned = [each for each in base.outputs if each.storage == storage]
+    return any(each.offset == offset or _other_half(each) is None for each in (*reads, *returned))

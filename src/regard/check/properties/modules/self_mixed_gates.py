@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from regard.check.properties.finding import Finding
-from regard.check.trace.operation import Operation, Trace
+from regard.check.trace.operation import Operation, TensorRecord, Trace
 
 __all__ = ["self_mixed_gate_findings"]
 
 
 def self_mixed_gate_findings(trace: Trace) -> Iterator[Finding]:
-    """A sum (1 - z) * a + z * b of a gate z, a sigmoid, in which a or b is the gate itself.
+    """A sum (1 - z) * a + z * b of a gate z, a sigmoid, in which a or b is the gate itself, or both are the same.
 
     Cho et al. 2014, "Learning Phrase Representations using RNN Encoder-Decoder" (arXiv:1406.1078), equation 7; a
     variance z * (1 - z) that is added to something else is left alone.
@@ -21,16 +21,17 @@ def self_mixed_gate_findings(trace: Trace) -> Iterator[Finding]:
     """
     made = {one.storage: each for each in trace if not each.is_view for one in each.outputs}
 
-    def factors(storage: int) -> list[int]:
+    def product(storage: int) -> list[TensorRecord]:
         operation = made.get(storage)
         is_product = operation is not None and operation.name.rstrip("_") == "mul" and len(operation.inputs) == 2
-        return [each.storage for each in operation.inputs] if operation is not None and is_product else []
+        return [*operation.inputs] if operation is not None and is_product else []
 
     for total in trace:
         if total.name.rstrip("_") != "add" or len(total.inputs) != 2:
             continue
-        one, other = (factors(each.storage) for each in total.inputs)
-        for kept, new in ((one, other), (other, one)):
+        products = [product(each.storage) for each in total.inputs]
+        for before, after in (products, products[::-1]):
+            kept, new = ([each.storage for each in several] for several in (before, after))
             for rest in kept:
                 gate = _gate_of(made.get(rest))
                 squashed = None if gate is None else made.get(gate)  # an argument is made by nothing
@@ -43,6 +44,23 @@ def self_mixed_gate_findings(trace: Trace) -> Iterator[Finding]:
                     )
                     yield Finding("violation", "gate-mixes-others", "block", message, total.location)
                     return
+                if _are_one(_beside(before, rest), _beside(after, gate)):
+                    message = (
+                        "a gate z mixes (1 - z) * a and z * a, the same vector: the gate has no effect, and what it "
+                        "was to be mixed with is lost"
+                    )
+                    yield Finding("violation", "gate-mixes-others", "block", message, total.location)
+                    return
+
+
+def _beside(product: list[TensorRecord], gate: int | None) -> TensorRecord | None:
+    return next((each for each in product if each.storage != gate), None)
+
+
+def _are_one(one: TensorRecord | None, other: TensorRecord | None) -> bool:
+    if one is None or other is None:
+        return False
+    return (one.storage, one.offset, one.shape) == (other.storage, other.offset, other.shape)
 
 
 def _gate_of(operation: Operation | None) -> int | None:

@@ -15,13 +15,13 @@ from regard.check.properties.modules.residuals import ACTIVATIONS, IN_GELU, is_j
 from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.trace.operation import Operation, reached
 
-__all__ = ["set_block_findings"]
+__all__ = ["MATRICES", "set_block_findings"]
 
 _SAYS_SO = re.compile(r"\b(?:set[-_ ]?transformers?\b|rff\()", re.I)
 """In a name or a documentation: it is such a block."""
 _MAB = re.compile(r"(?<![A-Z])MAB(?![a-z])")
 """The same, where the projected queries are what the attention is added to: others have the same letters."""
-_MATRICES = frozenset({"mm", "addmm", "bmm", "convolution"})
+MATRICES = frozenset({"mm", "addmm", "bmm", "convolution"})
 _GATES = frozenset({"mul", "addcmul", "lerp"})
 
 
@@ -42,7 +42,7 @@ def set_block_findings(target: Any, run: TaggedRun, instances: Sequence[Attentio
         return
     behind = trace.operations[total.index + 1 :]
     made, returned = reached({total.outputs[0].storage}, behind), trace.outputs[0]
-    matrices = [each for each in behind if each.name in _MATRICES and each.inputs[-2].storage in made]
+    matrices = [each for each in behind if each.name in MATRICES and each.inputs[-2].storage in made]
     bends = (each for each in behind if each.name.rstrip("_") in ACTIVATIONS | IN_GELU)
     is_network = bool(matrices) and any(each.index > matrices[0].index and _reads(each, made) for each in bends)
     is_as_wide = is_network and returned.storage in made and returned.shape[-1] == matrices[0].inputs[-2].shape[-1]
@@ -58,7 +58,7 @@ def _is_of_queries(total: Operation, attended: set[int], instance: AttentionInst
     """Whether the attention is added to factors of its scores, as they come out of their matrix."""
     (other,) = (each.storage for each in total.inputs if each.storage not in attended)
     trace = instance.run.trace
-    same = reached({other}, [each for each in trace if each.name not in _MATRICES])
+    same = reached({other}, [each for each in trace if each.name not in MATRICES])
     factors = {trace.taken(place).storage for each in instance.scores for place in each.places}
     return bool(same & factors)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from regard.check.properties.code import code_of, documentation_of_functions
+from regard.check.properties.code import code_of, documentation_of_functions, parts_of
 from regard.check.properties.documentation import documentation_of, groups_are_consecutive
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.head_pairs import shared_heads
@@ -26,6 +27,8 @@ SHAPE = re.compile(
     r"(?!\s*\.(?:transpose|permute)\()"
 )
 """A comment that is a shape, above a line that ends with axes, which nothing exchanges on the next line."""
+REPEATS = "repeat_kv"
+"""A function of LLaMA, and of what came after it: its documentation is torch.repeat_interleave(x, dim=2, repeats)."""
 KEY_HEADS, TIMES = re.compile(r"kv|key"), re.compile(r"rep|times|copies|group")
 """In the names of axes: heads of the keys, and how often each is taken."""
 
@@ -57,6 +60,8 @@ def _who_says_so(target: object) -> str:
         return "a comment"
     if any(map(_are_exchanged, SHAPE.findall(code_of(target)))):
         return "the order of the axes in a comment"
+    if any(inspect.isfunction(each) and each.__name__ == REPEATS for each, _ in parts_of(target)):
+        return f"the name of {REPEATS}, that of LLaMA's function,"
     found = PATTERN.findall(code_of(target))
     crossed = _crossed([(bool(repeats), pattern) for repeats, _, pattern in found])
     return f"the pattern of the queries, ({crossed[0]} {crossed[1]})," if crossed else ""

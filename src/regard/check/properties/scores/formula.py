@@ -259,6 +259,8 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
             yield Finding("holds", "scale", "scale", message, line)
         elif math.isnan(fit.q_factor) and not math.isnan(fit.k_factor):
             yield _beside_the_queries(fit, line)
+        elif math.isnan(fit.q_factor) and math.isnan(fit.k_factor):
+            yield from _behind_activations(fit, table.num_heads, line)
         return
     if abs(fit.total - right) > SAME_NUMBER * right:
         learned = any(each.property in ("relative-bias", "bias-by-distance") for each in biased)
@@ -285,6 +287,22 @@ def _beside_the_queries(fit: ScoreFit, line: CodeLocation | None) -> Finding:
         message = f"q . k is multiplied by {number:.4g}{_known(number)}, not divided by it"
         return Finding("violation", "scale", "scale", message, line)
     return Finding("open", "scale-open", "scale", "queries have factors of their own: not judged", line)
+
+
+def _behind_activations(fit: ScoreFit, heads: int, line: CodeLocation | None) -> Iterator[Finding]:
+    """The scale of queries and keys that no one factor makes of what their matrices return, as behind a ReLU.
+
+    Such a function may hold any factor: but none makes the number of heads the width of one.
+    """
+    right = fit.width**-0.5
+    if abs(fit.scale - right) < SAME_NUMBER * right:
+        yield Finding("holds", "scale", "scale", f"1/sqrt({fit.width}) = {right:.4g}", line)
+    elif heads > 1 and abs(fit.scale * heads**0.5 - 1) < SAME_NUMBER:
+        message = (
+            f"q . k is multiplied by {fit.scale:.4g} = 1/sqrt({heads}), by the number of heads, not by "
+            f"1/sqrt({fit.width}) = {right:.4g}, by the width of one"
+        )
+        yield Finding("violation", "scale", "scale", message, line)
 
 
 def _known(number: float) -> str:

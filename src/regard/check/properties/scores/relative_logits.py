@@ -15,6 +15,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.properties.scores.distances_of_lengths import distance_of_length
 from regard.check.properties.scores.pair_biases import pair_bias
+from regard.check.properties.scores.sinusoid_rows import other_row_of_sinusoids
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import TaggedRun
 from regard.check.roles.table import AttentionTable
@@ -60,6 +61,9 @@ def relative_logit_findings(
     line = learned[0].operation.location
     stray = _of_another_query(evidence.base, learned)
     is_of_sequence = len(invocation.streams[0].token_axes) == 1
+    if is_of_sequence and (other := other_row_of_sinusoids(evidence.base, learned)) is not None:
+        yield other
+        return
     if stray is not None and _is_of_later_keys(evidence.base, learned) and may_hide_later():
         earlier = evidence.base.key.token <= evidence.base.query.token
         beside = _beside_the_padding(evidence.base, learned, earlier) if is_of_sequence else None
@@ -92,7 +96,8 @@ def relative_logit_findings(
         queries, keys = (
             _is_same(added[live], torch.stack([*heads, owner.token], -1)[live]) for owner in (table.query, table.key)
         )
-        distances = {2 * int(each) + 1 for each in places[1].amax(0)}
+        sides = {int(each) + 1 for each in places[1].amax(0)}
+        distances = {2 * each - 1 for each in sides} - sides  # of 3 rows and 5 columns: 5 vectors are one a column
         if (queries or keys) and not any(_is_cut_from_distances(run, each, distances) for each in learned):
             of_what, others = ("keys", "queries") if keys else ("queries", "keys")
             if any(_is_of_given(invocation, evidence.base, each, of_pairs=False) for each in learned):
