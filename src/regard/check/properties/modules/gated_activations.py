@@ -144,3 +144,30 @@ def _is_read(base: Trace, storage: int, offset: int) -> bool:
     ]
     returned = [each for each in base.outputs if each.storage == storage]
     return any(each.offset == offset or _other_half(each) is None for each in (*reads, *returned))
+
+
+def _is_gate(operation: Operation, run: TaggedRun) -> bool:
+    """Whether it multiplies what swish made of some numbers by others, which no swish has bent."""
+    if operation.name.rstrip("_") != "mul" or len(operation.inputs) != 2:
+        return False
+    bent = _bent(run, operation.index)
+    sides = [each.storage in bent for each in operation.inputs]
+    if sides.count(True) != 1:
+        return False
+    tags = run.tags.inputs[operation.index]
+    if any(bool(each.any()) for each in tags):
+        return not torch.equal(*tags)
+    # Where no number was followed so far, as behind a first layer, two results are not the same by their tags.
+    read = {record.storage for each in run.trace if each.name.rstrip("_") in SWISH for record in each.inputs}
+    return operation.inputs[sides.index(False)].storage not in read
+
+
+def _bent(run: TaggedRun, end: int) -> set[int]:
+    """The memory of what swish made, up to an operation: of its last step, and of what that is multiplied by."""
+    found = set[int]()
+    for operation in run.trace.operations[:end]:
+        is_swish = operation.name.rstrip("_") in SWISH
+        is_by_hand = operation.name == "mul" and {each.storage for each in operation.inputs} & found
+        if is_swish or is_by_hand:
+            found.update(each.storage for each in operation.outputs)
+    return found
