@@ -170,6 +170,29 @@ def test_a_gate_of_each_channel_that_all_tokens_make_is_a_design(is_wrong: bool)
     assert kinds == {"violation" if is_wrong else "design"}
 
 
+class ReadByStates(nn.Module):
+    """A recurrent layer of both directions in place of a feed-forward network (DPTNet)."""
+
+    def __init__(self, *, is_joined_wrongly: bool = False, of_samples: bool = False) -> None:
+        super().__init__()
+        self.qkv, self.states = nn.Linear(8, 24), nn.LSTM(8, 4, bidirectional=True, batch_first=not of_samples)
+        self.is_wrong = is_joined_wrongly
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (2, 4)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        read = (q @ k.mT / 2).softmax(-1) @ v
+        x = x + (read.reshape(x.shape) if self.is_wrong else read.transpose(1, 2).flatten(2))
+        return x + self.states(x)[0]
+
+
+@pytest.mark.parametrize("wrong", ["", "is_joined_wrongly", "of_samples"])
+def test_states_of_a_recurrent_layer_behind_an_attention_are_a_design(wrong: str) -> None:
+    found = analyze(of_module(lambda: ReadByStates(**{wrong: True} if wrong else {}))).findings
+    kinds = {each.kind for each in found if each.property in ("output-of-the-token", "samples-apart")}
+    assert ("violation" in kinds) == bool(wrong)
+    assert wrong or kinds == {"design"}
+
+
 class LinesOfMaps(nn.Module):
     """The rows of each channel attend to one another, and so do its columns (Speech-Transformer)."""
 
