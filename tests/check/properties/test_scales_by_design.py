@@ -460,6 +460,38 @@ def test_states_of_a_decoder_attend_to_those_of_an_encoder_without_a_scale(funct
     assert scale_of(next(invocations(function, args={}, inputs=inputs))).kind == kind
 
 
+def keys_are_values(queries: Tensor, values: Tensor) -> Tensor:
+    return (queries @ values.mT).softmax(-1) @ values
+
+
+def projected_twice(queries: Tensor, values: Tensor) -> Tensor:
+    return keys_are_values(queries @ MATRIX, values @ MATRIX)
+
+
+@pytest.mark.parametrize(("function", "kind"), [(keys_are_values, "design"), (projected_twice, "violation")])
+def test_values_that_are_their_own_keys_are_read_without_a_scale(function: Any, kind: str) -> None:
+    inputs = {"queries": X, "values": drawn(2, 5, 8, seed=3)}
+    assert scale_of(next(invocations(function, args={}, inputs=inputs))).kind == kind
+
+
+def step_of_a_decoder(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """query[(Bs), B, D], key[B, T, D], value[B, T, D]"""
+    scores = query.unsqueeze(-2) @ key.mT
+    return (scores.softmax(-1) @ value).squeeze(-2)
+
+
+def step_of_a_transformer(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """One step of a transformer: query[B, D], key[B, T, D], value[B, T, D]"""
+    return step_of_a_decoder(query, key, value)
+
+
+@pytest.mark.parametrize(("function", "kind"), [(step_of_a_decoder, "design"), (step_of_a_transformer, "violation")])
+def test_a_state_of_a_decoder_asks_without_a_scale(function: Any, kind: str) -> None:
+    found = next(invocations(function, args={}))
+    assert found.streams[0].token_axes == ()
+    assert scale_of(found).kind == kind
+
+
 def of_tokens_alone(x: Tensor) -> Tensor:
     return (x @ x.mT).softmax(-1) @ x
 
@@ -471,6 +503,9 @@ def of_tokens_alone(x: Tensor) -> Tensor:
         ("attention", "The dot product of each two tokens, then a softmax over each row.", True),
         ("attention", "Scaled dot-product attention: a softmax of dot products.", False),
         ("attention", "", False),
+        ("self_attention", "Of the items of a list.", True),
+        ("self_attention", "As in Vaswani et al. (2017).", False),
+        ("self_attention", "Divided by the root of the width.", False),
     ],
 )
 def test_introductory_attention_has_no_scale(name: str, text: str, is_design: bool) -> None:

@@ -23,6 +23,8 @@ __all__ = [
 
 _BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
 _SIZE = r"[\w*]+(?:\s*[*+/-]\s*[\w*]+)*"
+_AT_ONCE = r"\[\s*(?:\([A-Z]\w*\)\s*,\s*)?([A-Z]\w*(?:\s*,\s*[A-Z]\w*)+)\s*\]"
+"""The axes right behind a name, as in "key[B, T, D]", or "query[(Bs), B, D]" of one that may have more in front."""
 _BATCH = re.compile(r"b|n|bs|bsz|(?:n_?|num_?)?batch(?:_?size)?|[\w*]*\*\s*(?:b|batch(?:_?size)?)", re.I)
 _TOKENS = re.compile(r"[tls]|\w*(?:seq|len|time|tokens|nodes|keys|queries)\w*", re.I)
 _CALLS = ("forward", "__call__")
@@ -53,9 +55,9 @@ def first_documented_shape(source: str, name: str) -> tuple[str, ...]:
 def _written_shapes(source: str, name: str) -> Iterator[list[tuple[str, ...]]]:
     """The shapes that each text writes behind a name, where it writes some."""
     shape = rf"[(\[]\s*({_SIZE}(?:\s*(?:,|\u00d7|\bx\b)\s*{_SIZE})+)\s*,?\s*[)\]]"
-    stands = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w.(\[])[^\n()\[\]]{{0,80}}?{shape}")
+    stands = re.compile(rf"(?<![\w.]){re.escape(name)}(?:(?![\w.(\[])[^\n()\[\]]{{0,80}}?{shape}|{_AT_ONCE})")
     for text in _told(source):
-        found = [tuple(_BETWEEN.split(each)) for each in stands.findall(text)]
+        found = [tuple(_BETWEEN.split(one or other)) for one, other in stands.findall(text)]
         if found:
             yield found
 
