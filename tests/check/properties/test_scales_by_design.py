@@ -460,6 +460,29 @@ def test_states_of_a_decoder_attend_to_those_of_an_encoder_without_a_scale(funct
     assert scale_of(next(invocations(function, args={}, inputs=inputs))).kind == kind
 
 
+def times_a_chosen_number(x: Tensor) -> Tensor:
+    q, k, v = (x @ drawn(8, 24, seed=0)).chunk(3, -1)
+    return ((q * 0.06) @ k.mT).softmax(-1) @ v
+
+
+def divided_by_a_root(x: Tensor) -> Tensor:
+    q, k, v = (x @ drawn(8, 24, seed=0)).chunk(3, -1)
+    return ((q * 0.125) @ k.mT).softmax(-1) @ v
+
+
+def times_a_tenth(x: Tensor) -> Tensor:
+    q, k, v = (x @ drawn(8, 24, seed=0)).chunk(3, -1)
+    return ((q * 0.1) @ k.mT).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [(times_a_chosen_number, "design"), (divided_by_a_root, "violation"), (times_a_tenth, "violation")],
+)
+def test_a_number_with_one_digit_is_a_temperature_that_somebody_chose(function: Any, kind: str) -> None:
+    assert scale_of(tokens_call(function, X)).kind == kind
+
+
 def keys_are_values(queries: Tensor, values: Tensor) -> Tensor:
     return (queries @ values.mT).softmax(-1) @ values
 

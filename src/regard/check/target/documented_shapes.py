@@ -12,6 +12,7 @@ __all__ = [
     "are_documented_marks",
     "axes_of",
     "before_reordering",
+    "begins_with_tokens",
     "documented_letters",
     "documented_role",
     "documented_shape",
@@ -27,6 +28,9 @@ _AT_ONCE = r"\[\s*(?:\([A-Z]\w*\)\s*,\s*)?([A-Z]\w*(?:\s*,\s*[A-Z]\w*)+)\s*\]"
 """The axes right behind a name, as in "key[B, T, D]", or "query[(Bs), B, D]" of one that may have more in front."""
 _BATCH = re.compile(r"b|n|bs|bsz|(?:n_?|num_?)?batch(?:_?size)?|[\w*]*\*\s*(?:b|batch(?:_?size)?)", re.I)
 _TOKENS = re.compile(r"[tls]|\w*(?:seq|len|time|tokens|nodes|keys|queries)\w*", re.I)
+_LENGTH = re.compile(
+    r"\b(?:seq(?:uence)?[\s_-]*len(?:gth)?|(?:number|num|no) of (?:tokens|words|frames|steps))\b", re.I
+)
 _CALLS = ("forward", "__call__")
 _EDGES = re.compile(r"edges?(?![a-z])|(?:link|pair|ind(?:ex|ices)|idx|graph)s? \(E\)")
 """In the name of what holds two nodes for each of them, or of that axis."""
@@ -93,6 +97,19 @@ def letters_of(shape: tuple[str, ...]) -> str:
         return "b" if _BATCH.fullmatch(axis) else "t" if _TOKENS.fullmatch(axis) else "d"
 
     return "".join(map(letter, shape))
+
+
+@cache
+def begins_with_tokens(source: str, name: str) -> bool:
+    """Whether the first axis of an argument is said to be its tokens, so that it has no batch in front.
+
+    As in "x: (tokens, width)", in seq_len = x.shape[0], and in n = len(x)  # sequence length.
+    """
+    if documented_letters(source, name) == "td":
+        return True
+    length = rf"(?:{re.escape(name)}\.(?:shape\[0\]|size\((?:dim\s*=\s*)?0\))|len\({re.escape(name)}\))"
+    taken = re.findall(rf"^\s*(\w+)\s*=\s*{length}\s*(?:#(.*))?$", source, re.M)
+    return any(_TOKENS.fullmatch(variable) or _LENGTH.search(said) for variable, said in taken)
 
 
 @cache

@@ -18,6 +18,7 @@ from regard.check.properties.scores.formula import SAME_NUMBER, ScoreFit
 from regard.check.properties.scores.projected_residuals import scale_of_all_heads
 from regard.check.properties.scores.unscaled import (
     LUONG,
+    chosen_temperature,
     is_introductory,
     is_of_one_state,
     is_of_states,
@@ -100,6 +101,9 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         name, width = made_for
         message = f"1/sqrt({width}), as {name} = {width} says: it was called with queries of width {fit.width}"
         return Finding("holds", "scale", "scale", message, line)
+    if chosen := chosen_temperature(invocation, fit.total):
+        message = f"scores are times {chosen}, as is written in the code: the root of no width"
+        return Finding("design", "scale-chosen", "scale", message, line)
     if abs(fit.total - 1) > SAME_NUMBER:
         return None
     if any(LEFT_TO_THE_INITIALIZATION.match(type(each).__name__) for each in modules_in(invocation.target)):

@@ -9,11 +9,12 @@ from torch import Tensor
 from regard.check.properties.code import code_of
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Evidence
+from regard.check.properties.scores.formula import SAME_NUMBER
 from regard.check.roles.recurrences import recurrent_outputs
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
 
-__all__ = ["LUONG", "is_introductory", "is_of_one_state", "is_of_states", "is_of_tokens_alone"]
+__all__ = ["LUONG", "chosen_temperature", "is_introductory", "is_of_one_state", "is_of_states", "is_of_tokens_alone"]
 
 LUONG = re.compile(r"luong|multiplicative", re.I)
 """Says that scores are q W k as they are (Luong et al. 2015, section 3.1)."""
@@ -23,11 +24,31 @@ INTRODUCTORY = re.compile(
 """Of self-attention, as books explain it before its weights."""
 OF_PRODUCTS = re.compile(r"\b(?:dot|inner)[- ]products?\b|\bx\s*@\s*x|\bx\s*x\^?T", re.I)
 OF_A_SCALE = re.compile(r"\bscal(?:e[ds]?|ing)\b|sqrt|\u221a|\broots?\b|\bdivid|\bd_?k\b|\btemperature", re.I)
+_ONE_DIGIT = re.compile(r"(?<=[*=(,\s])0?\.0*[1-9](?![\d.eE])")
+"""A fraction of 1 with one digit that is not 0."""
 SELF_ATTENTION = re.compile(r"self[\s_-]?att", re.I)
 TRANSFORMER = re.compile(r"transformer|vaswani|all you need|1706\.03762|multi[\s_-]?head|\bmha\b", re.I)
 """Says that it is the attention that has a scale."""
 TWO_SEQUENCES = ({"x", "context"}, {"q", "v"}, {"q", "k"})
 """Roles of what is handed over where keys and values are one."""
+
+
+def chosen_temperature(invocation: Invocation, total: float) -> str:
+    """The number in the code that scores are multiplied by, or divided by, and that is 1/sqrt(n) of no width n.
+
+    As 0.06 of VASNet (Fajtl et al. 2018, section 3.1: "determined by experimentation"): whoever meant the root of a
+    width that he had in mind writes 8, 0.125 or 0.0884. A number with one digit alone is no root of a width, rounded.
+
+    Args:
+        invocation: the call.
+        total: what scores are times; above 0.
+    """
+    for text in dict.fromkeys(_ONE_DIGIT.findall(code_of(invocation.target))):
+        number = float(text)
+        is_root = abs(number**-2 - round(number**-2)) < SAME_NUMBER * number**-2
+        if not is_root and abs(total - number) < SAME_NUMBER * number:
+            return str(text)
+    return ""
 
 
 def is_introductory(invocation: Invocation, evidence: Evidence) -> bool:
