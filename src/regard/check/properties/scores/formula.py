@@ -316,6 +316,9 @@ def _capped(table: AttentionTable, fit: ScoreFit, code: str) -> Finding | None:
         slope = float((taken[known] @ products) / (products @ products))
         factor = _factor_after(operation, run.trace, known)
         line = operation.location
+        if math.isnan(factor) and table.of_no_token and _is_by_learned_numbers(table):
+            message = "scores are tanh(w . k) with a learned vector w: those of a perceptron (Ma et al. 2017, IAN)"
+            return Finding("design", "softcap", "scale", message, line)
         if math.isnan(factor):
             message = "scores are capped by tanh and not multiplied by the cap again: they lie between -1 and 1"
             return Finding("violation", "softcap-restored", "scale", message, line)
@@ -333,6 +336,15 @@ def _capped(table: AttentionTable, fit: ScoreFit, code: str) -> Finding | None:
             return Finding("violation", "softcap-restored", "scale", message, line)
         return Finding("design", "softcap", "scale", "scores are soft-capped by tanh", line)
     return None
+
+
+def _is_by_learned_numbers(table: AttentionTable) -> bool:
+    """Whether a factor of each score is a parameter as it is, in which the inputs have no part."""
+    run = table.instance.run
+    return all(
+        any(run.trace.taken(place).learned and place not in run.depends for place in each.places)
+        for each in table.instance.scores
+    )
 
 
 def _factor_after(operation: Operation, trace: Trace, known: Tensor) -> float:
