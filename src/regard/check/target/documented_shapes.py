@@ -10,6 +10,7 @@ from functools import cache
 
 __all__ = [
     "are_documented_marks",
+    "are_of_one_row",
     "axes_of",
     "before_reordering",
     "begins_with_tokens",
@@ -34,6 +35,7 @@ _LENGTH = re.compile(
 _CALLS = ("forward", "__call__")
 _EDGES = re.compile(r"edges?(?![a-z])|(?:link|pair|ind(?:ex|ices)|idx|graph)s? \(E\)")
 """In the name of what holds two nodes for each of them, or of that axis."""
+_ONE_ROW = re.compile(r"[(\[]\s*1\s*,\s*\w*(?:total|packed|sum)\w*\s*,", re.I)
 _COMMENT = re.compile(r"#+(.*)")
 _BEHIND = re.compile(r"[^#\"']*?,?\s*#+(?P<said>.*)")
 """What stands behind an argument that has a line of its own, and the comment there."""
@@ -119,6 +121,13 @@ def are_documented_marks(source: str, name: str) -> bool:
     stands = re.compile(rf"(?<![\w.])[`*]*{re.escape(name)}[`*]*\s*[:=(-]+\s*{shape}(?:torch\.)?bool", re.I)
     is_boolean = any(stands.search(text) is not None for text in _told(source))
     return is_boolean and len(documented_letters(source, name)) == 2 and documented_letters(source, name)[0] == "b"
+
+
+@cache
+def are_of_one_row(source: str, name: str) -> bool:
+    """Whether lengths are those of sequences that stand one after the other in one row, as in "x: [1, total, dim]"."""
+    is_taken = re.search(rf"(?<![\w.]){re.escape(name)}\b", source) is not None
+    return is_taken and any(_ONE_ROW.search(text) for text in _told(source))
 
 
 @cache
