@@ -11,9 +11,9 @@ from regard.check.target import Invocation, invocations
 
 
 class PackedAttention(nn.Module):
-    def __init__(self, *, causal: bool = False, apart: bool = True) -> None:
+    def __init__(self, *, earlier: bool = False, apart: bool = True) -> None:
         super().__init__()
-        self.qkv, self.out, self.ordered, self.apart = nn.Linear(8, 24), nn.Linear(8, 8), causal, apart
+        self.qkv, self.out, self.earlier, self.apart = nn.Linear(8, 24), nn.Linear(8, 8), earlier, apart
 
     def forward(self, x: Tensor, seqlens: list[int]) -> Tensor:
         # x: [1, total, dim]
@@ -21,7 +21,7 @@ class PackedAttention(nn.Module):
         q, k, v = self.qkv(x).view(b, n, 3, 2, c // 2).permute(2, 0, 3, 1, 4)
         blocks = [torch.ones(length, length) for length in seqlens]
         seen = torch.block_diag(*blocks) if self.apart else torch.ones(n, n) * sum(map(len, blocks)) / n
-        seen = seen.tril() if self.ordered else seen
+        seen = seen.tril() if self.earlier else seen
         scores = q @ k.mT / (c // 2) ** 0.5
         read = scores.masked_fill(seen == 0, -torch.inf).softmax(-1) @ v
         return self.out(read.transpose(1, 2).reshape(b, n, c))
@@ -51,7 +51,7 @@ def test_the_lengths_of_sequences_in_one_row_sum_to_its_tokens() -> None:
     [
         (PackedAttention(), []),
         (PackedAttention(apart=False), ["sequences-apart"]),
-        (CausalPackedAttention(causal=True), []),
+        (CausalPackedAttention(earlier=True), []),
         (CausalPackedAttention(), ["mask-pattern"]),
     ],
 )
