@@ -17,6 +17,7 @@ from regard.check.properties.saturation import BLOCKED, is_saturated
 from regard.check.properties.scores.bias import bias_findings
 from regard.check.properties.scores.cosines import cosine_scores
 from regard.check.properties.scores.distances import decayed_scores, distance_scores
+from regard.check.properties.scores.exponentials import exponentiated_scores
 from regard.check.properties.scores.learned_queries import learned_query_factor
 from regard.check.properties.scores.merged_parts import merged_parts
 from regard.check.properties.scores.selection import selected_scores
@@ -206,8 +207,14 @@ def _heads(table: AttentionTable) -> str:
     return heads
 
 
-def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
-    """What scores are, beside q . k / sqrt(width)."""
+def score_findings(evidence: Evidence, fit: ScoreFit, documentation: str = "") -> Iterator[Finding]:
+    """What scores are, beside q . k / sqrt(width).
+
+    Args:
+        evidence: of the attention.
+        fit: what its scores are.
+        documentation: of what was called.
+    """
     table = evidence.base
     line = table.instance.scores_location
     if not fit.linear:
@@ -219,6 +226,7 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
             or decayed_scores(evidence)
             or selected_scores(evidence)
             or cosine_scores(evidence)
+            or exponentiated_scores(evidence, documentation)
             or Finding(
                 "open",
                 "scores-bilinear",
