@@ -21,6 +21,7 @@ __all__ = [
     "is_of_samples",
     "is_unpacked_sequence",
     "letters_of",
+    "said_of",
 ]
 
 _BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
@@ -99,6 +100,15 @@ def letters_of(shape: tuple[str, ...]) -> str:
         return "b" if _BATCH.fullmatch(axis) else "t" if _TOKENS.fullmatch(axis) else "d"
 
     return "".join(map(letter, shape))
+
+
+@cache
+def said_of(source: str, name: str) -> str:
+    """The line in which a documentation lists an argument, as ":param h: encoder hidden states"; empty without."""
+    listed = re.compile(
+        rf"^[ \t]*(?::param\s+|[-*]\s+)?[`*]*{re.escape(name)}[`*]*[ \t]*(?:\([^)\n]*\))?[ \t]*:(.*)$", re.M
+    )
+    return next((each.strip() for text in _told(source) for each in listed.findall(text)), "")
 
 
 @cache
