@@ -18,8 +18,8 @@ from regard.check.properties.caches.source_texts import source_text_findings
 from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.finding import Finding
+from regard.check.properties.lines import line_findings
 from regard.check.properties.masks.filled_weights import filled_weight_findings
-from regard.check.properties.masks.lost_fills import faint_fill_line_findings, lost_fill_line_findings
 from regard.check.properties.masks.nearest_keys import farthest_of_more_findings
 from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
@@ -63,8 +63,6 @@ from regard.check.properties.positions.handed_to_values import handed_position_f
 from regard.check.properties.positions.low_precision import rounded_position_findings, rounded_table_findings
 from regard.check.properties.positions.unordered_series import unordered_series_findings
 from regard.check.properties.positions.unused_classes import unused_position_findings
-from regard.check.properties.scores.scaled_twice import scaled_twice_findings
-from regard.check.properties.scores.told_heads import exchanged_head_number_findings
 from regard.check.properties.scores.wide_scores import wide_score_findings
 from regard.check.properties.summaries import MIXED_TOKENS
 from regard.check.properties.weights.dropped_scores import dropped_score_findings
@@ -117,10 +115,7 @@ def judge_once(
         analysis.findings += unread_setting_findings(invocation.target)
         analysis.findings += documented_bias_findings(invocation.target)
         analysis.findings += size_of_others_findings(invocation.target)
-        analysis.findings += lost_fill_line_findings(invocation.target)
-        analysis.findings += faint_fill_line_findings(invocation.target)
-        analysis.findings += scaled_twice_findings(invocation.target)
-        analysis.findings += exchanged_head_number_findings(invocation.target)
+        analysis.findings += line_findings(invocation.target)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)
