@@ -7,6 +7,7 @@ from typing import Any
 
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.lost_fills import faint_fill_line_findings, lost_fill_line_findings
+from regard.check.properties.masks.multiplied_fills import multiplied_fill_line_findings
 from regard.check.properties.scores.scaled_twice import scaled_twice_findings
 from regard.check.properties.scores.told_heads import exchanged_head_number_findings
 
@@ -21,5 +22,6 @@ def line_findings(target: Any) -> Iterator[Finding]:
     """
     yield from lost_fill_line_findings(target)
     yield from faint_fill_line_findings(target)
+    yield from multiplied_fill_line_findings(target)
     yield from scaled_twice_findings(target)
     yield from exchanged_head_number_findings(target)

@@ -365,7 +365,7 @@ def _places_of_pairs(module: nn.Module) -> Iterator[tuple[str, int]]:
         if isinstance(value, Tensor) and value.dtype == torch.long and value.ndim == 2 and value.shape[1] == 2:
             count = int(value.max()) + 1 if len(value) else 0
             # Each place is the first of some pair: edges of a graph need not be of all its nodes.
-            if 1 < count <= MAX_TOKENS and len(value[:, 0].unique()) == count and bool((value >= 0).all()):
+            if 1 < count <= MAX_TOKENS and torch.unique(value[:, 0]).numel() == count and bool((value >= 0).all()):
                 yield name, count
 
 
