@@ -230,3 +230,29 @@ def test_lines_of_a_map_that_a_convolution_made_may_attend_to_one_another(
     found = names(call)
     assert (("design", "query-of-one-token") in found) == is_right
     assert (("violation", "query-of-one-token") in found) == (not is_right)
+
+
+class NormedOverBatches(nn.Module):
+    """A batch norm behind the residual, which keeps statistics or not (Kool et al. 2019)."""
+
+    def __init__(self, *, keeps: bool = False, mixes: bool = False) -> None:
+        super().__init__()
+        self.qkv, self.norm, self.mixes = nn.Linear(8, 24), nn.BatchNorm1d(8, track_running_stats=keeps), mixes
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        x = x + (q @ k.mT / 8**0.5).softmax(-1) @ v
+        x = x - x.mean((0, 1)) if self.mixes else x
+        return self.norm(x.flatten(0, 1)).view(x.shape)
+
+
+def test_a_batch_norm_without_statistics_is_noted_and_what_else_mixes_samples_is_wrong() -> None:
+    found = analyze(of_module(NormedOverBatches))
+    assert not found.violations
+    assert [each.kind for each in found.findings if each.property == "samples-apart"] == ["note"]
+    assert not [
+        each for each in analyze(of_module(lambda: NormedOverBatches(keeps=True))).findings if each.kind == "note"
+    ]
+    assert "samples-apart" in {
+        each.property for each in analyze(of_module(lambda: NormedOverBatches(mixes=True))).violations
+    }
