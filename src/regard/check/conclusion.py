@@ -204,8 +204,8 @@ def _concluded(made: Made, settings: UserSettings, inputs: Mapping[str, Any] | s
 def _with_wrong_line(found: Findings, implementation: Any) -> Findings:
     """What is found where no call runs, or one by its errors alone: a line that is wrong in any, or an unread mask."""
     for each in line_findings(implementation):
-        line = PROPERTIES[each.property]
-        return replace(found, mistakes=(FoundMistake(line.id, line.step, each.message, line.impact, each.location),))
+        kind = PROPERTIES[each.property]
+        return replace(found, mistakes=(FoundMistake(kind.id, kind.step, each.message, kind.impact, each.location),))
     unread = unread_mask(implementation)
     if unread is None:
         return found
