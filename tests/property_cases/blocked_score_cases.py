@@ -46,9 +46,8 @@ def writes_scores_between_infinities(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def multiplied_by_the_fill(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Every query sees the first two keys."""
     seen = torch.full((q.shape[-2], k.shape[-2]), -1e6, dtype=q.dtype)
-    seen[:, :2] = 1
+    seen[EARLIER] = 1
     scores = q @ k.mT / 2 * 1.0
     scores = scores * seen  # here
     return torch.softmax(scores, dim=-1) @ v
@@ -56,7 +55,7 @@ def multiplied_by_the_fill(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def added_to_the_scores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     hidden = torch.full((q.shape[-2], k.shape[-2]), -1e6, dtype=q.dtype)
-    hidden[:, :2] = 1
+    hidden[EARLIER] = 1
     scores = q @ k.mT / 2 + torch.where(hidden == 1, 0.0, hidden)
     return torch.softmax(scores, dim=-1) @ v
 
@@ -64,7 +63,7 @@ def added_to_the_scores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def scaled_when_they_are_written(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     scale = torch.tensor(0.5, dtype=q.dtype)
     products = torch.full((*q.shape[:-1], k.shape[-2]), -1e6, dtype=q.dtype)
-    products[..., :2] = (q @ k.mT)[..., :2]
+    products[..., EARLIER] = (q @ k.mT)[..., EARLIER]
     scores = products * scale
     return torch.softmax(scores, dim=-1) @ v
 
