@@ -57,3 +57,36 @@ def test_a_mask_that_no_line_reads_is_wrong_without_a_call(kind):
         return
     assert (found.verdict, found.causes[0].id) == ("wrong", "mask-dropped")
     assert found.causes[0].location.text == "def forward(self, x, key_padding_mask):"
+
+
+class ThatKeepsNoFill(ThatReadsIt):
+    """A line fills scores, and what it returns is not kept."""
+
+    def forward(self, x, key_padding_mask):
+        scores = self.q(x) @ self.k(x).mT * x.shape[-1] ** -0.5
+        assert key_padding_mask.shape == PADDING.shape
+        scores.masked_fill(PADDING[:, None], -torch.inf)
+        return scores.softmax(-1) @ self.v(x) + x[PADDING]
+
+
+class ThatFillsInPlace(ThatReadsIt):
+    def forward(self, x, key_padding_mask):
+        scores = self.q(x) @ self.k(x).mT * x.shape[-1] ** -0.5
+        assert key_padding_mask.shape == PADDING.shape
+        scores.masked_fill_(PADDING[:, None], -torch.inf)
+        return scores.softmax(-1) @ self.v(x) + x[PADDING]
+
+
+class ThatKeepsItsFill(ThatReadsIt):
+    def forward(self, x, key_padding_mask):
+        scores = self.q(x) @ self.k(x).mT * x.shape[-1] ** -0.5
+        assert key_padding_mask.shape == PADDING.shape
+        scores = scores.masked_fill(PADDING[:, None], -torch.inf)
+        return scores.softmax(-1) @ self.v(x) + x[PADDING]
+
+
+def test_a_fill_that_is_not_kept_is_wrong_without_a_call():
+    found = conclude(ThatKeepsNoFill, {"d_model": 4}, UserSettings()).report()
+    assert [each.id for each in found.causes] == ["mask-read"]
+    for kind in (ThatFillsInPlace, ThatKeepsItsFill):
+        assert conclude(kind, {"d_model": 4}, UserSettings()).report().verdict == "undetermined"

@@ -45,7 +45,32 @@ def writes_scores_between_infinities(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return _written(q, k, v, -torch.inf)
 
 
+def multiplied_by_the_fill(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    seen = torch.full((q.shape[-2], k.shape[-2]), -1e6, dtype=q.dtype)
+    seen[EARLIER] = 1
+    scores = q @ k.mT / 2 * 1.0
+    scores = scores * seen  # here
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def added_to_the_scores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    hidden = torch.full((q.shape[-2], k.shape[-2]), -1e6, dtype=q.dtype)
+    hidden[EARLIER] = 1
+    scores = q @ k.mT / 2 + torch.where(hidden == 1, 0.0, hidden)
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def scaled_when_they_are_written(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scale = torch.tensor(0.5, dtype=q.dtype)
+    products = torch.full((*q.shape[:-1], k.shape[-2]), -1e6, dtype=q.dtype)
+    products[..., EARLIER] = (q @ k.mT)[..., EARLIER]
+    scores = products * scale
+    return torch.softmax(scores, dim=-1) @ v
+
+
 CASES = [
+    Case("blocked-scores", multiplied_by_the_fill, added_to_the_scores),
+    Case("blocked-scores", multiplied_by_the_fill, scaled_when_they_are_written),
     Case("blocked-scores", blocked_by_zero, hides_what_comes_later),
     Case("blocked-scores", fills_like_the_scores_with_zeros, fills_like_the_scores_from_far_below),
     Case("blocked-scores", writes_scores_between_zeros, writes_scores_between_infinities),

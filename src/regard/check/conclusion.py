@@ -23,6 +23,7 @@ from regard.check.properties.catalog import PROPERTIES
 from regard.check.properties.columns import by_columns
 from regard.check.properties.drawn_samples import LEARNED_NOISE, drawn_sample_design, drawn_slot_design
 from regard.check.properties.finding import Finding
+from regard.check.properties.lines import line_findings
 from regard.check.properties.masks.unread_arguments import unread_mask
 from regard.check.properties.outputs.documented_axes import named_axes_differ, names_the_batch
 from regard.check.properties.smallest_input import smallest_input
@@ -59,6 +60,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "axes-transposed",
         "distance-falls",
         "distances-on-both-sides",
+        "exponentiated-once",
         "gradient-of-the-choice",
         "heads-projected",
         "inputs-kept",
@@ -78,6 +80,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "one-tensor-as-two",
         "parameters-kept",
         "parts-merged",
+        "scaled-once",
         "sink-score",
         "softmax-maximum",
         "softmaxes-subtracted",
@@ -209,11 +212,14 @@ def _concluded(made: Made, settings: UserSettings, inputs: Mapping[str, Any] | s
     searched = without_excused(searched, analyses, is_given=bool(given))
     found = _explained(_joined(searched, analyses, refused), analyses)
     is_guess = not analyses or bool(analyses[0].invocation.by_errors)
-    return _with_unread_mask(found, implementation) if is_guess and found.verdict == "undetermined" else found
+    return _with_wrong_line(found, implementation) if is_guess and found.verdict == "undetermined" else found
 
 
-def _with_unread_mask(found: Findings, implementation: Any) -> Findings:
-    """What is found where no call runs, or one by its errors alone, and a mask that no line reads."""
+def _with_wrong_line(found: Findings, implementation: Any) -> Findings:
+    """What is found where no call runs, or one by its errors alone: a line that is wrong in any, or an unread mask."""
+    for each in line_findings(implementation):
+        kind = PROPERTIES[each.property]
+        return replace(found, mistakes=(FoundMistake(kind.id, kind.step, each.message, kind.impact, each.location),))
     unread = unread_mask(implementation)
     if unread is None:
         return found

@@ -76,6 +76,28 @@ def turned_from_the_front(x):
     return (x @ x.transpose(0, -1) / x.shape[-1] ** 0.5).softmax(-1) @ x
 
 
+def of_one_sequence(x):
+    seq_len = x.shape[0]
+    weights = (x @ x.transpose(0, -1) / x.shape[-1] ** 0.5).softmax(-1)
+    return weights.view(seq_len, -1) @ x if x.ndim == 2 else weights @ x
+
+
+def of_one_video(x):
+    n = x.size(0)  # sequence length
+    return turned_from_the_front(x * torch.ones(n, *[1] * (x.ndim - 1)))
+
+
+def of_one_batch(x):
+    n = x.size(0)  # batch size
+    return turned_from_the_front(x * torch.ones(n, *[1] * (x.ndim - 1)))
+
+
+def test_what_says_that_its_first_axis_are_the_tokens_is_called_without_a_batch():
+    assert "absolute-axes" not in named(examined(of_one_sequence))
+    assert "absolute-axes" not in named(examined(of_one_video))
+    assert "absolute-axes" in named(examined(of_one_batch))
+
+
 def test_pytorch_objects_to_a_batch_that_is_turned_whole_also_where_it_has_objected_before():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -83,6 +83,39 @@ def test_a_residual_may_stand_around_an_attention_that_norms_its_input(adds):
     assert found == (set() if adds else {"residual-missing"})
 
 
+class Residual(nn.Module):
+    """Adds what it reads to what the module inside makes of it, as SkipConnection of Kool et al. (2019)."""
+
+    def __init__(self, inner, adds):
+        super().__init__()
+        self.inner, self.adds = inner, adds
+
+    def forward(self, x):
+        return x + self.inner(x) if self.adds else self.inner(x)
+
+
+class AttentionAlone(NormedAttention):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.Identity()
+
+
+class LayerOfResiduals(nn.Module):
+    def __init__(self, adds):
+        super().__init__()
+        self.attention, self.normed = Residual(AttentionAlone(), adds), nn.LayerNorm(12)
+        self.mlp = Residual(nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.Linear(24, 12)), True)
+
+    def forward(self, x):
+        return self.mlp(self.normed(self.attention(x)))
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_residual_may_be_added_by_a_module_around_the_attention(adds):
+    found = {mistake.id for mistake, _ in wiring(LayerOfResiduals(adds)).behaviour}
+    assert found == (set() if adds else {"residual-missing"})
+
+
 def test_an_attention_is_no_block():
     assert not is_block(nn.MultiheadAttention(12, 3))
     assert not is_block(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from property_cases.token_cases import of_tokens_first, tokens_first_as_documented
@@ -80,7 +81,13 @@ def told_in_its_signature(
     return tokens_first_as_documented(x)
 
 
-@pytest.mark.parametrize("function", [unpacked, commented, told_in_its_signature])
+def paired_though_it_is_the_batch(x: Tensor) -> Tensor:
+    B, T, _C = x.shape
+    scores = torch.einsum("qtd,ktd->qkt", x, x) / 8**0.5
+    return torch.einsum("qkt,ktd->qtd", scores.softmax(1), x).reshape(B, T, -1)
+
+
+@pytest.mark.parametrize("function", [unpacked, commented, told_in_its_signature, paired_though_it_is_the_batch])
 def test_code_that_calls_the_first_axis_the_batch_means_it(function: Any) -> None:
     (found,) = documented_axes_findings(of_tokens_first(function))
     assert "calls the first axis of x the batch" in found.message
@@ -115,9 +122,22 @@ def across_samples(x: Tensor) -> Tensor:
     return tokens_first_as_documented(x).reshape(B, N, -1)
 
 
+def of_nodes_in_each_step(x: Tensor) -> Tensor:
+    N, T, _C = x.shape
+    scores = torch.einsum("qtd,ktd->qkt", x, x) / 8**0.5
+    return torch.einsum("qkt,ktd->qtd", scores.softmax(1), x).reshape(N, T, -1)
+
+
 @pytest.mark.parametrize(
     "function",
-    [unpacked_with_tokens_first, of_what_it_returns, of_weights, unpacked_when_it_was_turned, across_samples],
+    [
+        unpacked_with_tokens_first,
+        of_what_it_returns,
+        of_weights,
+        unpacked_when_it_was_turned,
+        across_samples,
+        of_nodes_in_each_step,
+    ],
 )
 def test_code_that_names_the_axes_of_something_else_says_nothing(function: Any) -> None:
     assert documented_axes_findings(of_tokens_first(function)) == []

@@ -70,3 +70,37 @@ def test_the_mean_of_tokens_times_weights_that_sum_to_one_is_told(module: nn.Mod
 
 def test_a_softmax_over_one_number_may_be_of_one_head() -> None:
     assert analyze(of_module(OfOneHead)).violations == []
+
+
+class OfAPerceptron(nn.Module):
+    """Scores of each token by a perceptron, which may read a learned vector beside it (Ma et al. 2017, IAN)."""
+
+    def __init__(self, *, beside: bool, of_tokens: bool = False) -> None:
+        super().__init__()
+        self.keys, self.of_tokens = nn.Linear(8, 8), of_tokens
+        if beside or of_tokens:
+            self.asks = nn.Linear(8, 8)
+        if beside:
+            self.asking = nn.Parameter(torch.randn(8))
+        if not of_tokens:
+            self.weight = nn.Parameter(torch.randn(16 if beside else 8))
+        self.beside = beside
+
+    def forward(self, x: Tensor) -> Tensor:
+        keys = self.keys(x)
+        if self.of_tokens:
+            return torch.tanh(self.asks(x) @ keys.mT / 8**0.5).softmax(-1) @ keys
+        read = torch.cat([keys, self.asks(self.asking).expand_as(keys)], -1) if self.beside else keys
+        return torch.tanh(read @ self.weight).softmax(-1).unsqueeze(1) @ keys
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_scores_of_a_perceptron_with_a_learned_vector_may_end_in_tanh(beside: bool) -> None:
+    found = analyze(of_module(lambda: OfAPerceptron(beside=beside)))
+    assert not found.violations
+    assert "softcap" in {each.property for each in found.designs}
+
+
+def test_scores_of_two_tokens_that_end_in_tanh_are_capped_to_one() -> None:
+    found = analyze(of_module(lambda: OfAPerceptron(beside=False, of_tokens=True)))
+    assert [each.property for each in found.violations] == ["softcap-restored"]

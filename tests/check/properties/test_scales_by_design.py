@@ -483,6 +483,9 @@ def of_tokens_alone(x: Tensor) -> Tensor:
         ("attention", "The dot product of each two tokens, then a softmax over each row.", True),
         ("attention", "Scaled dot-product attention: a softmax of dot products.", False),
         ("attention", "", False),
+        ("self_attention", "Of the items of a list.", True),
+        ("self_attention", "As in Vaswani et al. (2017).", False),
+        ("self_attention", "Divided by the root of the width.", False),
     ],
 )
 def test_introductory_attention_has_no_scale(name: str, text: str, is_design: bool) -> None:

@@ -170,6 +170,29 @@ def test_a_gate_of_each_channel_that_all_tokens_make_is_a_design(is_wrong: bool)
     assert kinds == {"violation" if is_wrong else "design"}
 
 
+class ReadByStates(nn.Module):
+    """A recurrent layer of both directions in place of a feed-forward network (DPTNet)."""
+
+    def __init__(self, *, is_joined_wrongly: bool = False, of_samples: bool = False) -> None:
+        super().__init__()
+        self.qkv, self.states = nn.Linear(8, 24), nn.LSTM(8, 4, bidirectional=True, batch_first=not of_samples)
+        self.is_wrong = is_joined_wrongly
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (2, 4)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        read = (q @ k.mT / 2).softmax(-1) @ v
+        x = x + (read.reshape(x.shape) if self.is_wrong else read.transpose(1, 2).flatten(2))
+        return x + self.states(x)[0]
+
+
+@pytest.mark.parametrize("wrong", ["", "is_joined_wrongly", "of_samples"])
+def test_states_of_a_recurrent_layer_behind_an_attention_are_a_design(wrong: str) -> None:
+    found = analyze(of_module(lambda: ReadByStates(**{wrong: True} if wrong else {}))).findings
+    kinds = {each.kind for each in found if each.property in ("output-of-the-token", "samples-apart")}
+    assert ("violation" in kinds) == bool(wrong)
+    assert wrong or kinds == {"design"}
+
+
 class LinesOfMaps(nn.Module):
     """The rows of each channel attend to one another, and so do its columns (Speech-Transformer)."""
 
@@ -207,3 +230,29 @@ def test_lines_of_a_map_that_a_convolution_made_may_attend_to_one_another(
     found = names(call)
     assert (("design", "query-of-one-token") in found) == is_right
     assert (("violation", "query-of-one-token") in found) == (not is_right)
+
+
+class NormedOverBatches(nn.Module):
+    """A batch norm behind the residual, which keeps statistics or not (Kool et al. 2019)."""
+
+    def __init__(self, *, keeps: bool = False, mixes: bool = False) -> None:
+        super().__init__()
+        self.qkv, self.norm, self.mixes = nn.Linear(8, 24), nn.BatchNorm1d(8, track_running_stats=keeps), mixes
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        x = x + (q @ k.mT / 8**0.5).softmax(-1) @ v
+        x = x - x.mean((0, 1)) if self.mixes else x
+        return self.norm(x.flatten(0, 1)).view(x.shape)
+
+
+def test_a_batch_norm_without_statistics_is_noted_and_what_else_mixes_samples_is_wrong() -> None:
+    found = analyze(of_module(NormedOverBatches))
+    assert not found.violations
+    assert [each.kind for each in found.findings if each.property == "samples-apart"] == ["note"]
+    assert not [
+        each for each in analyze(of_module(lambda: NormedOverBatches(keeps=True))).findings if each.kind == "note"
+    ]
+    assert "samples-apart" in {
+        each.property for each in analyze(of_module(lambda: NormedOverBatches(mixes=True))).violations
+    }

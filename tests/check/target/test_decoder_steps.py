@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.check.conclusion import conclude
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target import invocations
-from regard.check.target.decoder_steps import LAST_TOKEN, step_roles
+from regard.check.target.decoder_steps import LAST_TOKEN, documented_step_roles, step_roles
 
 pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
@@ -91,3 +91,37 @@ def test_three_arguments_are_needed_and_a_recurrent_layer() -> None:
     assert step_roles(named, "self.cell = nn.GRUCell(4, 4)") == {"word": LAST_TOKEN, "state": "x", "encoded": "context"}
     assert step_roles(named, "self.layer = nn.Linear(4, 4)") == {}
     assert step_roles({"word": True, "state": False}, "nn.LSTM(4, 4)") == {}
+
+
+class SaysWhatTheyAre(nn.Module):
+    """Intra-temporal attention (Paulus et al. 2017, equation 3), whose arguments have names of their own."""
+
+    def __init__(self, hidden: int = 12, axis: int = 1) -> None:
+        super().__init__()
+        self.axis = axis
+        self.w_h, self.w_s, self.v = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, 1)
+
+    def forward(self, st_hat: Tensor, h: Tensor, sum_temporal: Tensor) -> tuple[Tensor, Tensor]:
+        """Attend.
+
+        :param st_hat: decoder hidden state at the current time step
+        :param h: encoder hidden states
+        :param sum_temporal: summation of attention weights from previous decoder steps
+        """
+        scores = self.v(torch.tanh(self.w_h(h) + self.w_s(st_hat).unsqueeze(1)))[..., 0].exp()
+        weights = scores / sum_temporal
+        weights = weights / weights.sum(self.axis, keepdim=True)
+        return torch.bmm(weights.unsqueeze(1), h)[:, 0], sum_temporal + scores
+
+
+def test_a_documentation_says_which_argument_is_the_state() -> None:
+    st_hat, h, past = next(invocations(SaysWhatTheyAre(), args={})).arguments.values()
+    assert (st_hat.shape, h.shape, past.shape) == ((2, 12), (2, h.shape[1], 12), (2, h.shape[1]))
+    assert verdict(SaysWhatTheyAre) == "different by design"
+    assert verdict(SaysWhatTheyAre, axis=0) == "wrong"
+
+
+def test_one_state_and_one_encoder_are_needed_to_be_said() -> None:
+    source = 'def f(a, b):\n    """Attend.\n\n    a: decoder hidden state\n    b: encoder {}\n    """'
+    assert documented_step_roles("ab", source.format("outputs")) == {"a": "x", "b": "context"}
+    assert documented_step_roles("ab", source.format("mask")) == {}

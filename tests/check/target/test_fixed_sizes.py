@@ -273,3 +273,25 @@ def test_a_side_of_a_map_is_as_long_as_a_table_of_distances_says() -> None:
     call = first_call(AlongTheRows)
     assert call.arguments["x"].shape[2:] == (20, 1)
     assert "20 tokens: it runs with no other number that was tried" in call.assumptions
+
+
+class HidesItsDiagonal(nn.Module):
+    """Keeps the places of the pairs that it hides, of all its tokens (locality self-attention)."""
+
+    def __init__(self, places: int, dim: int) -> None:
+        super().__init__()
+        self.qkv, self.hidden = nn.Linear(dim, 3 * dim), torch.eye(places + 1).nonzero()
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        scores[:, self.hidden[:, 0], self.hidden[:, 1]] = -987654321
+        return scores.softmax(-1) @ v
+
+
+def test_pairs_that_are_kept_tell_the_number_of_tokens() -> None:
+    call = first_call(HidesItsDiagonal, places=12, dim=8)
+    assert call.arguments["x"].shape == (2, 13, 8)
+    assert "every key but the query's own" in {
+        each.message.partition(": ")[2] for each in analyze(call, masks=True).designs
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from regard.check.target.preparation import in_float64, redraw
+from regard.check.target.preparation import in_float64, prepare, redraw
 
 
 class _Rotary(nn.Module):
@@ -75,3 +75,16 @@ def test_what_began_positive_stays_positive():
     assert len(module.deviation.unique()) == 16
     assert (module.mean < 0).any()
     assert module(torch.ones(16)).isfinite().all()
+
+
+def test_a_batch_norm_that_keeps_no_statistics_mixes_no_samples_in_evaluation_mode():
+    norm, tokens = nn.BatchNorm1d(4, track_running_stats=False), torch.randn(3, 4, dtype=torch.float64)
+    prepare(norm, seed=0)
+    torch.testing.assert_close(norm(tokens)[:1], norm(tokens[:1]))
+
+
+def test_a_batch_norm_that_keeps_statistics_keeps_them():
+    norm = nn.BatchNorm1d(4)
+    norm.running_mean += 2
+    prepare(norm, seed=0)
+    assert norm.running_mean.tolist() == [2.0] * 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from target_calls import attention, axes, first
 from torch import Tensor, nn
@@ -47,6 +48,14 @@ def test_a_comment_behind_an_argument_tells_of_it() -> None:
     assert documented_letters(source, "x") == "bddd"
     assert is_of_samples(source, "y")
     assert not is_of_samples(source, "x")
+
+
+@pytest.mark.parametrize(
+    ("said", "letters"),
+    [("x[B, T, D]", "btd"), ("x[(Bs), B, D]", "bd"), ("x[0, 1]", ""), ("x[b, t]", ""), ("x[I]", "")],
+)
+def test_axes_may_be_written_right_behind_the_name(said: str, letters: str) -> None:
+    assert documented_letters(f'def f(x):\n    """{said}"""', "x") == letters
 
 
 def test_a_label_is_looked_up_for_each_sample_by_a_module_of_ones_own() -> None:

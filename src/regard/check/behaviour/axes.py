@@ -35,8 +35,9 @@ def axes_from_the_front(examination: Examination) -> None:
     call, case, _ = min(examination.pairs, key=lambda pair: _width(pair[1]))
     if call.way.layout != "td" or examination.diagnosis.is_random:
         return
-    if examination.diagnosis.subject.takes_arrays:
-        return  # numpy turns all axes of an array round with .T, where PyTorch objects
+    subject = examination.diagnosis.subject
+    if subject.takes_arrays or subject.has_no_batch:
+        return  # numpy turns all axes of an array round with .T, where PyTorch objects; or who calls it was told
     for module, size in _square_modules(examination, call, case):
         if size > WIDEST:
             continue

@@ -210,7 +210,7 @@ def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) ->
     """What scores are, where their numbers are known."""
     if evidence.base.instance.run.additive:
         return
-    for each in score_findings(evidence, fit) if fit is not None else ():
+    for each in score_findings(evidence, fit, name_and_documentation(invocation.target)) if fit is not None else ():
         if each.property == "relative-bias" and (of_pairs := pair_bias(invocation, evidence)) is not None:
             yield of_pairs
             continue

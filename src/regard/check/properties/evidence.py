@@ -104,9 +104,12 @@ def evidence_of_tables(invocation: Invocation) -> Callable[[AttentionTable, Atte
 
 
 def _is_one_sequence(invocation: Invocation, name: str) -> bool:
-    """Whether an argument says where the sequences of a row begin, and that there is one: it hides nothing."""
+    """Whether an argument says where the sequences of a row begin, and that there is one: it hides nothing.
+
+    By two boundaries, or by one length.
+    """
     value = invocation.arguments[name]
-    return name in invocation.boundaries and isinstance(value, Tensor) and value.numel() == 2
+    return name in invocation.boundaries and isinstance(value, Tensor) and value.numel() in (1, 2)
 
 
 def _num_tokens(base: AttentionTable, influence: Influence) -> int:
@@ -186,7 +189,8 @@ def may_be_causal(invocation: Invocation) -> bool:
 def _hides_on_demand(invocation: Invocation) -> bool:
     target = invocation.target
     tensors = {name for name, value in invocation.arguments.items() if isinstance(value, Tensor)}
-    if invocation.masks or invocation.causal_flags or invocation.lengths or tensors - _streams(invocation):
+    others = tensors - _streams(invocation) - set(invocation.boundaries)  # which part sequences, and order no tokens
+    if invocation.masks or invocation.causal_flags or invocation.lengths or others:
         return True
     names = {name for module in modules_in(target) for each in module.modules() for name in vars(each)}
     try:

@@ -19,8 +19,8 @@ from regard.check.properties.caches.source_texts import source_text_findings
 from regard.check.properties.caches.step_methods import step_method_findings
 from regard.check.properties.caches.token_by_token import cache_findings
 from regard.check.properties.finding import Finding
+from regard.check.properties.lines import line_findings
 from regard.check.properties.masks.filled_weights import filled_weight_findings
-from regard.check.properties.masks.lost_fills import faint_fill_line_findings, lost_fill_line_findings
 from regard.check.properties.masks.nearest_keys import farthest_of_more_findings
 from regard.check.properties.masks.switched_settings import switched_setting_findings
 from regard.check.properties.modules.begun_anew import begun_anew_findings
@@ -119,8 +119,7 @@ def judge_once(
         analysis.findings += documented_bias_findings(invocation.target)
         analysis.findings += size_of_others_findings(invocation.target)
         analysis.findings += unpacked_order_findings(invocation.target)
-        analysis.findings += lost_fill_line_findings(invocation.target)
-        analysis.findings += faint_fill_line_findings(invocation.target)
+        analysis.findings += line_findings(invocation.target)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)
         analysis.findings += unread_scale_findings(invocation, analysis.findings)

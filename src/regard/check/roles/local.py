@@ -52,7 +52,8 @@ def are_tokens_mixed(instance: AttentionInstance, influence: Influence, streams:
             if bool((found.token == SEVERAL).any()) or _is_shifted(found.token.reshape(terms.shape)):
                 return True
             of_none.append(bool((found.token == NONE).all()))
-            of_some.append(not of_none[-1] and bool((found.token == NONE).any()))
+            # Learned channels beside those of a token, as of a query that stands beside each key, are of this token.
+            of_some.append(not of_none[-1] and bool((found.token.reshape(terms.shape) == NONE).all(-1).any()))
             of_read.append(of_none[-1] and bool(samples.of(*place).any()))
     for asking, asked in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
         if all(of_read[asking]) or (all(of_none[asking]) and all(of_some[asked])):

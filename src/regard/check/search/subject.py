@@ -21,7 +21,7 @@ from regard.check.search.construction import constructed
 from regard.check.search.layouts import Sizes
 from regard.check.target.argument import source_of
 from regard.check.target.classes import method_of
-from regard.check.target.documented_shapes import documented_shape
+from regard.check.target.documented_shapes import begins_with_tokens, documented_shape
 from regard.check.target.preparation import copied, require_cpu, width_of_scale
 from regard.errors import InputError
 
@@ -64,6 +64,13 @@ class Subject:
         text = source_of(self.block or self.kind or self.function)
         tokens = [name for name, role in self.roles().items() if role == "x"]
         return any(documented_shape(text, name)[1:2] == ("1",) for name in tokens)
+
+    @cached_property
+    def has_no_batch(self) -> bool:
+        """Whether it says that the first axis of its only sequence is that of the tokens."""
+        text = source_of(self.block or self.kind or self.function)
+        tokens = [name for name, role in self.roles().items() if role == "x"]
+        return len(tokens) == 1 and begins_with_tokens(text, tokens[0])
 
     @cached_property
     def says_two_ways(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from regard.check.target.argument import nodes_of
+from regard.check.target.documented_shapes import said_of
 from regard.check.target.names import is_encoded, is_state
 from regard.check.target.preparation import modules_in
 from regard.check.target.usage import parts_of
@@ -23,6 +24,7 @@ __all__ = [
     "OF_STEPS",
     "PAST_WEIGHTS",
     "asks_in_steps",
+    "documented_step_roles",
     "has_cell",
     "is_state_of_two",
     "last_token_candidates",
@@ -48,6 +50,11 @@ _ANNOTATIONS = re.compile(r"annotations|keys", re.I)
 _ONE_HOT = re.compile(r"one_?hot", re.I)
 _GETS_AN_AXIS = re.compile(r"\b\w*emb\w*\(\s*\w+\s*\)\.unsqueeze\(")
 """What an embedding returns gets the axis of one token then: the ids have none."""
+_SAID_STATE = re.compile(r"\bdecoder(?:'s)? (?:hidden )?state\b", re.I)
+_SAID_ENCODED = re.compile(r"\bencoder(?:'s)? (?:hidden )?(?:states|outputs)\b", re.I)
+_SAID_PAST = re.compile(
+    r"\b(?:sum\w*|accumulat\w*|cumulative|previous)\b.{,20}\battention (?:weights|distributions)\b", re.I
+)
 _CELL = re.compile(r"\b(?:GRU|LSTM|RNN)Cell\b")
 _SAMPLES_FIRST = re.compile(r"\bbatch_first\s*=\s*True\b")
 _RECURRENT = re.compile(r"\b(?:nn\.)?(?:GRU|LSTM|RNN)(?:Cell)?\b")
@@ -72,6 +79,25 @@ def step_roles(named: Mapping[str, bool], source: str) -> dict[str, str]:
     if not _RECURRENT.search(source) or (len(ids), len(states), len(encoded)) != (1, 1, 1):
         return {}
     return {ids[0]: LAST_TOKEN, states[0]: "x", encoded[0]: "context"}
+
+
+def documented_step_roles(named: Iterable[str], source: str) -> dict[str, str]:
+    """The roles of a decoder's state and of an encoder's states by what is said of them, whatever their names are.
+
+    As ":param st_hat: decoder hidden state at current time step" beside ":param h: encoder hidden states"; and those of
+    the weights of the steps before.
+
+    Args:
+        named: the arguments that have to be given.
+        source: the text of the class.
+    """
+    said = {name: said_of(source, name) for name in named}
+    states = [name for name, each in said.items() if _SAID_STATE.search(each)]
+    encoded = [name for name, each in said.items() if _SAID_ENCODED.search(each)]
+    if len(states) != 1 or len(encoded) != 1 or states == encoded:
+        return {}
+    past = {name: PAST_WEIGHTS for name, each in said.items() if _SAID_PAST.search(each)}
+    return {**past, states[0]: "x", encoded[0]: "context"}
 
 
 def state_widths(target: Any) -> set[int]:

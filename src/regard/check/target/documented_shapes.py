@@ -10,8 +10,10 @@ from functools import cache
 
 __all__ = [
     "are_documented_marks",
+    "are_of_one_row",
     "axes_of",
     "before_reordering",
+    "begins_with_tokens",
     "documented_letters",
     "documented_role",
     "documented_shape",
@@ -19,11 +21,14 @@ __all__ = [
     "is_of_samples",
     "is_unpacked_sequence",
     "letters_of",
+    "said_of",
     "written_letters",
 ]
 
 _BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
 _SIZE = r"[\w*]+(?:\s*[*+/-]\s*[\w*]+)*"
+_AT_ONCE = r"\[\s*(?:\([A-Z]\w*\)\s*,\s*)?([A-Z]\w*(?:\s*,\s*[A-Z]\w*)+)\s*\]"
+"""The axes right behind a name, as in "key[B, T, D]", or "query[(Bs), B, D]" of one that may have more in front."""
 _BATCH = re.compile(r"b|n|bs|bsz|(?:n_?|num_?)?batch(?:_?size)?|[\w*]*\*\s*(?:b|batch(?:_?size)?)", re.I)
 _TOKENS = re.compile(r"[tls]|\w*(?:seq|len|time|tokens|nodes|keys|queries)\w*", re.I)
 _ASKED_BY_ONE = re.compile(
@@ -31,9 +36,13 @@ _ASKED_BY_ONE = re.compile(
     r"\s*(?P<keys>\w+)\.(?:transpose\((?:1,\s*2|2,\s*1)\)|permute\(0,\s*2,\s*1\))"
 )
 """Of one query beside the keys of each sample: these have three axes, and so the query has two."""
+_LENGTH = re.compile(
+    r"\b(?:seq(?:uence)?[\s_-]*len(?:gth)?|(?:number|num|no) of (?:tokens|words|frames|steps))\b", re.I
+)
 _CALLS = ("forward", "__call__")
 _EDGES = re.compile(r"edges?(?![a-z])|(?:link|pair|ind(?:ex|ices)|idx|graph)s? \(E\)")
 """In the name of what holds two nodes for each of them, or of that axis."""
+_ONE_ROW = re.compile(r"[(\[]\s*1\s*,\s*\w*(?:total|packed|sum)\w*\s*,", re.I)
 _COMMENT = re.compile(r"#+(.*)")
 _BEHIND = re.compile(r"[^#\"']*?,?\s*#+(?P<said>.*)")
 """What stands behind an argument that has a line of its own, and the comment there."""
@@ -59,9 +68,9 @@ def first_documented_shape(source: str, name: str) -> tuple[str, ...]:
 def _written_shapes(source: str, name: str) -> Iterator[list[tuple[str, ...]]]:
     """The shapes that each text writes behind a name, where it writes some."""
     shape = rf"[(\[]\s*({_SIZE}(?:\s*(?:,|\u00d7|\bx\b)\s*{_SIZE})+)\s*,?\s*[)\]]"
-    stands = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w.(\[])[^\n()\[\]]{{0,80}}?{shape}")
+    stands = re.compile(rf"(?<![\w.]){re.escape(name)}(?:(?![\w.(\[])[^\n()\[\]]{{0,80}}?{shape}|{_AT_ONCE})")
     for text in _told(source):
-        found = [tuple(_BETWEEN.split(each)) for each in stands.findall(text)]
+        found = [tuple(_BETWEEN.split(one or other)) for one, other in stands.findall(text)]
         if found:
             yield found
 
@@ -113,12 +122,41 @@ def letters_of(shape: tuple[str, ...]) -> str:
 
 
 @cache
+def said_of(source: str, name: str) -> str:
+    """The line in which a documentation lists an argument, as ":param h: encoder hidden states"; empty without."""
+    listed = re.compile(
+        rf"^[ \t]*(?::param\s+|[-*]\s+)?[`*]*{re.escape(name)}[`*]*[ \t]*(?:\([^)\n]*\))?[ \t]*:(.*)$", re.M
+    )
+    return next((each.strip() for text in _told(source) for each in listed.findall(text)), "")
+
+
+@cache
+def begins_with_tokens(source: str, name: str) -> bool:
+    """Whether the first axis of an argument is said to be its tokens, so that it has no batch in front.
+
+    As in "x: (tokens, width)", in seq_len = x.shape[0], and in n = len(x)  # sequence length.
+    """
+    if documented_letters(source, name) == "td":
+        return True
+    length = rf"(?:{re.escape(name)}\.(?:shape\[0\]|size\((?:dim\s*=\s*)?0\))|len\({re.escape(name)}\))"
+    taken = re.findall(rf"^\s*(\w+)\s*=\s*{length}\s*(?:#(.*))?$", source, re.M)
+    return any(_TOKENS.fullmatch(variable) or _LENGTH.search(said) for variable, said in taken)
+
+
+@cache
 def are_documented_marks(source: str, name: str) -> bool:
     """Whether an argument is written to be booleans, one for each token of each sample, as "bool (batch, text)"."""
     shape = r"(?:[(\[][^()\[\]\n]*[)\]][\s,;:-]*(?:of )?)?"
     stands = re.compile(rf"(?<![\w.])[`*]*{re.escape(name)}[`*]*\s*[:=(-]+\s*{shape}(?:torch\.)?bool", re.I)
     is_boolean = any(stands.search(text) is not None for text in _told(source))
     return is_boolean and len(documented_letters(source, name)) == 2 and documented_letters(source, name)[0] == "b"
+
+
+@cache
+def are_of_one_row(source: str, name: str) -> bool:
+    """Whether lengths are those of sequences that stand one after the other in one row, as in "x: [1, total, dim]"."""
+    is_taken = re.search(rf"(?<![\w.]){re.escape(name)}\b", source) is not None
+    return is_taken and any(_ONE_ROW.search(text) for text in _told(source))
 
 
 @cache

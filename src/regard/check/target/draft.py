@@ -317,6 +317,8 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
         for name, table in module.named_buffers(recurse=False):
             if table.dtype == torch.long and table.ndim == 2 and 1 < table.shape[0] == table.shape[1] <= MAX_TOKENS:
                 found[f"columns of its {name}"] = table.shape[0]
+        for each in module.modules():
+            found |= {f"places of its {name}": count for name, count in _places_of_pairs(each)}
     found |= {"grid": GRID[0] * GRID[1], "window": sizes.window**2, "length": sizes.length}
     of_maps = grids(target, sizes)
     found |= {f"grid {height}x{width}": height * width for height, width in of_maps}
@@ -354,6 +356,17 @@ def token_counts(target: Any, sizes: Sizes) -> dict[str, int]:
                 if isinstance(value, int) and 1 < value <= MAX_TOKENS:
                     found.setdefault(f"its {name}", value)
     return found
+
+
+def _places_of_pairs(module: nn.Module) -> Iterator[tuple[str, int]]:
+    """How many tokens the pairs are of that a module keeps, as those of its diagonal, (pairs, 2)."""
+    kept = [*module.named_buffers(recurse=False), *vars(module).items()]
+    for name, value in kept:
+        if isinstance(value, Tensor) and value.dtype == torch.long and value.ndim == 2 and value.shape[1] == 2:
+            count = int(value.max()) + 1 if len(value) else 0
+            # Each place is the first of some pair: edges of a graph need not be of all its nodes.
+            if 1 < count <= MAX_TOKENS and torch.unique(value[:, 0]).numel() == count and bool((value >= 0).all()):
+                yield name, count
 
 
 def _before_strides(module: nn.Module) -> dict[str, int]:

@@ -95,6 +95,7 @@ def prepare(target: Any, seed: int) -> None:
             module.__dict__[_FIRST] = FirstNumbers(module)
         module.__dict__.setdefault(_HALF, any(each.dtype == torch.float16 for each in module.parameters()))
         in_float64(module).eval()
+        _keep_statistics(module)
         redraw(module, seed)
         for each in module.modules():
             _widen_attributes(each)
@@ -296,6 +297,17 @@ def _remember(value: Any, known: dict[int, Any], closures: ClosureCopies) -> Non
     elif isinstance(value, list | tuple | dict):
         for each in value.values() if isinstance(value, dict) else value:
             _remember(each, known, closures)
+
+
+def _keep_statistics(module: nn.Module) -> None:
+    """Fixed statistics for batch norms that were made to keep none: they would mix samples in evaluation mode too.
+
+    That a norm does so is its option, `track_running_stats`; whether anything else mixes samples is seen without it.
+    """
+    for norm in module.modules():
+        if isinstance(norm, nn.modules.batchnorm._BatchNorm) and norm.running_mean is None and norm.num_features:
+            norm.running_mean = torch.zeros(norm.num_features, dtype=torch.float64)
+            norm.running_var = torch.ones(norm.num_features, dtype=torch.float64)
 
 
 def _widen_attributes(owner: Any) -> None:

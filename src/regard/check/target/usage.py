@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.check.target.argument import nodes_of
 from regard.check.target.compared_numbers import is_compared_with_itself
 from regard.check.target.documented_shapes import (
+    are_of_one_row,
     documented_letters,
     documented_role,
     is_of_samples,
@@ -262,6 +263,7 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
         ("positions", (None,), is_gathered_by),
         ("lengths", (None,), is_bound_of_places),
         ("lengths", ("size length",), is_tensor),
+        ("boundaries", ("lengths",), are_of_one_row),
         ("condition", (None, "context"), is_modulation),
         ("rope", (None, "absent"), is_spread),
         ("rope", (None,), is_rotated_by),

@@ -37,7 +37,7 @@ from regard.check.target.looked_up import fields_of
 from regard.check.target.made_objects import called, made_config
 from regard.check.target.mask_values import TRIED_FORMS, of_asking, open_mask
 from regard.check.target.masks_of_sequences import OF_ASKING_TOKENS
-from regard.check.target.names import constructor_meaning, is_of_pairs
+from regard.check.target.names import call_meaning, constructor_meaning, is_of_pairs
 from regard.check.target.position_values import ROPE_FORMS, position_candidates, rope_candidates
 from regard.check.target.preparation import embeds, modules_in
 from regard.check.target.relative_tables import OF_DISTANCES, distance_values
@@ -143,7 +143,8 @@ def _of_role(argument: Argument, target: Any, source: str) -> dict[str, Candidat
     if role == "place":
         return {"last": lambda draft: draft.keys - 1}
     if role == "boundaries":
-        return {"one sequence": lambda draft: torch.tensor([0, draft.tokens]), "none": _none}
+        begin = [] if call_meaning(name) == "lengths" else [0]
+        return {"one sequence": lambda draft: torch.tensor([*begin, draft.tokens]), "none": _none}
     if role == "bias":
         shapes = bias_shapes(source, name)
         return {"none": _none} | {f"added {shape}": _mask("added", shape, name) for shape in shapes}

@@ -162,6 +162,20 @@ SCORES = (
         "q = q.view(B, T, heads, width // heads).transpose(1, 2)",
     ),
     Property(
+        "exponentiated-once",
+        "scores",
+        "the softmax alone exponentiates the scores",
+        "The largest score of each query takes all weight: the softmax is too sharp.",
+        "weights = (q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))).softmax(dim=-1)",
+    ),
+    Property(
+        "scaled-once",
+        "scaled",
+        "queries are scaled once, also where they meet a second sequence",
+        "Scores are divided by the width, and not by its root: the softmax is too flat.",
+        "other = (q @ k_other.transpose(-2, -1)).softmax(dim=-1)  # q is scaled already",
+    ),
+    Property(
         "scale-of-its-logarithm",
         "scale",
         "a scale that is learned as its logarithm goes through the exponential",

@@ -1,4 +1,4 @@
-"""Sequences that are packed one after the other: boundaries say where each begins, and none sees another's tokens."""
+"""Sequences in one row: boundaries, or lengths, say where each begins, and none sees another's tokens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def packed_sequence_findings(invocation: Invocation, evidence: Evidence) -> Iter
     cut = tokens // 2
     if cut < 1:
         return
-    two = {name: torch.tensor([0, cut, tokens]) for name in names}
+    of_lengths = invocation.arguments[names[0]].numel() == 1
+    numbers = [cut, tokens - cut] if of_lengths else [0, cut, tokens]
+    two = {name: torch.tensor(numbers) for name in names}
     try:
         free = _reached(invocation, stream, tokens, {})
         reached = _reached(invocation, stream, tokens, two)
@@ -51,7 +53,7 @@ def packed_sequence_findings(invocation: Invocation, evidence: Evidence) -> Iter
         if bool(wrong.any()):
             query, key = (int(each) for each in wrong.nonzero()[0])
             message = (
-                f"with {listed} = [0, {cut}, {tokens}], two sequences, query {query} reads token {key} {says} "
+                f"with {listed} = {numbers}, two sequences, query {query} reads token {key} {says} "
                 f"({int(wrong.sum())} pairs of tokens)"
             )
             yield Finding("violation", "sequences-apart", "mask", message, line)

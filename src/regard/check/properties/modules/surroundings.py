@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from regard.check.properties.finding import Finding
@@ -20,6 +20,7 @@ from regard.check.roles.instances import TaggedRun
 from regard.check.target import Failed, Invocation
 from regard.check.target.argument import source_of
 from regard.check.target.documented_shapes import documented_letters
+from regard.check.target.preparation import modules_in
 from regard.check.trace.operation import Trace
 
 __all__ = ["is_random", "surrounding_findings"]
@@ -46,6 +47,7 @@ def surrounding_findings(
         if not found and holds and not is_random(invocation):
             found = list(_samples_alike(invocation, base, influence)) or list(larger_batch_findings(invocation, base))
         yield from found
+    yield from _without_statistics(invocation)
     patches = list(patch_findings(invocation, run))
     yield from patches
     if base.outputs and holds:
@@ -55,6 +57,19 @@ def surrounding_findings(
             yield from exchanged_axis_findings(invocation, base)
             yield from unfolded_grid_findings(invocation, base)
         yield from routing_weight_findings(invocation, base)
+
+
+def _without_statistics(invocation: Invocation) -> Iterator[Finding]:
+    """That a batch norm was made to keep no statistics: in the call it was given fixed ones (`target.preparation`)."""
+    for module in modules_in(invocation.target):
+        for name, each in module.named_modules():
+            if isinstance(each, nn.modules.batchnorm._BatchNorm) and each.track_running_stats is False:
+                message = (
+                    f"{name or 'it'} keeps no statistics of batches (track_running_stats=False): it mixes the samples "
+                    "of a batch in eval() as well, and was judged with fixed ones"
+                )
+                yield Finding("note", "samples-apart", "output", message)
+                return
 
 
 def _samples_apart(invocation: Invocation, influence: Influence) -> Iterator[Finding]:

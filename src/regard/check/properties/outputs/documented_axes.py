@@ -29,6 +29,7 @@ _TOKENS = re.compile(
 )
 _OTHERS = re.compile(r"mask|pad(?!ded (?:to|with|at|on|up|by)\b)|weights|scores|cache|state|bias", re.I)
 """Lines that tell the shape of something else, and not of sequences that are padded to one length."""
+_EQUATION = re.compile(r"[\"']\s*([a-z]{3,})\s*,\s*([a-z]{3,})\s*->\s*([a-z]{3,})\s*[\"']", re.I)
 _ACROSS_THE_BATCH = re.compile(
     r"(across|between|over)\s+(the\s+)?(batch|samples|data\s?points|rows)|inter-?sample", re.I
 )
@@ -78,6 +79,7 @@ def _calls_it_batch_first(invocation: Invocation) -> bool:
     if _ACROSS_THE_BATCH.search(source):
         return False
     found = set[bool]()
+    are_nodes = _pairs_the_first_axis(source)
     for stream in invocation.streams:
         axes, name = invocation.arguments[stream.argument].ndim, re.escape(stream.argument)
         # A line of a comment, or one of the signature: what stands behind other code is of what that makes.
@@ -87,9 +89,19 @@ def _calls_it_batch_first(invocation: Invocation) -> bool:
         comments = re.findall(rf"^\s*(?:{comment}|{parameter}).*$", before, re.M)
         told = [each for line in comments if not _OTHERS.search(line) for each in _in_comments(line)[:1]]
         for names in map(_BETWEEN.split, [*_unpacked(source, stream.argument), *told]):
+            if are_nodes and _SAMPLES_OR_TOKENS.fullmatch(names[0]):
+                continue  # the nodes of a graph, in each step of time
             if len(names) == axes > 2 and not _TOKENS.fullmatch(names[2]):
                 found |= {is_first for is_first in (True, False) if _are_in_order(names, is_first=is_first)}
     return found == {True}
+
+
+def _pairs_the_first_axis(source: str) -> bool:
+    """Whether einsum is told that the first axes meet in pairs, and the second is one: "qthd,kthd->qkth"."""
+    return any(
+        one[0] != other[0] and one[1] == other[1] and {one[0], other[0], one[1]} <= {*made}
+        for one, other, made in _EQUATION.findall(source)
+    )
 
 
 def _are_in_order(names: list[str], *, is_first: bool) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.check.properties.chunkwise import NON_LINEAR
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.outputs.carried_by_states import read_by_states
 from regard.check.properties.outputs.channel_gates import gated_by_all
 from regard.check.roles.influence import differs, record_invocation
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
@@ -19,7 +20,7 @@ from regard.check.roles.local import NORMS_OF_MAPS
 from regard.check.roles.owners import SEVERAL
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation, Stream
-from regard.check.trace.operation import TensorRecord, Trace
+from regard.check.trace.operation import Operation, TensorRecord, Trace
 
 __all__ = ["MovedSums", "output_findings", "positions_of", "projected_once", "weights_of"]
 
@@ -61,6 +62,7 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
         if places is None:
             return
         wanted, heads, changed = {(sample, token)}, {each[2] for each in places}, {each[:2] for each in places}
+        is_spread = changed > wanted and {each for each, _ in changed} == {sample}
         moved += 1
         if not changed:
             dead += [] if shown.reaches(given) else [head]
@@ -87,19 +89,19 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
             message = "a convolution mixes what neighbouring tokens attended to"
             yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
-        elif (
-            changed > wanted
-            and {each for each, _ in changed} == {sample}
-            and shown.are_normed_over_tokens(given, token)
-        ):
+        elif is_spread and shown.are_normed_over_tokens(given, token):
             message = "a norm over all tokens of a sample carries what one of them attended to to the others"
             yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
-        elif changed > wanted and {each for each, _ in changed} == {sample} and shown.are_gated(given, (sample, token)):
+        elif is_spread and shown.moves_alone(given, (sample, token), read_by_states(table.instance, sizes[:-1])):
+            message = "the states of a recurrent layer carry what a token read to the others of its sample"
+            yield Finding("design", "output-of-the-token", "heads joined", message, line)
+            return
+        elif is_spread and shown.moves_alone(given, (sample, token), gated_by_all(table.instance, tokens)):
             message = "a gate of each channel is made of what all tokens of a sample read (squeeze and excitation)"
             yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
-        elif changed > wanted and _is_of_one_query(table) and {each for each, _ in changed} == {sample}:
+        elif is_spread and _is_of_one_query(table):
             message = (
                 "what a query of no token, or the only one of a sample, read goes to several tokens of that sample"
             )
@@ -291,14 +293,17 @@ class MovedSums:
         by_place = [moved.flatten(0, -2), moved.flatten(2).flatten(0, 1)] if moved.ndim > 2 else [moved]
         return moved.ndim > 1 and any(each.any(0).nonzero().flatten().tolist() == [token] for each in by_place)
 
-    def are_gated(self, given: Mapping[int, Tensor], place: tuple[int, int]) -> bool:
-        """Whether weighted sums are multiplied, each at its (sample, token), by gates that are made of all tokens."""
-        table = self.evidence.base
-        gated = gated_by_all(table.instance, int(table.query.token.max()) + 1)
-        run = record_invocation(self.invocation, frozen={**self.frozen, **given})
-        if gated is None or run.error or not run.same_operations(table.instance.run.trace):
+    def moves_alone(
+        self, given: Mapping[int, Tensor], place: tuple[int, int], taken: tuple[Operation, int] | None
+    ) -> bool:
+        """Whether an input of an operation changes at a (sample, token) alone, or has no such axes; False of none."""
+        trace = self.evidence.base.instance.run.trace
+        if taken is None:
             return False
-        operation, number = gated
+        run = record_invocation(self.invocation, frozen={**self.frozen, **given})
+        if run.error or not run.same_operations(trace):
+            return False
+        operation, number = taken
         moved = differs(operation.inputs[number].data, run.operations[operation.index].inputs[number].data)
         places = positions_of(moved, self.stream, self.shape)
         return places is None or {each[:2] for each in places} == {place}

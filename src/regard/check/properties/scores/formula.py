@@ -17,6 +17,7 @@ from regard.check.properties.saturation import BLOCKED, is_saturated
 from regard.check.properties.scores.bias import bias_findings
 from regard.check.properties.scores.cosines import cosine_scores
 from regard.check.properties.scores.distances import decayed_scores, distance_scores
+from regard.check.properties.scores.exponentials import exponentiated_scores
 from regard.check.properties.scores.learned_queries import learned_query_factor
 from regard.check.properties.scores.merged_parts import merged_parts
 from regard.check.properties.scores.selection import selected_scores
@@ -206,8 +207,14 @@ def _heads(table: AttentionTable) -> str:
     return heads
 
 
-def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
-    """What scores are, beside q . k / sqrt(width)."""
+def score_findings(evidence: Evidence, fit: ScoreFit, documentation: str = "") -> Iterator[Finding]:
+    """What scores are, beside q . k / sqrt(width).
+
+    Args:
+        evidence: of the attention.
+        fit: what its scores are.
+        documentation: of what was called.
+    """
     table = evidence.base
     line = table.instance.scores_location
     if not fit.linear:
@@ -219,6 +226,7 @@ def score_findings(evidence: Evidence, fit: ScoreFit) -> Iterator[Finding]:
             or decayed_scores(evidence)
             or selected_scores(evidence)
             or cosine_scores(evidence)
+            or exponentiated_scores(evidence, documentation)
             or Finding(
                 "open",
                 "scores-bilinear",
@@ -334,6 +342,9 @@ def _capped(table: AttentionTable, fit: ScoreFit, code: str) -> Finding | None:
         slope = float((taken[known] @ products) / (products @ products))
         factor = _factor_after(operation, run.trace, known)
         line = operation.location
+        if math.isnan(factor) and table.of_no_token and _is_by_learned_numbers(table):
+            message = "scores are tanh(w . k) with a learned vector w: those of a perceptron (Ma et al. 2017, IAN)"
+            return Finding("design", "softcap", "scale", message, line)
         if math.isnan(factor):
             message = "scores are capped by tanh and not multiplied by the cap again: they lie between -1 and 1"
             return Finding("violation", "softcap-restored", "scale", message, line)
@@ -351,6 +362,15 @@ def _capped(table: AttentionTable, fit: ScoreFit, code: str) -> Finding | None:
             return Finding("violation", "softcap-restored", "scale", message, line)
         return Finding("design", "softcap", "scale", "scores are soft-capped by tanh", line)
     return None
+
+
+def _is_by_learned_numbers(table: AttentionTable) -> bool:
+    """Whether a factor of each score is a parameter as it is, in which the inputs have no part."""
+    run = table.instance.run
+    return all(
+        any(run.trace.taken(place).learned and place not in run.depends for place in each.places)
+        for each in table.instance.scores
+    )
 
 
 def _factor_after(operation: Operation, trace: Trace, known: Tensor) -> float:

@@ -11,16 +11,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from torch import Tensor
-
 from regard.check.location import CodeLocation
 from regard.check.properties.documentation import documentation_of, name_and_documentation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.scores.formula import SAME_NUMBER, ScoreFit
 from regard.check.properties.scores.projected_residuals import scale_of_all_heads
+from regard.check.properties.scores.unscaled import (
+    LUONG,
+    chosen_temperature,
+    is_introductory,
+    is_of_one_state,
+    is_of_states,
+    is_of_tokens_alone,
+)
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import AttentionInstance, TaggedRun
-from regard.check.roles.recurrences import recurrent_outputs
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
 from regard.check.target.names import constructor_meaning
@@ -44,14 +49,6 @@ SWITCHES = re.compile(
     r"(use_|with_|is_)?(softmax_|attn_|attention_|qk_)?scal(e|ed|ing)(_(attn|attention|qk|scores?)\w*)?"
 )
 """Options that say whether scores are scaled, or by what."""
-LUONG = re.compile(r"luong|multiplicative|bi-?linear[ _]?(?:att|scor|form|product)", re.I)
-"""Says that scores are q W k as they are: a bilinear form (Luong et al. 2015, section 3.1)."""
-INTRODUCTORY = re.compile(
-    r"\b(?:basic|simple|simplified|simplest|introductory|toy|parameter[- ]free|without weights)\b", re.I
-)
-"""Of self-attention, as books explain it before its weights."""
-OF_PRODUCTS = re.compile(r"\b(?:dot|inner)[- ]products?\b|\bx\s*@\s*x|\bx\s*x\^?T", re.I)
-OF_A_SCALE = re.compile(r"\bscal(?:e[ds]?|ing)\b|sqrt|\u221a|\broots?\b|\bdivid|\bd_?k\b|\btemperature", re.I)
 UNSCALED = re.compile(r"\b(?:no|not|without|un)[- ]?(?:any )?(?:softmax )?scal(?:e|ed|ing)\b", re.I)
 """In a comment, or in the documentation."""
 LINES_NEAR = 4
@@ -104,6 +101,9 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         name, width = made_for
         message = f"1/sqrt({width}), as {name} = {width} says: it was called with queries of width {fit.width}"
         return Finding("holds", "scale", "scale", message, line)
+    if chosen := chosen_temperature(invocation, fit.total):
+        message = f"scores are times {chosen}, as is written in the code: the root of no width"
+        return Finding("design", "scale-chosen", "scale", message, line)
     if abs(fit.total - 1) > SAME_NUMBER:
         return None
     if any(LEFT_TO_THE_INITIALIZATION.match(type(each).__name__) for each in modules_in(invocation.target)):
@@ -139,27 +139,21 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
     if said:
         message = f"scores are not scaled, as {said} says"
         return Finding("design", "no-scale", "scale", message, line)
-    if _is_introductory(invocation, evidence):
+    if is_introductory(invocation, evidence):
         message = "tokens are multiplied as they are, without weights and a scale (introductory self-attention)"
+        return Finding("design", "no-scale", "scale", message, line)
+    if is_of_tokens_alone(invocation, evidence):
+        message = "scores are not scaled: a function of tokens as they are, which learns nothing (non-local, Gaussian)"
         return Finding("design", "no-scale", "scale", message, line)
     scaled = _scaled_twin(invocation.target)
     if scaled:
         message = f"scores are not scaled: beside it stands {scaled}, which is what it is without a scale"
         return Finding("design", "no-scale", "scale", message, line)
-    if _is_of_states(evidence) or LUONG.search(name_and_documentation(invocation.target)):
+    is_of_luong = LUONG.search(name_and_documentation(invocation.target)) is not None
+    if is_of_luong or is_of_states(evidence) or is_of_one_state(invocation, evidence):
         message = "scores are not scaled: states attend to states as they are, with one matrix at most (Luong)"
         return Finding("design", "no-scale", "scale", message, line)
     return None
-
-
-def _is_introductory(invocation: Invocation, evidence: Evidence) -> bool:
-    """Whether tokens are their own queries and keys, in what says softmax(x x^T) x by its name or step by step."""
-    table = evidence.base
-    if table.instance.is_projected or [each.role for each in invocation.streams] != ["x"]:
-        return False
-    text = name_and_documentation(invocation.target).replace("_", " ")
-    told = INTRODUCTORY.search(text) or (OF_PRODUCTS.search(text) and re.search("softmax", text, re.I))
-    return told is not None and OF_A_SCALE.search(text) is None
 
 
 def _attributes(invocation: Invocation) -> Iterator[tuple[str, Any]]:
@@ -277,45 +271,6 @@ def _scaled_twin(target: Any) -> str:
 def _file_of(value: Any) -> str:
     """The module that a class or function is written in; empty for other things."""
     return value.__module__ if inspect.isclass(value) or inspect.isfunction(value) else ""
-
-
-def _is_of_states(evidence: Evidence) -> bool:
-    """Whether one head reads another sequence's vectors as they are, by scores with at most one matrix.
-
-    Of one that is handed over, or that a recurrent layer returned, or of what an encoder makes of its states for all
-    that reads them: keys and values are the same numbers then.
-    """
-    table, instance = evidence.base, evidence.base.instance
-    given = instance.run.given.values()
-    first = min((int(each.min()) for each in given if each.numel()), default=instance.run.num_tags)
-
-    states = recurrent_outputs(instance.run.trace)
-
-    def tags_of(place: tuple[int, int]) -> Tensor:
-        return instance.run.tags.inputs[place[0]][place[1]]
-
-    def is_of(place: tuple[int, int], indices: set[int]) -> bool:
-        made = instance.run.owner_of(tags_of(place))
-        return bool(made) and made <= indices
-
-    products = [each for each in instance.run.products if each.left.learned or each.right.learned]
-    handed_on = {
-        each.operation.index for each in products if is_of(each.left_place, states) or is_of(each.right_place, states)
-    }
-    values = {one for each in instance.sums for one in tags_of(instance.values_place(each)).flatten().tolist()}
-
-    def is_given(place: tuple[int, int]) -> bool:
-        tags = tags_of(place)
-        is_read_as_it_is = is_of(place, handed_on) and values.issuperset(tags.flatten().tolist())
-        return bool((tags >= first).all()) or is_of(place, states) or is_read_as_it_is
-
-    return (
-        table.num_heads == 1
-        and (set(evidence.roles.values()) == {"x", "context"} or bool(states))
-        and bool((table.query.stream != table.key.stream).all())
-        and all(is_given(instance.values_place(each)) for each in instance.sums)
-        and all(is_given(each.left_place) or is_given(each.right_place) for each in instance.scores)
-    )
 
 
 def _is_learned(instance: AttentionInstance, num_heads: int) -> bool:

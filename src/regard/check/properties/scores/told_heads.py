@@ -8,16 +8,17 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from regard.check.properties.code import line_in
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.outputs.rows import rows_of_queries
 from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
-from regard.check.target.argument import source_of, tree_of
+from regard.check.target.argument import nodes_of, source_of, tree_of
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.told_numbers import numbers_told
 
-__all__ = ["told_head_findings", "unsplit_head_findings"]
+__all__ = ["exchanged_head_number_findings", "told_head_findings", "unsplit_head_findings"]
 
 _LAYER = re.compile(r"(?:Linear|Conv\dd)$")
 
@@ -82,6 +83,42 @@ def unsplit_head_findings(invocation: Invocation, several: Sequence[Evidence]) -
             f"it is told {number} heads, and computes {max(each.num_heads for each in tables)}: one for each channel"
         )
         yield Finding("violation", "heads-as-told", "heads", message, line)
+
+
+def exchanged_head_number_findings(target: object) -> Iterator[Finding]:
+    """A constructor that is told both the heads and their width, takes the width for their number, and no more.
+
+    As in `self.num_heads = dim_head`, beside heads that nothing reads.
+
+    Args:
+        target: what was called.
+    """
+    kinds = (type(each) for owner in modules_in(target) for each in owner.modules())
+    for kind in dict.fromkeys(each for each in kinds if not each.__module__.startswith("torch.")):
+        functions = [*nodes_of(source_of(kind.__init__), ast.FunctionDef)][:1]
+        told = [each.arg for one in functions for each in (*one.args.args, *one.args.kwonlyargs)]
+        heads = [each for each in told if constructor_meaning(each) == "heads"]
+        widths = {each for each in told if constructor_meaning(each) == "d_head"}
+        read = {
+            each.id
+            for one in functions
+            for each in ast.walk(one)
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+        }
+        if len(heads) != 1 or heads[0] in read:
+            continue
+        for each in ast.walk(functions[0]):
+            match each:
+                case ast.Assign(
+                    targets=[ast.Attribute(value=ast.Name(id="self"), attr=attribute)], value=ast.Name(id=name)
+                ):
+                    if constructor_meaning(attribute) == "heads" and name in widths:
+                        message = f"self.{attribute} is {name}, the width of a head, and {heads[0]} is not read"
+                        line = line_in(kind.__init__, each.lineno)
+                        yield Finding("violation", "heads-as-told", "heads", message, line)
+                        return
+                case _:
+                    pass
 
 
 def _heads_that_are_a_width(target: object) -> tuple[str, str, str] | None:

@@ -1,0 +1,27 @@
+"""Lines that are wrong whatever a call is given, so that no call has to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from regard.check.properties.finding import Finding
+from regard.check.properties.masks.lost_fills import faint_fill_line_findings, lost_fill_line_findings
+from regard.check.properties.masks.multiplied_fills import multiplied_fill_line_findings
+from regard.check.properties.scores.scaled_twice import scaled_twice_findings
+from regard.check.properties.scores.told_heads import exchanged_head_number_findings
+
+__all__ = ["line_findings"]
+
+
+def line_findings(target: Any) -> Iterator[Finding]:
+    """Fills that hide nothing, queries that are scaled twice, and a width that is taken for the number of heads.
+
+    Args:
+        target: a class, a function, or a module.
+    """
+    yield from lost_fill_line_findings(target)
+    yield from faint_fill_line_findings(target)
+    yield from multiplied_fill_line_findings(target)
+    yield from scaled_twice_findings(target)
+    yield from exchanged_head_number_findings(target)
