@@ -49,8 +49,14 @@ SWITCHES = re.compile(
     r"(use_|with_|is_)?(softmax_|attn_|attention_|qk_)?scal(e|ed|ing)(_(attn|attention|qk|scores?)\w*)?"
 )
 """Options that say whether scores are scaled, or by what."""
+SCORES = re.compile(r"bi[-_ ]?linear|general|multiplicative|luong", re.I)
+"""Options that name scores q W k, which are not scaled (Luong et al. 2015, section 3.1)."""
 UNSCALED = re.compile(r"\b(?:no|not|without|un)[- ]?(?:any )?(?:softmax )?scal(?:e|ed|ing)\b", re.I)
 """In a comment, or in the documentation."""
+SCALES = re.compile(
+    r"\s*#+\s*(?:(\w+)\s*[*/]=|(\w+)\s*=\s*\2\s*[*/])\s*[^#\n]*(?:sqrt|\*\*\s*-?0?\.5|scal|temperature|\d)", re.I
+)
+"""A line of comment that was a statement: it multiplies or divides a variable by a root, a scale or a number."""
 LINES_NEAR = 4
 """Before the line of the scores, and after it, that a comment may be of it."""
 NEIGHBOURHOODS = frozenset({"unfold", "im2col"})
@@ -116,7 +122,7 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
             message = f"scores are not scaled, as {name} = {value} says"
             return Finding("design", "no-scale", "scale", message, line)
     for name, value in _attributes(invocation):
-        if isinstance(value, str) and (other := _scaled_choice(invocation, value)):
+        if isinstance(value, str) and (other := _scaled_choice(invocation, name, value)):
             message = f"scores are not scaled, as {name} = {value} says: {other} is what it may be as well"
             return Finding("design", "no-scale", "scale", message, line)
     if any(RELATIVE_BIAS.fullmatch(name) for name, _ in _attributes(invocation)):
@@ -135,6 +141,9 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         said = _unscaled_on_maps(instance)
         if said:
             return Finding("design", "no-scale", "scale", f"scores are not scaled, {said}", line)
+    if switched_off := _scaling_in_a_comment(line):
+        message = f"scores are not scaled: {switched_off}, which scales them, is commented out"
+        return Finding("design", "no-scale", "scale", message, line)
     said = "its documentation" if UNSCALED.search(documentation_of(invocation.target)) else _commented(line)
     if said:
         message = f"scores are not scaled, as {said} says"
@@ -164,8 +173,9 @@ def _attributes(invocation: Invocation) -> Iterator[tuple[str, Any]]:
 
 
 def _sources(invocation: Invocation) -> Iterator[str]:
-    """The text of each class of its modules that is none of PyTorch's."""
-    kinds = {type(each) for owner in modules_in(invocation.target) for each in owner.modules()}
+    """The text of each class of its modules that is none of PyTorch's, and of those that it inherits from."""
+    own = {type(each) for owner in modules_in(invocation.target) for each in owner.modules()}
+    kinds = dict.fromkeys(each for kind in own for each in kind.__mro__ if each is not object)
     yield from (source_of(each) for each in kinds if not each.__module__.startswith("torch."))
 
 
@@ -175,10 +185,17 @@ def _is_computed(invocation: Invocation, name: str) -> bool:
     return any(map(assigned.search, _sources(invocation)))
 
 
-def _scaled_choice(invocation: Invocation, value: str) -> str:
-    """What its code compares an option with that names the same scores, scaled, as "scaled_dot" for "dot"; or empty."""
-    named = re.compile(rf"[=(\[{{,]\s*[\"'](scaled[-_ ]?{re.escape(value)})[\"']", re.I) if value else None
-    found = (each[1] for text in _sources(invocation) if named and (each := named.search(text)))
+def _scaled_choice(invocation: Invocation, name: str, value: str) -> str:
+    """What its code compares an option with that names the same scores, scaled, as "scaled_dot" for "dot"; or empty.
+
+    Or any scaled scores, as "scaled_dot_product" beside "bi_linear", where the option names scores that have no scale.
+    """
+    if not value:
+        return ""
+    same = re.compile(rf"[=(\[{{,]\s*[\"'](scaled[-_ ]?{re.escape(value)})[\"']", re.I)
+    beside = re.compile(rf"\b{re.escape(name)}\s*==\s*[\"'](scaled[-_ ]?\w+)[\"']", re.I)
+    patterns = [same, beside] if SCORES.fullmatch(value) else [same]
+    found = (each[1] for text in _sources(invocation) for one in patterns if (each := one.search(text)))
     return next(found, "")
 
 
@@ -256,6 +273,21 @@ def _commented(line: CodeLocation | None) -> str:
     near = range(first, line.line + LINES_NEAR + 1)
     comments = {at: linecache.getline(line.file, at).partition("#")[2] for at in near}
     return next((f"line {at}" for at, comment in comments.items() if UNSCALED.search(comment)), "")
+
+
+def _scaling_in_a_comment(line: CodeLocation | None) -> str:
+    """Which line near the scores was a statement that scales queries, keys or scores; empty where none was.
+
+    One that changes a variable of the line of the scores, as Q /= sqrt(d): what explains the line writes a formula.
+    """
+    if line is None:
+        return ""
+    names = set(re.findall(r"\b[A-Za-z_]\w*", linecache.getline(line.file, line.line)))
+    for at in range(max(1, line.line - LINES_NEAR), line.line + LINES_NEAR + 1):
+        found = SCALES.match(linecache.getline(line.file, at))
+        if found and (found[1] or found[2]) in names:
+            return f"line {at}"
+    return ""
 
 
 def _scaled_twin(target: Any) -> str:
