@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from attention_styles import tokens_call
 from property_cases import drawn
@@ -75,3 +76,87 @@ def test_a_state_of_a_decoder_asks_without_a_scale(function: Any, kind: str) -> 
     found = next(invocations(function, args={}))
     assert found.streams[0].token_axes == ()
     assert scale_of(found).kind == kind
+
+
+class Scored(nn.Module):
+    def __init__(self, width: int, score: str) -> None:
+        super().__init__()
+        self.score = score
+        self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
+        self.weight = nn.Parameter(torch.empty(width, width).uniform_(-0.3, 0.3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k = self.query(x), self.key(x)
+        q = q / q.shape[-1] ** 0.5 if self.score == "scaled_dot_product" else q @ self.weight
+        return (q @ k.mT).softmax(-1) @ k
+
+
+class Inheriting(Scored):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("module", "kind"),
+    [
+        (Scored(8, "bi_linear"), "design"),
+        (Inheriting(8, "general"), "design"),
+        (Scored(8, "windowed"), "violation"),
+        (Scored(8, "scaled_dot_product"), "holds"),
+    ],
+)
+def test_bilinear_scores_were_chosen_beside_scaled_ones(module: nn.Module, kind: str) -> None:
+    assert scale_of(next(invocations(module, args={}))).kind == kind
+
+
+def scaling_in_a_comment(x: Tensor) -> Tensor:
+    q, k, v = (x @ drawn(8, 24, seed=0)).chunk(3, -1)
+    # q /= 8 ** 0.5
+    return (q @ k.mT).softmax(-1) @ v
+
+
+def formula_in_a_comment(x: Tensor) -> Tensor:
+    q, k, v = (x @ drawn(8, 24, seed=0)).chunk(3, -1)
+    # scores = q @ k.T / sqrt(d)
+    return (q @ k.mT).softmax(-1) @ v
+
+
+def comment_of_another(x: Tensor) -> Tensor:
+    q, k, v = (x @ drawn(8, 24, seed=0)).chunk(3, -1)
+    # picture /= 255
+    return (q @ k.mT).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [(scaling_in_a_comment, "design"), (formula_in_a_comment, "violation"), (comment_of_another, "violation")],
+)
+def test_a_statement_that_scales_was_commented_out(function: Any, kind: str) -> None:
+    assert scale_of(tokens_call(function, X)).kind == kind
+
+
+class ReadByTheLast(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.turn, self.value = nn.Linear(width, width, bias=False), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        turned = self.turn(x)
+        return ((turned[:, -1:] @ turned.mT).softmax(-1) @ x).squeeze(1)
+
+
+class ValuesReadByTheLast(ReadByTheLast):
+    def forward(self, x: Tensor) -> Tensor:
+        turned = self.turn(x)
+        return ((turned[:, -1:] @ turned.mT).softmax(-1) @ self.value(x)).squeeze(1)
+
+
+@pytest.mark.parametrize(("module", "kind"), [(ReadByTheLast(8), "design"), (ValuesReadByTheLast(8), "violation")])
+def test_the_last_token_reads_the_others_as_they_are_without_a_scale(module: nn.Module, kind: str) -> None:
+    assert scale_of(next(invocations(module, args={}))).kind == kind
+
+
+def test_keys_without_any_weight_are_hidden_by_no_mask_where_scores_are_large() -> None:
+    module = ReadByTheLast(64)
+    module.turn.weight.data.mul_(4)
+    patterns = [each for each in analyze(next(invocations(module, args={}))).findings if each.step == "mask"]
+    assert [each.kind for each in patterns] == ["absent"]

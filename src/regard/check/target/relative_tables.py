@@ -22,7 +22,7 @@ RELATIVE_TABLE = "relative table"
 """The role of such an argument."""
 OF_DISTANCES = (RELATIVE_TABLE, DISTANCES, QUERY_BIAS)
 """The roles of what is given for distances."""
-_U_OR_V = re.compile(r"(?:\w*_)?[uv]")
+_U_OR_V = re.compile(r"(?P<before>(?:\w*_)?)[uv](?P<behind>(?:_bias)?)")
 """The biases of queries of Transformer-XL: one beside keys, and one beside positions."""
 
 
@@ -60,10 +60,11 @@ def with_distances(named: list[Argument]) -> list[Argument]:
 def _with_u_and_v(named: list[Argument]) -> list[Argument]:
     """The same of u and v, as the paper calls the two biases, beside vectors of positions; v alone are values."""
     given = [each for each in named if each.required]
-    biases = [each.name for each in given if _U_OR_V.fullmatch(each.name)]
+    found = {each.name: match.groups() for each in given if (match := _U_OR_V.fullmatch(each.name))}
+    biases = list(found)
     places = [each.name for each in given if each.role in ("rope", "positions") or each.name == "r"]
     others = {each.role for each in given if each.name not in biases}
-    if len(biases) != 2 or len(places) != 1 or others & {"q", "k"} or biases[0][:-1] != biases[1][:-1]:
+    if len(biases) != 2 or len(places) != 1 or others & {"q", "k"} or len({*found.values()}) != 1:
         return named
     roles = {places[0]: DISTANCES} | dict.fromkeys(biases, QUERY_BIAS)
     return [replace(each, role=roles.get(each.name, each.role)) for each in named]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import torch
@@ -11,6 +10,7 @@ from torch.nn.functional import pad
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.barred_keys import BARRED, bars_keys_evenly, whole_mask
+from regard.check.properties.masks.blocked_scores import replaced, unblocked
 from regard.check.properties.masks.by_head import pattern_of_each_head
 from regard.check.properties.masks.joined_sequences import joined_order
 from regard.check.properties.masks.orders import encoded_sequence, later_key, unaligned
@@ -23,16 +23,13 @@ from regard.check.properties.masks.query_groups import (
 )
 from regard.check.properties.masks.silent_vectors import silent_queries
 from regard.check.properties.masks.strictly_before import sees_what_is_before_on_purpose
-from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT, is_saturated
-from regard.check.properties.sums import query_numbers
+from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT, is_saturated, weights_without_steepness
 from regard.check.roles.influence import is_chosen, selections
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.table import AttentionTable
 
 __all__ = ["are_of_others", "built_in_pattern", "mask_findings", "own_keys", "square"]
 
-NOTICEABLE = 1e-3
-"""Of the largest weight of a query: a smaller one was meant to be none."""
 FROM_FIRST_KEY = "causal, from the first key on"
 """With more keys than queries, the first query stands at the first key, as in PyTorch, not the last at the last."""
 AFTER_PREFIX = "causal after a prefix that all see"
@@ -46,8 +43,6 @@ NOT_CAUSAL = {
     HALOS: f"one of {HALOS}",
 }
 """Masks that are meant by who does not say that all is causal: a query sees some of what comes later."""
-_MADE_LIKE = re.compile(r"\w+_like$|new_")
-"""Operations that take nothing of a tensor but its shape and type: what stands there blocks no score yet."""
 MIN_TOKENS = 3
 """Of one sequence, which a causal mask would show in."""
 Pattern = str
@@ -69,14 +64,19 @@ def allowed_of(evidence: Evidence, *, of_own: bool = False) -> Tensor:
         tables.append(evidence.fresh)
     if is_saturated(evidence):  # the weights do not tell, the scores do
         live = (evidence.base.masked > BLOCKED) | (evidence.fresh.masked > BLOCKED)
-        return square(evidence, evidence.base.dense(live, False, rows))
-    dense = torch.stack([evidence.base.dense(each.weight, 0.0, rows) for each in tables])
+        return _of_those_that_ask(evidence, evidence.base.dense(live, False, rows))
+    dense = torch.stack([evidence.base.dense(weights_without_steepness(each), 0.0, rows) for each in tables])
     if rows is not None and bool(rows.any()):
         dense = dense[..., int(evidence.base.key.token[rows].min()) :]  # keys of another sequence may stand before
     allowed = (dense.abs() > ZERO_WEIGHT).any(0)
     equal = (dense.amax(-1) - dense.amin(-1) < 1e-12).all(0) & (allowed.sum(-1) > 1) & ~silent_queries(tables, rows)
     if not bool(equal.all()):
         allowed = allowed & ~equal[..., None]
+    return _of_those_that_ask(evidence, allowed)
+
+
+def _of_those_that_ask(evidence: Evidence, allowed: Tensor) -> Tensor:
+    """The same with a column for each token, and nothing hidden where all that ask see all."""
     asks = torch.zeros(allowed.shape[-2], dtype=torch.bool).index_fill(0, evidence.base.query.token, True)
     # Tokens that ask nothing, as all but the last, are hidden from by nothing.
     return square(evidence, torch.ones_like(allowed) if bool(allowed[..., asks, :].all()) else allowed)
@@ -246,70 +246,6 @@ def _is_mask_chosen(instance: AttentionInstance, first: int, last: int) -> bool:
     return False
 
 
-def _unblocked(evidence: Evidence) -> Finding | None:
-    """A key that some operation blocked for a query, and that has a weight all the same."""
-    table = evidence.base
-    run = table.instance.run
-    last = max((each.operation.index for each in table.instance.scores), default=len(run.trace))
-    row_of = table.rows_of_tags()
-    queries = query_numbers(evidence)
-    lowest = torch.full((int(queries.max()) + 1,), -torch.inf, dtype=torch.float64)
-    # A query whose keys are all blocked before the softmax has to read one of them, as a token that sees no other does.
-    with_a_key = lowest.scatter_reduce(0, queries, table.masked, "amax") > BLOCKED
-    for operation in run.trace.operations[last + 1 :]:
-        if _MADE_LIKE.match(operation.name):
-            continue
-        for record, tags in zip(operation.outputs[:1], run.tags.outputs[operation.index], strict=False):
-            if not record.data.is_floating_point() or not bool((record.data <= BLOCKED).any()):
-                continue
-            rows = row_of[tags]
-            scores = torch.full((len(table.weight),), torch.nan, dtype=torch.float64)
-            scores[rows[rows >= 0]] = record.data[rows >= 0].double()
-            # Where a large number is added to all of them, or all are written later, none is blocked.
-            largest = lowest.scatter_reduce(0, queries, scores.nan_to_num(-torch.inf, neginf=-torch.inf), "amax")
-            # Beside -1e38 the distance is lost in rounding.
-            lowered = (scores <= largest[queries] + BLOCKED / 2) & (scores < largest[queries])
-            blocked = (scores <= BLOCKED) & lowered & with_a_key[queries]
-            seen = blocked & (table.weight > ZERO_WEIGHT)
-            if bool(seen.any()):
-                at = int(seen.nonzero()[0])
-                key, query, weight = table.key.token[at], table.query.token[at], float(table.weight[at])
-                message = (
-                    f"{int(seen.sum())} of {int(blocked.sum())} blocked scores have a weight all the same: "
-                    f"key {int(key)} has {weight:.4g} of query {int(query)}"
-                )
-                return Finding("violation", "blocked-scores", "mask", message, operation.location)
-    return None
-
-
-def _replaced(evidence: Evidence) -> Finding | None:
-    """Scores in whose place the same number stands whatever the tokens are, one that leaves them a weight."""
-    base, fresh, rows = evidence.base, evidence.fresh, query_numbers(evidence)
-    if len(base.weight) != len(fresh.weight) or not bool(base.masked.isfinite().any()):
-        return None
-    same = (base.masked == fresh.masked) & base.masked.isfinite() & (base.product != fresh.product)
-    numbers = torch.unique(base.masked[same])
-    if len(numbers) != 1 or any(not torch.equal(same, each.masked == numbers) for each in (base, fresh)):
-        return None  # as where scores are clamped
-    if all(float(each.masked.max()) == float(numbers) == 0.0 for each in (base, fresh)):
-        return None  # the largest of all scores is subtracted, and is of the same two tokens by chance
-    top = torch.full((int(rows.max()) + 1,), -torch.inf, dtype=torch.float64)
-    if bool((top.scatter_reduce(0, rows, base.masked, "amax") == numbers).all()):
-        return None  # the maximum of each query's scores is subtracted
-    largest = torch.zeros(int(rows.max()) + 1, dtype=torch.float64).scatter_reduce(
-        0, rows[~same], base.weight[~same], "amax"
-    )
-    seen = same & (largest[rows] > 0) & (base.weight > NOTICEABLE * largest[rows])
-    if not bool(seen.any()):
-        return None
-    at = int(seen.nonzero()[0])
-    message = (
-        f"{int(same.sum())} of {len(same)} scores are {float(numbers):.4g} whatever the tokens are, and have a weight: "
-        f"key {int(base.key.token[at])} has {float(base.weight[at]):.4g} of query {int(base.query.token[at])}"
-    )
-    return Finding("violation", "blocked-scores", "mask", message, base.instance.scores_location)
-
-
 def _says_causal(evidence: Evidence, pattern: Pattern) -> str | None:
     """What says of an attention that is not causal that it is; None where nothing does."""
     if pattern in NOT_CAUSAL and evidence.promises_causal:
@@ -341,9 +277,9 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
     """What the mask of the code itself allows."""
     allowed = allowed_of(evidence, of_own=True)
     line = evidence.base.instance.scores_location
-    unblocked = _unblocked(evidence) or _replaced(evidence)
-    if unblocked is not None:
-        yield unblocked
+    seen_all_the_same = unblocked(evidence) or replaced(evidence)
+    if seen_all_the_same is not None:
+        yield seen_all_the_same
         return
     first = allowed[0, 0]
     if not bool(allowed.any()) and bool((evidence.base.masked <= BLOCKED).all()):

@@ -14,7 +14,15 @@ from regard.check.roles.recurrences import recurrent_outputs
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
 
-__all__ = ["LUONG", "chosen_temperature", "is_introductory", "is_of_one_state", "is_of_states", "is_of_tokens_alone"]
+__all__ = [
+    "LUONG",
+    "chosen_temperature",
+    "is_introductory",
+    "is_of_one_state",
+    "is_of_states",
+    "is_of_tokens_alone",
+    "is_read_by_one_token",
+]
 
 LUONG = re.compile(r"luong|multiplicative|bi-?linear[ _]?(?:att|scor|form|product)", re.I)
 """Says that scores are q W k as they are (Luong et al. 2015, section 3.1)."""
@@ -95,6 +103,31 @@ def is_of_one_state(invocation: Invocation, evidence: Evidence) -> bool:
         is_vector
         and table.num_heads == 1
         and not table.instance.is_projected
+        and OF_A_SCALE.search(told) is None
+        and TRANSFORMER.search(told) is None
+    )
+
+
+def is_read_by_one_token(invocation: Invocation, evidence: Evidence) -> bool:
+    """Whether one token of a sequence asks the others, with one head, for what they are, and nothing speaks of a scale.
+
+    As the last state of an encoder, which pools all of them by general scores (Luong et al. 2015, section 3.1). A head
+    of the transformer has values that are projected.
+    """
+    table, instance = evidence.base, evidence.base.instance
+    asking = set(table.query.token.tolist())
+    first = min((int(each.min()) for each in instance.run.given.values() if each.numel()), default=-1)
+    told = f"{name_and_documentation(invocation.target)}\n{code_of(invocation.target)}"
+
+    def is_as_given(place: tuple[int, int]) -> bool:
+        return first > 0 and bool((instance.run.tags.inputs[place[0]][place[1]] >= first).all())
+
+    return (
+        len(asking) == 1 < len(set(table.key.token.tolist()))
+        and not table.of_no_token
+        and table.num_heads == 1
+        and len(invocation.streams) == 1
+        and all(is_as_given(instance.values_place(each)) for each in instance.sums)
         and OF_A_SCALE.search(told) is None
         and TRANSFORMER.search(told) is None
     )
