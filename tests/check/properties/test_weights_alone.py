@@ -179,3 +179,30 @@ def test_scores_alone_are_judged_where_the_code_says_that_it_points(clipped: boo
 
 def test_a_number_of_each_token_is_no_attention_by_itself() -> None:
     assert analyze(next(iter(invocations(Comparison, args={"dim": WIDTH})))).num_attentions == 0
+
+
+class OfEachStep(nn.Module):
+    """A map of the nodes in each step, of tokens as they are."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch_size, num_nodes, num_steps, in_channels = x.shape
+        x = x.permute(0, 2, 1, 3).reshape(-1, num_nodes, in_channels)
+        weights = (x @ x.mT / in_channels**0.5).softmax(-1)
+        return weights.reshape(batch_size, num_steps, num_nodes, num_nodes)
+
+
+class OverSamplesAndSteps(OfEachStep):
+    def forward(self, x: Tensor) -> Tensor:
+        batch_size, num_nodes, num_steps, in_channels = x.shape
+        x = x.permute(0, 2, 1, 3).reshape(-1, num_nodes, in_channels)
+        weights = (x @ x.mT / in_channels**0.5).softmax(0)
+        return weights.reshape(batch_size, num_steps, num_nodes, num_nodes)
+
+
+@pytest.mark.parametrize(("kind", "is_wrong"), [(OfEachStep, False), (OverSamplesAndSteps, True)])
+def test_nodes_attend_in_each_step_where_channels_stand_last(kind: type[nn.Module], is_wrong: bool) -> None:
+    findings = analyze(next(invocations(kind(), args={}))).findings
+    assert [each.message for each in findings if each.kind == "violation"] == (
+        ["the softmax sums to one over something else than the keys of each query"] if is_wrong else []
+    )
+    assert not is_wrong or all(each.kind != "open" for each in findings if each.step == "weights")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.check import check
 from regard.check.target.argument import Argument
+from regard.check.target.names import constructor_meaning
 from regard.check.target.relative_tables import with_distances
 
 pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
@@ -143,7 +144,21 @@ class WithNamedBiases(OfSegments):
         return super().forward(x, r, memory, bias_u, bias_v, mask)
 
 
-@pytest.mark.parametrize("kind", [OfSegments, WithNamedBiases])
+class WithBiasesCalledSo(OfSegments):
+    def forward(self, x, pos_encodings, memory, u_bias, v_bias, mask=None):  # type: ignore[no-untyped-def]
+        return super().forward(x, pos_encodings, memory, u_bias, v_bias, mask)
+
+
+def test_heads_may_be_wider_together_than_the_tokens() -> None:
+    u, v = (tuple(each.shape) for each in list(first(OfSegments, d_model=16, d_inner=8).arguments.values())[3:5])
+    assert u == v == (4, 8)
+
+
+def test_the_width_of_the_input_is_that_of_the_tokens() -> None:
+    assert constructor_meaning("d_input") == constructor_meaning("d_model") == "d_model"
+
+
+@pytest.mark.parametrize("kind", [OfSegments, WithNamedBiases, WithBiasesCalledSo])
 def test_u_and_v_are_biases_beside_vectors_of_distances(kind: type[nn.Module]) -> None:
     sizes = {"d_model": 32, "d_inner": 6}
     call = first(kind, **sizes)

@@ -28,7 +28,7 @@ _BATCH_OF = re.compile(r"(?:b|bs|bsz|(?:n_?|num_?)?(?:batch|docs?|documents|samp
 _JOINS_FIRST = re.compile(r"\bcat\([^\n]*(?:(?:dim|axis)\s*=\s*|,\s*)0\s*\)")
 """What joins tensors along their first axis: beside vectors of distances that is the axis of the tokens."""
 _HEADS = re.compile(r"(?:n|num)_?heads?|heads?", re.I)
-_CHANNELS = re.compile(r"c|ch|chans?|channels?|dim|embed_dim|d_model", re.I)
+_CHANNELS = re.compile(r"c|ch|chans?|(?:(?:in|n|num)_)?(?:channels?|features?)|dim|embed_dim|d_model", re.I)
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ _CALL = {
     "device": "device dev",
 }
 _CONSTRUCTOR = {
-    "d_model": "attention_hidden_size in_size hid",
+    "d_model": "attention_hidden_size in_size d_input hid",
     "d_out": "out_size",
     "heads": "index_n_heads index_num_heads nh",
     "d_head": "v_head_dim qk_nope_head_dim nope_head_dim index_head_dim d_kv num_head_channels head_channels",

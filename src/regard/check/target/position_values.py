@@ -148,6 +148,7 @@ def query_bias_candidates() -> Iterator[tuple[str, Candidate]]:
     yield "vector of each head", lambda draft: draft.draw(draft.sizes.heads, _width_of_layers(draft))
     yield "vector", lambda draft: draft.draw(draft.sizes.heads * draft.d_head)
     yield "vector of each head, as wide as the tokens tell", lambda draft: draft.draw(draft.sizes.heads, draft.d_head)
+    yield "vector of each head, of its own width", lambda draft: draft.draw(draft.sizes.heads, _width_of_its_own(draft))
 
 
 def _width_of_layers(draft: Draft) -> int:
@@ -155,6 +156,14 @@ def _width_of_layers(draft: Draft) -> int:
     layers = (each for module in modules_in(draft.target) for each in module.modules())
     made = [each.out_features for each in layers if isinstance(each, nn.Linear)]
     others = [each for each in made if each % draft.sizes.heads == 0 and each % draft.width]
+    return min(others) // draft.sizes.heads if others else draft.d_head
+
+
+def _width_of_its_own(draft: Draft) -> int:
+    """The same where all heads together may be some times as wide as the tokens, as 4 heads of 8 for tokens of 16."""
+    layers = (each for module in modules_in(draft.target) for each in module.modules())
+    made = [each.out_features for each in layers if isinstance(each, nn.Linear)]
+    others = [each for each in made if each % draft.sizes.heads == 0 and each != draft.width]
     return min(others) // draft.sizes.heads if others else draft.d_head
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import torch
@@ -17,6 +18,8 @@ from regard.check.properties.weights.unary_weights import unary_weights
 
 __all__ = ["weight_findings"]
 
+SWITCH = re.compile(r"\b((?:\w+_)?(?:softmax|normali[sz]ed?))\s*(?::\s*bool\s*)?=\s*False\b")
+"""An argument that says whether scores are normalized, and that is False where nobody gives it."""
 SUM_TOLERANCE = 1e-6
 """Code that computes in float32 inside is not wrong for it."""
 SUM_WITH_EPSILON = 1e-3
@@ -34,6 +37,10 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
     decayed = retention(evidence)
     if decayed is not None:
         yield decayed
+        return
+    if (switch := _switched_off(evidence)) is not None:
+        message = f"weights are scores as they are: {switch} = False switches their softmax off"
+        yield Finding("design", "weights-unnormalized", "weights", message, line)
         return
     if bool((weight < -1e-9).any()):
         yield Finding(
@@ -95,6 +102,20 @@ def weight_findings(evidence: Evidence) -> Iterator[Finding]:
         f"the weights of a query sum to {worst:.4g} over its keys, not to 1",
         line,
     )
+
+
+def _switched_off(evidence: Evidence) -> str | None:
+    """The option of the code that would take a softmax, and is False without a word; None where it has none.
+
+    As in bilinear attention networks, which pool by scores as they are: forward(v, q, softmax=False).
+    """
+    instance = evidence.base.instance
+    if instance.softmaxes or instance.steps & {"exp", "exp2", "sigmoid"}:
+        return None
+    options = dict.fromkeys(each[1] for each in SWITCH.finditer(evidence.code))
+    asked = (rf"\bif\s+(?:self\.)?{each}\s*:[^\n]*\n?[^\n]*softmax\(" for each in options)
+    found = zip(options, asked, strict=True)
+    return next((name for name, pattern in found if re.search(pattern, evidence.code)), None)
 
 
 def _of_queries_without_keys(evidence: Evidence) -> Tensor:

@@ -151,18 +151,23 @@ def _axis(run: TaggedRun, invocation: Invocation, scores: Contraction, softmax: 
     rows = rows[((rows >= 0) & (rows < scores.output.data.numel())).all(-1)]
     if not len(rows):
         return  # each row is of several products
-    is_constant, are_queries = [], []
+    is_constant, are_queries, are_of_tokens = list[bool](), list[bool](), list[bool]()
     for place, terms in ((scores.left_place, scores.left_terms), (scores.right_place, scores.right_terms)):
         owner = owners(
             influence.of(*place).flatten(1)[:, terms].any(-1), influence, [each.argument for each in streams]
         )
         tokens = owner.token[rows] + MOST_TOKENS * owner.stream[rows]
+        are_of_tokens.append(bool((owner.token[rows] >= 0).any()))
         is_constant.append(bool((tokens == tokens[:, :1]).all()))
         roles = {streams[number].role for number in owner.stream[owner.stream >= 0].tolist()}
         are_queries.append(not roles & {"k", "context"})
     if is_constant.count(True) == 1 and are_queries[is_constant.index(True)]:
         message = "over the keys of a query"
         yield Finding("holds", "weights-sum-to-one", "weights", message, softmax.location)
+        return
+    if not any(are_of_tokens):
+        message = "each number of the softmax is made of several tokens: which of its axes is that of keys is not told"
+        yield Finding("open", "softmax-over-keys", "weights", message, softmax.location)
         return
     message = "the softmax sums to one over something else than the keys of each query"
     yield Finding("violation", "softmax-over-keys", "weights", message, softmax.location)
