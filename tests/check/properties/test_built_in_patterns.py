@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.check.properties.masks.barred_keys import BARRED
 from regard.check.properties.masks.patterns import built_in_pattern
-from regard.check.properties.masks.query_groups import are_blocks_beside_others
+from regard.check.properties.masks.query_groups import are_blocks_beside_others, is_last_segment
 
 ONES = torch.ones(5, 5, dtype=torch.bool)
 BLOCKS = torch.block_diag(torch.ones(2, 2), torch.ones(3, 3)).bool()
@@ -112,3 +112,12 @@ def test_tokens_that_ask_are_in_blocks_beside_those_that_ask_elsewhere() -> None
     assert not are_blocks_beside_others(causal, asking)
     allowed[3, 0] = False
     assert not are_blocks_beside_others(allowed, asking)
+
+
+def test_the_last_tokens_may_be_a_segment_of_their_own() -> None:
+    segment = torch.zeros(6, 6, dtype=torch.bool)
+    segment[3:, 3:] = True
+    assert is_last_segment(segment, torch.arange(3, 6))
+    assert not is_last_segment(segment, torch.arange(6))
+    segment[3, 4] = False
+    assert not is_last_segment(segment, torch.arange(3, 6))

@@ -19,6 +19,7 @@ from regard.check.properties.masks.query_groups import (
     are_blocks_beside_others,
     are_groups,
     are_windows_with_a_halo,
+    is_last_segment,
     rows_of_a_later_step,
 )
 from regard.check.properties.masks.silent_vectors import silent_queries
@@ -345,6 +346,8 @@ def mask_findings(evidence: Evidence) -> Iterator[Finding]:
         pattern, wrong = built_in_pattern(rows)
     if pattern == "unknown" and are_blocks_beside_others(first, evidence.base.query.token):
         pattern = "blocks"
+    if pattern == "unknown" and is_last_segment(first, evidence.base.query.token):
+        pattern = "a segment of the tokens, which see one another"
     if pattern == "unknown" and evidence.num_keys and built_in_pattern(first.flip(-1))[0] == "cut":
         unseen = int(first[0].to(torch.uint8).argmax())
         wrong = f"no query sees the first {unseen} of {evidence.num_keys} keys: every query sees all others"

@@ -7,7 +7,13 @@ from torch import Tensor
 
 from regard.check.roles.table import AttentionTable
 
-__all__ = ["are_blocks_beside_others", "are_groups", "are_windows_with_a_halo", "rows_of_a_later_step"]
+__all__ = [
+    "are_blocks_beside_others",
+    "are_groups",
+    "are_windows_with_a_halo",
+    "is_last_segment",
+    "rows_of_a_later_step",
+]
 
 
 def are_windows_with_a_halo(allowed: Tensor) -> bool:
@@ -51,6 +57,21 @@ def are_blocks_beside_others(allowed: Tensor, asking: Tensor) -> bool:
     among = allowed[asks][:, asks]
     are_blocks = bool(among.diagonal().all()) and torch.equal(among.int() @ among.int() > 0, among & among.t())
     return are_blocks and not bool(asks.all()) and bool(allowed[asks][:, ~asks].all())
+
+
+def is_last_segment(allowed: Tensor, asking: Tensor) -> bool:
+    """Whether the last tokens alone ask, and see one another and nothing before them, as a segment cut out of a text.
+
+    Args:
+        allowed: (queries, keys): which keys have a weight.
+        asking: the tokens that ask.
+    """
+    tokens, asks = len(allowed), set(asking.tolist())
+    first = min(asks, default=0)
+    is_last = 0 < first < tokens - 1 and asks == {*range(first, tokens)}
+    if tokens != allowed.shape[-1] or not is_last:
+        return False
+    return bool(allowed[first:, first:].all()) and not bool(allowed[first:, :first].any())
 
 
 def rows_of_a_later_step(table: AttentionTable, allowed: Tensor) -> Tensor | None:
