@@ -61,9 +61,9 @@ def _source(trace: Trace, record: TensorRecord) -> int:
     """Where the numbers lie of which those that are taken are a copy."""
     storage = record.storage
     for operation in reversed(trace.operations):
-        if operation.outputs and operation.outputs[0].storage == storage and operation.inputs:
-            if operation.name.rstrip("_") in COPIES_OF_DENOMINATORS - {"reciprocal"}:
-                storage = operation.inputs[0].storage
+        is_copy = operation.name.rstrip("_") in COPIES_OF_DENOMINATORS - {"reciprocal"} and operation.inputs
+        if is_copy and operation.outputs and operation.outputs[0].storage == storage:
+            storage = operation.inputs[0].storage
     return storage
 
 
