@@ -249,16 +249,6 @@ def test_rotary_positions_may_be_of_an_image_and_are_no_flag(name: str, is_rope:
     assert (call_meaning(name) == "rope") == is_rope
 
 
-@pytest.mark.parametrize("name", ["maske", "quell_maske", "masken", "masque", "mascara_fuente", "maschera"])
-def test_a_mask_is_known_in_other_languages(name: str) -> None:
-    assert call_meaning(name) == "mask"
-
-
-@pytest.mark.parametrize("name", ["masker", "unmasked", "conv_mask", "damask"])
-def test_what_merely_sounds_like_a_mask_is_none(name: str) -> None:
-    assert call_meaning(name) != "mask"
-
-
 @pytest.mark.parametrize(
     ("name", "means"),
     [
