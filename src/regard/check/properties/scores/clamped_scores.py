@@ -24,6 +24,8 @@ def clamped_scores(evidence: Evidence) -> Finding | None:
         evidence: one attention, whose scores are no number times q . k.
     """
     table = evidence.base
+    if not table.instance.scores:
+        return None
     run = table.instance.run
     own = {each.operation.index for each in table.instance.scores}
     products = torch.cat([each.output.data.flatten() for each in table.instance.scores]).double()
