@@ -97,6 +97,41 @@ def of_x_and_memory(kind: type[nn.Module]) -> Invocation:
     return Invocation(module, arguments, ["x", "memory"], streams)
 
 
+class KeepsOfItsMemory(nn.Module):
+    """Attention to another sequence, whose keys and values are made once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: Tensor, memory: Tensor, cache: dict[str, Tensor] | None = None) -> Tensor:
+        if cache is not None and "k" in cache:
+            k, v = cache["k"], cache["v"]
+        else:
+            k, v = self.k(memory), self.v(memory)
+            if cache is not None:
+                self.keep(cache, k, v)
+        q, k, v = map(split, (self.q(x), k, v))
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+    def keep(self, cache: dict[str, Tensor], k: Tensor, v: Tensor) -> None:
+        cache["k"], cache["v"] = k, v
+
+
+class KeepsKeysAsValues(KeepsOfItsMemory):
+    def keep(self, cache: dict[str, Tensor], k: Tensor, v: Tensor) -> None:
+        cache["v"], cache["k"] = k, v
+
+
+class KeepsAllOfItsMemory(KeepsOfItsMemory):
+    """Attention to another sequence, whose tokens are kept, and stand beside those of the next call."""
+
+    def forward(self, x: Tensor, memory: Tensor, cache: dict[str, Tensor] | None = None) -> Tensor:
+        if cache is not None:
+            memory = cache["memory"] = torch.cat([cache["memory"], memory], 1) if "memory" in cache else memory
+        return super().forward(x, memory)
+
+
 class SumsInALoop(nn.Module):
     """Causal linear attention. A later chunk continues from the state that an earlier one returned."""
 
@@ -165,6 +200,8 @@ def of_beams(kind: Callable[[], Any]) -> Invocation:
 CASES = [
     Case("memory-detached-alone", DetachedWithItsMemory, BesideAMemory, of_module, has_line=False),
     Case("cache-equals-whole", OfTheFirstLayer, OfEachLayer, of_x_and_memory, has_line=False, attentions=2),
+    Case("cache-places", KeepsKeysAsValues, KeepsOfItsMemory, of_x_and_memory, has_line=False),
+    Case("cache-places", KeepsKeysAsValues, KeepsAllOfItsMemory, of_x_and_memory, has_line=False),
     Case("state-goes-on", KeepsKeysTwice, KeepsKeysAndValues, of_module, has_line=False),
     Case("state-goes-on", SumsOfTheChunkAlone, SumsInALoop, of_module, has_line=False),
     Case("cache-beams", ValuesOfOtherBeamsCache, KeysOfBeamsCache, of_beams),

@@ -85,6 +85,36 @@ class ReturnsOthers(ReturnsItsWeights):
     is_scaled = False
 
 
+class CausalBesideItsWeights(Attention):
+    forgets = False
+
+    def forward(
+        self, x: Tensor, causal: bool = False, return_attention_scores: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        q, k, v = self.projected(x)
+        if not return_attention_scores:
+            return self.out(joined(F.scaled_dot_product_attention(q, k, v, is_causal=causal)))
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if causal and not self.forgets:
+            scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -torch.inf)
+        return self.out(joined(scores.softmax(-1) @ v)), scores.softmax(-1)
+
+
+class ForgetsCausalBesideItsWeights(CausalBesideItsWeights):
+    forgets = True
+
+
+class RaisesBesideCausal(CausalBesideItsWeights):
+    """It returns no weights of a causal attention."""
+
+    def forward(
+        self, x: Tensor, causal: bool = False, return_attention_scores: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        if causal and return_attention_scores:
+            raise ValueError("one of both")
+        return super().forward(x, causal, return_attention_scores)
+
+
 class SumWithoutGradient(Attention):
     """A softmax by hand, whose largest score needs no gradient."""
 
@@ -181,6 +211,12 @@ def of_both(kind: Any) -> Invocation:
     return of_x_and_context(module)
 
 
+def that_may_be_causal(kind: Any) -> Invocation:
+    call = of_module(kind)
+    call.causal_flags = ["causal"]
+    return call
+
+
 def after_a_call(kind: Any) -> Invocation:
     """A call of what has been called before, as a search for calls does."""
     call = of_module(kind)
@@ -193,6 +229,8 @@ CASES = [
     Case("hidden-in-both-modes", HidesWhileItTrains, LeftOutWhileItTrains, of_module, has_line=False),
     Case("read-outs-change-nothing", LoggedOfScaledQueries, Logged, of_module, has_line=False),
     Case("read-outs-change-nothing", ReturnsOthers, ReturnsItsWeights, of_module, has_line=False),
+    Case("mask-pattern", ForgetsCausalBesideItsWeights, CausalBesideItsWeights, that_may_be_causal, has_line=False),
+    Case("mask-pattern", ForgetsCausalBesideItsWeights, RaisesBesideCausal, that_may_be_causal, has_line=False),
     Case("gradient-of-the-whole", SumWithoutGradient, LargestWithoutGradient, of_module, has_line=False),
     Case("gradient-of-the-whole", SumWithoutGradient, SumWithoutGradientOnPurpose, of_module, has_line=False),
     Case("kept-of-its-input", RememberingByTheShape, Remembering, of_both, has_line=False),

@@ -40,6 +40,33 @@ def needs_to_know_who_is_there(x: Tensor, exists: Tensor) -> Tensor:
     return _hiding(x, ~exists.bool())
 
 
+def _hiding_later(x: Tensor, first: int | None) -> Tensor:
+    scores = x @ x.mT / x.shape[-1] ** 0.5  # here
+    if first is not None:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(first).bool(), -torch.inf)
+    return scores.softmax(-1) @ x
+
+
+def next_is_not_subsequent(x: Tensor, mask: str | None = None) -> Tensor:
+    return _hiding_later(x, 2 if mask == "subsequent" else None)
+
+
+def next_is_subsequent(x: Tensor, mask: str | None = None) -> Tensor:
+    return _hiding_later(x, 1 if mask == "subsequent" else None)
+
+
+def another_name_is_no_mask(x: Tensor, sees: str | None = None) -> Tensor:
+    return _hiding_later(x, 2 if sees == "future" else None)
+
+
+def later_hidden_by_name(x: Tensor, kind: str = "full") -> Tensor:
+    return _hiding_later(x, 1 if kind == "causal" else None)
+
+
+def two_later_by_name(x: Tensor, kind: str = "full") -> Tensor:
+    return _hiding_later(x, 3 if kind == "causal" else None)
+
+
 def _decodes(x: Tensor, memory: Tensor, allowed: Tensor | None) -> Tensor:
     """A causal attention, and one to a memory, of which some tokens may be padding."""
     later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
@@ -369,6 +396,9 @@ CASES = [
         attentions=2,
     ),
     Case("mask-shape-as-documented", of_samples_and_queries, of_samples_and_keys, of_three_heads),
+    Case("mask-pattern", next_is_not_subsequent, next_is_subsequent, of_x),
+    Case("mask-pattern", next_is_not_subsequent, another_name_is_no_mask, of_x),
+    Case("mask-pattern", two_later_by_name, later_hidden_by_name, of_x),
     Case("mask-of-its-call", JoinsMaskInPlace, JoinsMaskInACopy, of_a_padded_module, has_line=False),
     Case("window-as-documented", one_less_on_each_side, as_many_on_each_side, square_call),
     Case("window-as-documented", on_one_side_alone, as_many_on_each_side, square_call),

@@ -66,6 +66,22 @@ class AroundTheFirstAsItSays(Around):
     kind = NormsTheFirstAsItSays
 
 
+class NormsTheFirstInOtherWords(NormsTheFirst):
+    """A norm before a layer: every one of the inputs is normalised first."""
+
+
+class NormsTheFirstOfAll(NormsTheFirst):
+    """A norm before a layer: of all the inputs, the first is normalised."""
+
+
+class AroundTheFirstInOtherWords(Around):
+    kind = NormsTheFirstInOtherWords
+
+
+class AroundTheFirstOfAll(Around):
+    kind = NormsTheFirstOfAll
+
+
 class BehindTheNorm(nn.Module):
     """A layer with post-norm: LayerNorm(x + Sublayer(x))."""
 
@@ -103,6 +119,8 @@ def of_two(kind: Any) -> Invocation:
 CASES = [
     Case("norm-used", AroundTheFirst, Around, of_two, has_line=False),
     Case("norm-used", AroundTheFirst, AroundTheFirstAsItSays, of_two, has_line=False),
+    Case("norm-used", AroundTheFirstInOtherWords, Around, of_two, has_line=False),
+    Case("norm-used", AroundTheFirstInOtherWords, AroundTheFirstOfAll, of_two, has_line=False),
     Case("residual-behind-norm", PastTheNorm, BehindTheNorm, of_module),
     Case("residual-behind-norm", PastTheNorm, PastTheNormByDesign, of_module),
 ]

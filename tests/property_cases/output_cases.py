@@ -163,7 +163,18 @@ def gated_as_it_says(x: Tensor) -> Tensor:
     return gated_by_any_number(x)
 
 
+def own_value_of_a_query(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.einsum("bhts,bhtd->bhtd", (q @ k.mT / 2).softmax(-1), v)  # here
+
+
+def weighted_mean_beside_the_query(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Two letters, and each query's own value besides."""
+    return two_letters(q, k, v) + torch.einsum("bhtd,bht->bhtd", v, torch.ones_like(v[..., 0]))
+
+
 CASES = [
+    Case("value-of-the-key", own_value_of_a_query, two_letters),
+    Case("value-of-the-key", own_value_of_a_query, weighted_mean_beside_the_query),
     Case("function-as-documented", gated_by_any_number, gated_by_shares, of_x, has_line=False),
     Case("function-as-documented", gated_by_any_number, gated_as_it_says, of_x, has_line=False),
     Case("value-of-the-key", weights_added_up, heads_of, of_x),

@@ -67,7 +67,32 @@ class OfBothSigns(Divided):
         return elu(x)
 
 
+class SummedOverHeads(Divided):
+    """The axis of the heads, which stands where that of the tokens was before they were split."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each) for each in self.qkv(x).chunk(3, -1))
+        q, k = self.features(q), self.features(k)
+        sums = (k[..., None] * v[..., None, :]).cumsum(1)  # here
+        read = torch.einsum("bhnd,bhnde->bhne", q, sums)
+        return self.out(joined(read / (q * k.cumsum(1)).sum(-1, keepdim=True)))
+
+
+class SummedBeforeTheSplit(Divided):
+    """The tokens are the second axis: heads come after them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (each.unflatten(-1, (2, -1)) for each in self.qkv(x).chunk(3, -1))
+        q, k = self.features(q), self.features(k)
+        sums = (k[..., None] * v[..., None, :]).cumsum(1)
+        read = torch.einsum("bnhd,bnhde->bnhe", q, sums)
+        return self.out((read / (q * k.cumsum(1)).sum(-1, keepdim=True)).flatten(2))
+
+
 CASES = [
+    Case("running-sums-of-tokens", SummedOverHeads, Divided, of_module),
+    Case("running-sums-of-tokens", SummedOverHeads, NotDivided, of_module),
+    Case("running-sums-of-tokens", SummedOverHeads, SummedBeforeTheSplit, of_module),
     Case("weights-sum-to-one", DivisorMadeAndLeft, Divided, of_module),
     Case("weights-sum-to-one", DivisorMadeAndLeft, NotDivided, of_module),
     Case("weights-sum-to-one", DivisorOfQueriesLeft, Divided, of_module),

@@ -97,6 +97,7 @@ WITH_ANY = frozenset(
     {
         "bias-of-logarithms",
         "gate-of-the-other-half",
+        "output-matrix",
         "parameters-kept",
         "softmax-over-keys",
         "stays-in-eval",

@@ -69,6 +69,21 @@ def gated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return q @ (k.mT @ v) * (q @ q.mean(2, keepdim=True).mT).sigmoid()
 
 
+def gated_by_its_own_key(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Divided by the sum, and times a number of the token itself."""
+    return summed(q, k, v) * (q * k).sum(-1, keepdim=True).sigmoid()
+
+
+def gated_by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return summed(q, k, v) / (1 + (-(q.sum(-1, keepdim=True) * k.sum(-1, keepdim=True))).exp())
+
+
+def over_the_length_of_the_query(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Divided by the sum of its weights for the unit vector of the query."""
+    unit = q / q.norm(dim=-1, keepdim=True)
+    return q @ (k.mT @ v) / q.norm(dim=-1, keepdim=True) / (unit @ k.sum(2)[..., None])
+
+
 def gated_by_a_part(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Divided, and by a number; not by the product."""
     return q @ (k.mT @ v) * ((q @ q.mean(2, keepdim=True).mT) / 8)
@@ -93,6 +108,9 @@ RIGHT: list[Any] = [
         by_the_number_of_tokens,
         gated,
         gated_by_a_part,
+        gated_by_its_own_key,
+        gated_by_hand,
+        over_the_length_of_the_query,
         rotated_above_alone,
     )
 ]
@@ -131,10 +149,21 @@ def by_the_first_key_of_small_features(q: Tensor, k: Tensor, v: Tensor) -> Tenso
     return q @ (k.mT @ v) / ((q * k[:, :, :1]).sum(-1, keepdim=True) + 1e-8)  # here
 
 
+def by_the_channels_of_its_own_key(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    z = 1 / (torch.einsum("bhtd,bht->bht", q, k.sum(-1)) + 1e-6)
+    return torch.einsum("bhtd,bhdm,bht->bhtm", q, torch.einsum("bhsd,bhsm->bhdm", k, v), z)  # here
+
+
+def over_its_own_key(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return q @ (k.mT @ v) / (q.sum(-1, keepdim=True) * k.sum(-1, keepdim=True) + 1e-6)  # here
+
+
 @pytest.mark.parametrize(
     "heads",
     [
         by_all_keys_of_a_head,
+        by_the_channels_of_its_own_key,
+        over_its_own_key,
         by_the_keys_of_the_other_head,
         by_the_mean_of_small_features,
         by_the_inverse_mean_of_small_features,

@@ -75,6 +75,7 @@ from regard.check.properties.weights.divided_values import divided_output_findin
 from regard.check.properties.weights.feature_maximum import feature_maximum_findings
 from regard.check.properties.weights.mixed_weights import GATED, MIXED
 from regard.check.properties.weights.normalizers import normalizer_findings
+from regard.check.properties.weights.own_denominators import own_denominator_findings
 from regard.check.properties.weights.place_biases import place_bias_findings
 from regard.check.properties.weights.pooling import pooling_findings
 from regard.check.properties.weights.random_features import random_feature_findings
@@ -186,7 +187,8 @@ def analyze(invocation: Invocation, *, masks: bool = False, is_first: bool = Tru
             fresh = with_fresh_tokens(invocation)
             sums = linear_findings(invocation, run, fresh, evidence_of_tables(invocation))
             sums = sums or list(channel_weight_findings(instances, invocation))
-            analysis.findings += sums or normalizer_findings(invocation, instances)
+            sums = sums or list(normalizer_findings(invocation, instances))
+            analysis.findings += sums or own_denominator_findings(invocation, instances)
             analysis.findings += feature_maximum_findings(invocation, instances)
             if not analysis.violations:
                 analysis.findings += random_feature_findings(invocation, instances)

@@ -98,10 +98,12 @@ _HEADS = re.compile(r"\bheads?\b", re.I)
 _CONSECUTIVE = re.compile(
     r"\b(?:consecutive|adjacent|neighbou?ring|contiguous|side by side|(?:are|being) neighbou?rs)\b"
     r"|\bh(?:ead)?(?:[\s`]*\w)?\s*//\s*\(?\w"
-    r"|\[\s*(\w+)\s*\*\s*(\w+)\s*,\s*\(\s*\1\s*\+\s*1\s*\)\s*\*\s*\2",
+    r"|\[\s*(\w+)\s*\*\s*(\w+)\s*,\s*\(\s*\1\s*\+\s*1\s*\)\s*\*\s*\2"
+    r"|\bheads?\s+0\s*(?:(?:\.{2,3}|…|[-–]|\bto\b|\bthrough\b)\s*[a-z1-9]|(?:,|\band\b)\s*1\b)[^.;]*"
+    r"\b(?:share|use|read|attend to|belong to)s?\b[^.;]*\b(?:kv|keys?|group)\b",
     re.I,
 )
-"""In words, or by the numbers of the heads: h // group, or [g * r, (g + 1) * r)."""
+"""In words, or by the numbers of the heads: h // group, [g * r, (g + 1) * r), or heads 0..g-1 share kv head 0."""
 _OF_CONSECUTIVE_HEADS = re.compile(
     r"(?:grouped|\bgqa)[^.;]*\b(?:Llama|Mistral|Qwen|Gemma)(?:[-\s]?\d\S*)?\b"
     r"|\b(?:Llama|Mistral|Qwen|Gemma)(?:[-\s]?\d\S*)?\b[^.;]*(?:grouped|\bgqa)",

@@ -11,8 +11,9 @@ from torch import Tensor
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Finding
 from regard.check.properties.saturation import ZERO_WEIGHT
-from regard.check.roles.influence import record_invocation
+from regard.check.roles.influence import influence_of, record_invocation
 from regard.check.roles.instances import TaggedRun
+from regard.check.roles.owners import owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation, TensorRecord, Trace, axis_of, reached
 
@@ -51,6 +52,13 @@ def running_sum_findings(invocation: Invocation, run: TaggedRun) -> Iterator[Fin
     trace = run.trace
     for each in _sums(trace):
         line = each.operation.location
+        if _are_of_one_token(invocation, trace, each.operation):
+            message = (
+                "the sums of keys times values run over another axis than that of the tokens: each is of one token, "
+                "and no query reads another token than its own"
+            )
+            yield Finding("violation", "running-sums-of-tokens", "masked", message, line)
+            return
         for values in each.factors:
             weights = _weights(invocation, trace, each, values)
             if weights is None:
@@ -106,6 +114,16 @@ def running_state_findings(invocation: Invocation, run: TaggedRun) -> Iterator[F
             )
             yield Finding("design", "linear-attention", "scores", message, line)
             return
+
+
+def _are_of_one_token(invocation: Invocation, trace: Trace, running: Operation) -> bool:
+    """Whether each of some running sums depends on one token of one sample, though there are several of both."""
+    if any(invocation.tokens_of(each) < 2 for each in invocation.streams):
+        return False
+    influence = influence_of(invocation, trace, keep=lambda source: source.kind in ("token", "sample"))
+    depends = influence.of(running.index, 0, output=True).flatten(1)
+    of = owners(depends, influence, [each.argument for each in invocation.streams])
+    return bool((of.token >= 0).all() and (of.sample >= 0).all()) and len(torch.unique(of.token)) > 1
 
 
 def _steps(trace: Trace) -> list[tuple[int, tuple[TensorRecord, TensorRecord]]]:

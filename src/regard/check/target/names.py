@@ -133,10 +133,10 @@ _CONSTRUCTOR = {
 _CALL_NAMES = INPUTS | inverted(_CALL)
 _CONSTRUCTOR_NAMES = inverted(_CONSTRUCTOR) | SIZES
 _MASK = re.compile(
-    r"^(?!(?:pos(?:ition)?|conv)_masks?$)(?:.*_)?masks?(?:_.*)?|(?!(?:use|is|with|do|apply|no|enable)_)\w+_masking"
+    r"^(?!(?:pos(?:ition)?|conv)_masks?$)(?:.*_)?(?:masks?|masken?|masques?|m[aá]scaras?|mascher[ae])(?:_.*)?|(?!(?:use|is|with|do|apply|no|enable)_)\w+_masking"
 )
 """A mask of positions chooses which tokens of a picture there are, and one of a convolution what that reads: they hide
-nothing."""
+nothing. Code is written with words of other languages as well: of German, French, Spanish, Portuguese and Italian."""
 _LOSS_MASK = re.compile(r"(?:.*_)?loss(?:es)?_(?:.*_)?masks?|masks?_(?:.*_)?loss(?:es)?")
 """Which tokens count in the loss: it hides no key."""
 _CONTEXT = re.compile(

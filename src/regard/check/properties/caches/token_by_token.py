@@ -19,6 +19,7 @@ from regard.check.properties.caches.comparison import recorded
 from regard.check.properties.caches.evicted import full_cache_findings
 from regard.check.properties.caches.forgotten import forgotten_past
 from regard.check.properties.caches.handed_over import empty_cache_findings
+from regard.check.properties.caches.kept_memories import kept_memory_findings
 from regard.check.properties.caches.padded_texts import padded_text_findings
 from regard.check.properties.caches.places import kept_writes, misplaced, reads_of, reads_own_place
 from regard.check.properties.caches.unread_lengths import unread_length_findings
@@ -80,6 +81,7 @@ def cache_findings(invocation: Invocation, instances: list[AttentionInstance]) -
         return  # in steps, it is judged with its cache as it is
     if len(invocation.streams) > 1:
         yield from empty_cache_findings(invocation, names)
+        yield from kept_memory_findings(invocation, names)
     call = _of_one_sequence(with_room(_turned(_beside_context(_without_context(invocation))), names))
     if call is None:
         if names.is_certain:

@@ -344,4 +344,11 @@ MASKS = (
         "What it is to gather and hand on stays within the reach of the others.",
         "allowed = near | is_global[:, :, None] | is_global[:, None, :]  # not &: one of the two is enough",
     ),
+    Property(
+        "running-sums-of-tokens",
+        "masked",
+        "the running sums of causal linear attention run over the tokens",
+        "Tokens never meet, and heads or channels are added to one another.",
+        "sums = (k[..., None] * v[..., None, :]).cumsum(2)  # of (batch, heads, tokens, ...): over the tokens",
+    ),
 )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.arguments import mask_outcomes
@@ -18,35 +22,73 @@ from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.properties.sums import query_numbers
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of, tree_of
 
 __all__ = ["flag_findings"]
+
+CAUSAL_NAME = re.compile(r"causal|subsequent|auto[-_ ]?regressive", re.I)
+OF_MASKS = re.compile(r"future|look[-_ ]?ahead|(?:lower[-_ ]?)?triangular", re.I)
+"""Names of the mask that hides later keys: those that say so wherever they stand, and those that do of a mask."""
 
 
 def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
     """A flag that says causal makes it causal: it is asked of the keys of the sequence that asks."""
     rows = own_keys(evidence.base)
-    for name in invocation.causal_flags[:1]:
+    flags: list[tuple[str, Any]] = [(name, True) for name in invocation.causal_flags[:1]]
+    for name, value in flags or list(_named_masks(invocation))[:1]:
+        if value is not True and are_of_others(evidence.base):
+            continue
         if are_of_others(evidence.base):
-            message = f"{name}=True was not exercised: the keys are of several sequences, none of which asks"
+            message = f"{name}={value} was not exercised: the keys are of several sequences, none of which asks"
             yield Finding("open", "mask-flag", "mask", message)
             continue
-        run = record_invocation(invocation, {**invocation.arguments, name: True})
+        run = record_invocation(invocation, {**invocation.arguments, name: value})
         weight = masked_weights(evidence, run)
+        if weight is None and value is not True:
+            continue
         if weight is None:
             yield from flag_by_influence(invocation, name, evidence.base.instance.scores_location)
             continue
         allowed = square(evidence, evidence.base.dense((weight > ZERO_WEIGHT).double(), 0.0, rows)[0, 0] > 0)
         pattern, wrong = built_in_pattern(allowed)
         if pattern == "full":
-            wrong = f"{name}=True changes nothing: a query sees later keys"
+            wrong = f"{name}={value} changes nothing: a query sees later keys"
         line = evidence.base.instance.scores_location
         if wrong:
             yield Finding("violation", "mask-pattern", "mask", wrong, line)
         elif pattern == "causal":
-            message = f"{name}=True: a query sees keys up to its own position"
+            message = f"{name}={value}: a query sees keys up to its own position"
             yield Finding("holds", "mask-flag", "mask", message, line)
+            if value is not True:
+                continue
             yield from mask_memory_findings(invocation, name, True, False)
             yield from _flag_lost(invocation, evidence, name, weight.abs() <= ZERO_WEIGHT)
+
+
+def _named_masks(invocation: Invocation) -> Iterator[tuple[str, str]]:
+    """The optional arguments that the code compares with the name of a causal mask, and these names.
+
+    As in `if mask == "subsequent":`.
+
+    Args:
+        invocation: the call.
+    """
+    target = invocation.target
+    called = target.forward if isinstance(target, nn.Module) else target
+    try:
+        parameters = inspect.signature(called).parameters
+    except (ValueError, TypeError):
+        return
+    for node in ast.walk(tree_of(source_of(called))):
+        match node:
+            case ast.Compare(left=ast.Name(id=name), ops=[ast.Eq()], comparators=[ast.Constant(value=str(value))]):
+                parameter = parameters.get(name)
+                is_told = CAUSAL_NAME.fullmatch(value) or ("mask" in name.lower() and OF_MASKS.fullmatch(value))
+                is_optional = parameter is not None and (
+                    parameter.default is None or (isinstance(parameter.default, str) and parameter.default != value)
+                )
+                if is_optional and is_told:
+                    yield name, value
 
 
 def _flag_lost(invocation: Invocation, evidence: Evidence, flag: str, later: Tensor) -> Iterator[Finding]:

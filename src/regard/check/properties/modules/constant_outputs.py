@@ -15,7 +15,7 @@ from regard.check.roles.instances import SOFTMAXES, TaggedRun
 from regard.check.target import Invocation
 from regard.check.target.classes import own_classes, parameters_of
 from regard.check.target.preparation import modules_in, numbers_of
-from regard.check.trace.operation import axis_of
+from regard.check.trace.operation import Operation, axis_of
 
 __all__ = [
     "constant_output_findings",
@@ -75,7 +75,9 @@ def summed_weight_findings(run: TaggedRun) -> list[Finding]:
             each.name == "sum" and each.inputs[0].storage not in of_scores
             for each in run.trace.operations[softmax.index + 1 :]
         )
-        if len(readers) == 1 and readers[0].name == "sum" and are_values_summed and not is_returned:
+        if len(readers) != 1 or readers[0].name != "sum" or is_returned:
+            continue
+        if are_values_summed or _meets_own_values(run, readers[0], of_scores):
             total = readers[0].outputs[0].data
             if total.numel() < weights.data.numel() and bool(torch.isclose(total, torch.ones_like(total)).all()):
                 message = (
@@ -84,6 +86,30 @@ def summed_weight_findings(run: TaggedRun) -> list[Finding]:
                 message += "scores are, the output is the same"
                 return [Finding("violation", "value-of-the-key", "weighted sum", message, readers[0].location)]
     return []
+
+
+def _meets_own_values(run: TaggedRun, total: Operation, of_scores: set[int]) -> bool:
+    """Whether the einsum that adds the weights up multiplies each sum by a value of the query's own place.
+
+    One that gives the values the letter of the queries, where the weights alone have that of the keys. A value that is
+    the same for all queries is as large as the output only where there is one query.
+
+    Args:
+        run: of the call.
+        total: the sum of the weights.
+        of_scores: where what was made of scores lies.
+    """
+    line, made = total.location, total.outputs[0].storage
+    if line is None or "einsum" not in line.text:
+        return False
+    for product in run.trace.operations[total.index + 1 :]:
+        if product.name != "mul" or product.location != line or len(product.inputs) != 2:
+            continue
+        for one, other in (product.inputs, product.inputs[::-1]):
+            is_whole = other.data.numel() == product.outputs[0].data.numel() > one.data.numel()
+            if one.storage == made and other.storage not in of_scores and is_whole:
+                return True
+    return False
 
 
 def single_weight_findings(invocation: Invocation, run: TaggedRun) -> list[Finding]:

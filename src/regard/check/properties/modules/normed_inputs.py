@@ -20,12 +20,15 @@ __all__ = ["normed_input_findings"]
 
 _INPUTS = r"(?:inputs?|arguments?|sequences?|streams?)"
 _ALL_NORMALIZED = re.compile(
-    rf"\b(?:all|every|each|both)\b(?:\s+(?:of\s+)?(?:its|the|their))?\s+(?:\w+\s+)?{_INPUTS}\b[^.;]*\bnormali[sz]"
+    rf"\b(?:all|every|each|both)\b(?:\s+one)?(?:\s+(?:of\s+)?(?:its|the|their))?\s+(?:\w+\s+)?{_INPUTS}\b[^.;]*\bnormali[sz]"
     rf"|\bnormali[sz]\w*\s+(?:all|every|each|both)\b[^.;]*\b{_INPUTS}\b"
     r"|\bx\W+and\s+(?:the\s+)?\W?(?:context|memory|source|latents)\b[^.;]*\bnormali[sz]ed\b",
     re.I,
 )
-_CONDITION = re.compile(r"\b(?:not|never|only|if|optional\w*|when|unless|except|first|expect\w*|assum\w*)\b|n't", re.I)
+_CONDITION = re.compile(
+    r"\b(?:not|never|only|if|optional\w*|when|unless|except|first(?!\W*\Z)|expect\w*|assum\w*)\b|n't", re.I
+)
+"""In the same sentence; the word first at its end says when, and not of which of them."""
 MATRIX = 2
 """Axes of a parameter that channels are mixed by."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ __all__ = ["read_out_findings"]
 _WEIGHTS = re.compile(
     r"(?:need|return|output|give|ret|want|collect|record)_?"
     r"(?:attn|attention|att|all_attn|attn_?weights?|weights?|attentions?|attention_?weights?|attn_?probs?"
-    r"|attn_?maps?|attention_?maps?|entropy)"
+    r"|attn_?maps?|attention_?maps?|(?:attn_?|attention_?)?scores?|entropy)"
 )
 """Flags that ask for the weights beside the output."""
 _APPENDS, _SETS = frozenset({"append", "extend"}), frozenset({"update", "setdefault"})
@@ -52,11 +53,13 @@ def read_out_findings(invocation: Invocation) -> Iterator[Finding]:
             )
         elif each.default is False and _WEIGHTS.fullmatch(each.name.lower()):
             asked.append((each.name, True, f"{each.name}=True, which asks for the weights,"))
-    for name, value, what in asked:
+    given = {**invocation.arguments}
+    causal = [{}, *({flag: True} for flag in invocation.causal_flags)]  # which code may forget where it is asked
+    for (name, value, what), flags in itertools.product(asked, causal):
         try:
             without = False if value is True else None
-            before = invocation.outputs(invocation.run({**invocation.arguments, name: without}))
-            after = invocation.outputs(invocation.run({**invocation.arguments, name: value}))
+            before = invocation.outputs(invocation.run({**given, **flags, name: without}))
+            after = invocation.outputs(invocation.run({**given, **flags, name: value}))
         except (Failed, RuntimeError):
             continue
         if value is True and len(after) <= len(before):
@@ -69,6 +72,10 @@ def read_out_findings(invocation: Invocation) -> Iterator[Finding]:
         gap = float((one - two).abs().max()) if one.numel() else 0.0
         if gap > MOVED * max(1.0, float(one.abs().max())):
             message = f"with {what} the output itself differs by up to {gap:.2g} from that without"
+            if flags:  # without which it is the same
+                message = f"beside {next(iter(flags))}=True, {message}: not the same keys are hidden"
+                yield Finding("violation", "mask-pattern", "mask", message)
+                return
             yield Finding("violation", "read-outs-change-nothing", "output", message)
             return
 

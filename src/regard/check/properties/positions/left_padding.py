@@ -49,6 +49,8 @@ NOT_MEANT = re.compile(
     r"\b(?:not|no|never|cannot|without|un\w+|instead|must|should|caller\w*|responsib\w+|shift\w*|if|unless)\b|n't", re.I
 )
 """In the same sentence: that it is not taken, or that somebody else sees to it."""
+WITH_OR_WITHOUT = re.compile(r"\bwith (?:and|or) without\b", re.I)
+"""That something holds in both cases: no word of it says that padding is not taken."""
 OF_POSITIONS = frozenset({"positions", "start", "rope", "cos", "sin"})
 """What may be handed over to say where a token stands."""
 SAME = 1e-6
@@ -91,7 +93,8 @@ def left_padding_findings(invocation: Invocation) -> Iterator[Finding]:
 
 def is_left_padded(text: str) -> bool:
     """Whether it says that batches are padded on the left, and not that somebody else sees to it."""
-    return any(LEFT_PADDED.search(each) and not NOT_MEANT.search(each) for each in sentences_of(text, ".;:"))
+    sentences = (WITH_OR_WITHOUT.sub("whatever", each) for each in sentences_of(text, ".;:"))
+    return any(LEFT_PADDED.search(each) and not NOT_MEANT.search(each) for each in sentences)
 
 
 def _gap(invocation: Invocation, stream: Stream, name: str, form: str) -> float | None:

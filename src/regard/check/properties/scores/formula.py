@@ -15,6 +15,7 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.lengths import length_ratios
 from regard.check.properties.saturation import BLOCKED, is_saturated
 from regard.check.properties.scores.bias import bias_findings
+from regard.check.properties.scores.clamped_scores import clamped_scores
 from regard.check.properties.scores.cosines import cosine_scores
 from regard.check.properties.scores.distances import decayed_scores, distance_scores
 from regard.check.properties.scores.exponentials import exponentiated_scores
@@ -220,6 +221,7 @@ def score_findings(evidence: Evidence, fit: ScoreFit, documentation: str = "") -
     if not fit.linear:
         yield (
             _capped(table, fit, evidence.code)
+            or clamped_scores(evidence)
             or subtracted_maximum(evidence)
             or merged_parts(evidence)
             or distance_scores(evidence)

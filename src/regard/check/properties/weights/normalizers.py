@@ -19,7 +19,7 @@ from regard.check.roles.instances import AttentionInstance, TaggedRun
 from regard.check.target import Invocation
 from regard.check.trace.operation import COPIES, Operation, TensorRecord, Trace
 
-__all__ = ["normalizer_findings", "values_places"]
+__all__ = ["BOUNDS", "COPIES_OF_DENOMINATORS", "normalizer_findings", "values_places"]
 
 BOUNDS = frozenset({"clamp", "clamp_min", "maximum", "max", "abs", "where"})
 """What keeps a denominator away from zero: where it changes it, as in retention, weights need not sum to 1."""
