@@ -55,6 +55,23 @@ class DividedByOtherHeads(Divided):
         return read / (q * k.cumsum(1)).sum(-1, keepdim=True)  # here
 
 
+class Multiplied(Divided):
+    def divided(self, read: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return read * (q * k.cumsum(2)).sum(-1, keepdim=True)  # here
+
+
+class MultipliedByTheInverse(Divided):
+    def divided(self, read: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return read * (q * k.cumsum(2)).sum(-1, keepdim=True).reciprocal()
+
+
+class GatedByTheSum(Divided):
+    """What is read is divided by its length, and more of it passes where there was more to read."""
+
+    def divided(self, read: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return read * (q * k.cumsum(2)).sum(-1, keepdim=True).sigmoid()
+
+
 class DividedByABound(Divided):
     """As in mLSTM: never by less than 1."""
 
@@ -98,5 +115,7 @@ CASES = [
     Case("weights-sum-to-one", DivisorOfQueriesLeft, Divided, of_module),
     Case("weights-sum-to-one", DividedByOtherHeads, Divided, of_module),
     Case("weights-sum-to-one", DividedByOtherHeads, DividedByABound, of_module),
+    Case("weights-sum-to-one", Multiplied, MultipliedByTheInverse, of_module),
+    Case("weights-sum-to-one", Multiplied, GatedByTheSum, of_module),
     Case("weights-not-negative", OfBothSigns, Divided, of_module),
 ]

@@ -56,6 +56,8 @@ NAMED_BY_NO_RECIPE = frozenset(
     {
         "action-to-come",
         "begun-anew",
+        "average-kept-in-eval",
+        "average-moves-slowly",
         "compared-with-others",
         "axes-transposed",
         "distance-falls",

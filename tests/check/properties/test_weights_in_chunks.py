@@ -156,3 +156,26 @@ def test_what_was_read_so_far_may_be_rescaled_in_a_loop(tokens: int, kind: type[
 @pytest.mark.parametrize("kind", [SumsAlone, ReadAlone, ByEinsumTheOtherWay])
 def test_what_was_read_so_far_is_rescaled_as_its_sum_is(tokens: int, kind: type[nn.Module]) -> None:
     assert "weights-sum-to-one" in violated(of_loop(kind, tokens))
+
+
+def running(x: Tensor, *, of_read: bool = True, of_sums: bool = True) -> Tensor:
+    """Milakov and Gimelshein 2018: what was read and its sum, begun as zeros of the queries' axes, are rescaled."""
+    q, k, v = (split(x @ each) for each in (W_Q, W_K, W_V))
+    top = q.new_full((*q.shape[:-1], 1), -torch.inf)
+    sums, read = torch.zeros_like(top), torch.zeros_like(q)
+    for keys, values in zip(k.split(2, 2), v.split(2, 2), strict=True):
+        scores = q @ keys.mT / 2
+        larger = torch.maximum(top, scores.amax(-1, keepdim=True))
+        factor, weights = (top - larger).exp(), (scores - larger).exp()
+        sums = (sums * factor if of_sums else sums) + weights.sum(-1, keepdim=True)
+        read = (read * factor if of_read else read) + weights @ values
+        top = larger
+    return joined(read / sums)
+
+
+@pytest.mark.parametrize("tokens", [4, 5])
+def test_a_running_softmax_rescales_what_was_read_and_its_sum(tokens: int) -> None:
+    assert violated(analyze(of_x(running, tokens=tokens))) == []
+    for wrong in ({"of_read": False}, {"of_sums": False}, {"of_read": False, "of_sums": False}):
+        found = violated(analyze(of_x(lambda x, wrong=wrong: running(x, **wrong), tokens=tokens)))
+        assert "weights-sum-to-one" in found, wrong

@@ -139,7 +139,40 @@ def of_a_pair_unscaled(x, w_q, w_k, w_v, past_kv=None):  # type: ignore[no-untyp
     return (q @ k.transpose(1, 2)).softmax(-1) @ v, (k, v)
 
 
-@pytest.mark.parametrize("right", [KeepsTheLast, KeepsSinks, IsHandedTheLast, IsHandedAll, step, of_a_pair])
+class OneTokenWithACache(nn.Module):
+    """A whole text at once, or with a cache one new token, as an assertion says there alone."""
+
+    def __init__(self, d_model: int = 32, n_heads: int = 4) -> None:
+        super().__init__()
+        self.heads = n_heads
+        self.qkv, self.out = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+
+    def scaled(self, scores: Tensor) -> Tensor:
+        return scores / (self.qkv.in_features // self.heads) ** 0.5
+
+    def forward(self, x, cache=None):  # type: ignore[no-untyped-def]
+        T = x.shape[1]
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        if cache is not None:
+            assert T == 1
+            k, v = torch.cat([cache["k"], k], 2), torch.cat([cache["v"], v], 2)
+        scores = self.scaled(q @ k.mT)
+        if cache is None:
+            scores = scores + torch.full((T, T), float("-inf")).triu(1)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2)), None if cache is None else {
+            "k": k,
+            "v": v,
+        }
+
+
+class OneTokenWithACacheUnscaled(OneTokenWithACache):
+    def scaled(self, scores: Tensor) -> Tensor:
+        return scores
+
+
+@pytest.mark.parametrize(
+    "right", [KeepsTheLast, OneTokenWithACache, KeepsSinks, IsHandedTheLast, IsHandedAll, step, of_a_pair]
+)
 def test_steps_that_keep_what_they_are_to_keep_are_right(right: Any) -> None:
     assert check(right).verdict in ("right", "right in another layout or convention", "different by design")
 
@@ -152,6 +185,7 @@ def test_steps_that_keep_what_they_are_to_keep_are_right(right: Any) -> None:
         (IsHandedTheFirst, "mask-pattern"),
         (new_values_in_front, "value-of-the-key"),
         (of_a_pair_unscaled, "scale"),
+        (OneTokenWithACacheUnscaled, "no-scale"),
     ],
 )
 def test_steps_that_keep_something_else_are_wrong(wrong: Any, cause: str) -> None:

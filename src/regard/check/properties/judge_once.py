@@ -33,6 +33,7 @@ from regard.check.properties.modules.half_norms import half_norm_findings
 from regard.check.properties.modules.kept_inputs import kept_input_findings
 from regard.check.properties.modules.memo_answers import memo_answer_findings
 from regard.check.properties.modules.memo_keys import memo_key_findings
+from regard.check.properties.modules.moving_weights import moving_weight_findings
 from regard.check.properties.modules.norm_settings import norm_setting_findings
 from regard.check.properties.modules.normed_inputs import normed_input_findings
 from regard.check.properties.modules.norms import norm_findings
@@ -105,6 +106,7 @@ def judge_once(
         for of_calls in (
             optional_argument_findings,
             call_effect_findings,
+            moving_weight_findings,
             begun_anew_findings,
             kept_input_findings,
             memo_answer_findings,

@@ -31,6 +31,9 @@ SEVERAL = 0.2
 BOUNDING = frozenset({"abs", "clamp", "clamp_", "clamp_min", "max", "maximum"})
 """Operations of a denominator that is bounded on purpose, as in mLSTM (Beck et al. 2024, "xLSTM", section 2.3)."""
 
+OF_SUMS = frozenset({"add", "bmm", "clone", "clamp", "cumsum", "mm", "mul", "sum", "_unsafe_view"})
+"""Operations that make the sum of a query's weights of sums of keys."""
+
 OF_BOTH_SIGNS = frozenset({"cos", "sin"})
 """Random features whose products are positive on average alone."""
 
@@ -75,6 +78,14 @@ def running_sum_findings(invocation: Invocation, run: TaggedRun) -> Iterator[Fin
             if weights is not None and (total := _other_sum(weights)) is not None:
                 message = f"what a query reads is divided, and its weights sum to {total:.4g}, not to 1"
                 yield Finding("violation", "weights-sum-to-one", "weights", message, divided.location)
+                return
+        for keys, values in (each.factors, each.factors[::-1]):
+            if (multiplied := _multiplied(trace, each.operation, keys)) is None:
+                continue
+            weights = _weights(invocation, trace, each, values)
+            if weights is not None and _other_sum(weights) is not None:
+                message = "what a query reads is multiplied by the sum of its weights, not divided by it"
+                yield Finding("violation", "weights-sum-to-one", "weights", message, multiplied.location)
                 return
         unused = next((one for keys in each.factors if (one := _unused_sum(trace, keys)) is not None), None)
         if unused is not None:
@@ -223,6 +234,28 @@ def _divided(trace: Trace, running: Operation, keys: TensorRecord) -> Operation 
             made = [each for each in trace.operations[: operation.index] if each.outputs]
             is_bounded = any(each.name in BOUNDING and each.outputs[0].storage in of_keys for each in made)
             return None if is_bounded else operation
+    return None
+
+
+def _multiplied(trace: Trace, running: Operation, keys: TensorRecord) -> Operation | None:
+    """The product of what queries read with one number of each, the sum of the keys so far times the query; else None.
+
+    A number that is one over that sum, or another function of it, is none of these.
+    """
+    sums = {
+        each.outputs[0].storage for each in trace if each.name == "cumsum" and each.inputs[0].storage == keys.storage
+    }
+    read, totals = trace.made_of({running.outputs[0].storage}), trace.made_of(sums)
+    for operation in trace.operations[running.index + 1 :]:
+        if operation.name.rstrip("_") != "mul" or len(operation.inputs) != 2:
+            continue
+        for what, factor in (operation.inputs, operation.inputs[::-1]):
+            is_total = factor.storage in totals - read and factor.shape[-1:] == (1,) and factor.shape != what.shape
+            if what.storage in read - totals and is_total:
+                makers = [each for each in trace.operations[: operation.index] if each.outputs]
+                made = [each for each in makers if each.outputs[0].storage in totals - read]
+                is_sum = all(each.is_view or each.name.rstrip("_") in OF_SUMS for each in made)
+                return operation if is_sum else None
     return None
 
 

@@ -80,7 +80,9 @@ REDUCTIONS = frozenset(
 SUMMED = frozenset(["sum", "mean"])
 """Of these, those that return a number as it is where it stands alone."""
 ANEW = frozenset(["ones_like", "rand_like", "randn_like"])
-"""Operations that take of a tensor its axes alone. Zeros, and fills, are what some scores are often written into."""
+"""Operations that take of a tensor its axes alone."""
+WRITTEN_INTO = frozenset(["full_like", "zeros_like"])
+"""The same, which some scores are often written into: then they are what is written over."""
 FILLS = frozenset(["copy", "fill", "index_put"])
 """Operations that may write one number over some of those of a tensor."""
 MOST_STACKED = 4
@@ -221,6 +223,8 @@ def tagged(
         elif operation.written:
             after = _after_write(operation, given, memory, sums)
             memory.write(operation.written[0], after)
+        elif operation.name in WRITTEN_INTO and not _is_written_into(trace, operation):
+            memory.write(operation.outputs[0], torch.zeros(operation.outputs[0].shape, dtype=torch.long))
         elif operation.name in SUMMED and _is_of_a_new_axis(trace, operation):
             memory.write(operation.outputs[0], given[0].reshape(operation.outputs[0].shape))
         elif not operation.is_view:
@@ -268,6 +272,13 @@ def _computed(operation: Operation, given: list[Tensor], output: TensorRecord, n
         )
         return torch.where(chosen > 0, chosen, left).broadcast_to(output.shape).clone()
     return _elementwise(operation, given, output.shape, sums)
+
+
+def _is_written_into(trace: Trace, operation: Operation) -> bool:
+    """Whether a later operation writes into what one made, as scores into a row of fills."""
+    (made,) = operation.outputs
+    later = trace.operations[operation.index + 1 :]
+    return any(each.storage == made.storage for one in later for each in one.written)
 
 
 def _is_of_a_new_axis(trace: Trace, operation: Operation) -> bool:

@@ -31,7 +31,7 @@ from regard.check.target.running import Invocation, Stream
 from regard.check.target.shape_search import inferred_plans, of_letters
 from regard.check.target.signature import readings
 from regard.check.target.sizes import Sizes
-from regard.check.target.steps import asks_for_one_token, may_take_steps, told_how_many
+from regard.check.target.steps import asks_for_one_token, asserts_one_token, may_take_steps, told_how_many
 from regard.check.target.targets import MAX_CONSTRUCTIONS, Target, of_one_sample, square_sizes, targets_of
 from regard.check.target.user_inputs import UserInputs
 from regard.check.target.values import STATE
@@ -157,8 +157,13 @@ def _search(
     for target in targets_of(implementation, args, settings, errors):
         targets.append(target)
         budget.cost = cost_of(target.call)
-        is_of_one = len(targets) == 1 and asks_for_one_token(source_of(target.call))
-        found = _calls_in_steps(targets, given, settings, errors, ASKED_FOR_STEPS) if is_of_one else []
+        source = source_of(target.call)
+        is_of_one = len(targets) == 1 and asks_for_one_token(source)
+        # An assertion may stand where a cache is given alone: then a call without one takes several tokens.
+        is_tried = is_of_one and asserts_one_token(source)
+        found = _calls_of(target, given, settings, errors, FEW_TRIES, None, budget) if is_tried else []
+        found = found if found and _has_several_tokens(found[-1]) else []
+        found = found or (_calls_in_steps(targets, given, settings, errors, ASKED_FOR_STEPS) if is_of_one else [])
         found = found or _calls_of(target, given, settings, errors, FEW_TRIES, None, budget)
         if found and _is_of_vectors(found[-1]):  # one of each sample, or the one token of each: a cache tells
             found = _calls_in_steps([target], given, settings, errors) or found
@@ -180,6 +185,12 @@ def _search(
     found = found or _calls_in_steps(targets[:1], given, settings, [*errors])  # one token gets farther, and says less
     found = found or _square_calls(targets[:1], args, given, settings, errors)
     return found or ([] if given.names else _calls_by_errors(targets[:2], settings))
+
+
+def _has_several_tokens(found: FoundCall) -> bool:
+    """Whether each sequence of a call has more tokens than one."""
+    given = found.invocation.arguments
+    return all(given[each.argument].shape[axis] > 1 for each in found.invocation.streams for axis in each.token_axes)
 
 
 def _is_of_vectors(found: FoundCall) -> bool:

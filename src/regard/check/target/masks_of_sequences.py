@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-__all__ = ["OF_ASKING_TOKENS", "documents_alone", "masks_of_sequences"]
+__all__ = ["OF_ASKING_TOKENS", "documents_alone", "masks_of_sequences", "numbers_of_texts"]
 
 OF_ASKING_TOKENS = "mask of queries"
 """The role of a mask that says which tokens of the sequence that asks are padding: it hides no key."""
@@ -41,6 +41,25 @@ def documents_alone(told: Mapping[str, str | None]) -> dict[str, str]:
         told: roles of what has to be given, by their names.
     """
     return dict.fromkeys(told, "ids") if [*told.values()] == ["documents"] else {}
+
+
+def numbers_of_texts(told: Mapping[str, str | None], source: str) -> dict[str, str]:
+    """The role of segments that the code compares with themselves, query by key: they say which text a token is of.
+
+    Args:
+        told: roles of what has to be given, by their names.
+        source: of the code.
+    """
+    found = {}
+    for name in [each for each, role in told.items() if role == "token types"]:
+        of_query, of_key = (
+            rf"(?<![\w.]){re.escape(name)}(?:\[(?::,\s*){{{before}}}None(?:,\s*:){{{after}}}\]|\.unsqueeze\((?:{axes})\))"
+            for before, after, axes in ((2, 0, "-1|2"), (1, 1, "-2|1"))
+        )
+        of_query = rf"(?:{of_query}|(?<![\w.]){re.escape(name)}\[\.\.\.,\s*None\])"
+        if re.search(rf"{of_query}\s*[=!<>]=\s*{of_key}|{of_key}\s*[=!<>]=\s*{of_query}", source):
+            found[name] = "documents"
+    return found
 
 
 def _words(name: str) -> set[str]:

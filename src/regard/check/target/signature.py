@@ -36,7 +36,7 @@ from regard.check.target.first_layers import role_by_layer
 from regard.check.target.fixed_arguments import fixed_tensors
 from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs, with_vectors_of_pairs
 from regard.check.target.looked_up import are_compared_alone, fields_of, table_of
-from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences
+from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences, numbers_of_texts
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
 from regard.check.target.other_readings import (
     beside_named_queries,
@@ -99,6 +99,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     named = [of_relative_positions(target, _of_each_head(each, named, source)) for each in named]
     named = of_a_series(target, [told_inside(target, each) for each in named])
     roles = feed_forward_roles({each.name: each.role for each in named})
+    roles |= numbers_of_texts({each.name: each.role for each in named if each.required}, source)
     roles |= documents_alone({each.name: each.role for each in named if each.required}) if embeds(target) else {}
     roles |= documented_step_roles([each.name for each in named if each.required], source)
     roles |= step_roles({each.name: is_looked_up(source, each.name) for each in named if each.required}, source)

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.check.target.argument import MATRICES, Argument
 from regard.check.target.names import call_meaning
 
-__all__ = ["asks_for_one_token", "in_steps", "may_take_steps", "told_how_many"]
+__all__ = ["asks_for_one_token", "asserts_one_token", "in_steps", "may_take_steps", "told_how_many"]
 
 
 _TOLD = (("place", "start"), ("place", "positions"), ("place", None), ("positions", "positions"))
@@ -38,8 +38,12 @@ def told_how_many(arguments: Sequence[Argument]) -> list[Argument]:
 
 def asks_for_one_token(source: str) -> bool:
     """Whether the code asserts that a length is 1, or a sentence of its documentation begins with one token a call."""
-    is_asserted = re.search(r"^\s*assert\s+[\w.]*(?:len|length|tokens|T)(?:\(\w+\))?\s*==\s*1\b", source, re.M)
-    return is_asserted is not None or _ONE_A_CALL.search(source) is not None
+    return asserts_one_token(source) or _ONE_A_CALL.search(source) is not None
+
+
+def asserts_one_token(source: str) -> bool:
+    """Whether the code asserts that a length is 1: in every call, or only where a cache is given."""
+    return re.search(r"^\s*assert\s+[\w.]*(?:len|length|tokens|T)(?:\(\w+\))?\s*==\s*1\b", source, re.M) is not None
 
 
 def may_take_steps(arguments: Sequence[Argument]) -> bool:

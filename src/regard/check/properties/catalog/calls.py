@@ -29,6 +29,20 @@ CALLS = (
         "x = F.dropout(x, self.p, training=self.training)  # read: only train() and eval() set it",
     ),
     Property(
+        "average-kept-in-eval",
+        "call",
+        "weights that follow others in training stay as they are in eval()",
+        "What is evaluated changes from call to call, and is not what is saved.",
+        "if self.training: self.update()",
+    ),
+    Property(
+        "average-moves-slowly",
+        "call",
+        "weights that follow others slowly keep most of themselves in a step",
+        "They are the others, but for one step: nothing is averaged.",
+        "slow.mul_(m).add_(fast, alpha=1 - m)  # m near 1",
+    ),
+    Property(
         "dropout-switched",
         "call",
         "train() turns dropout on and eval() turns it off, whatever was called before",

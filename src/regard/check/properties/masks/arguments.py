@@ -21,7 +21,7 @@ from regard.check.properties.masks.documented import (
     takes_causal_masks_alone,
 )
 from regard.check.properties.masks.drawn import causal_mask, drawn_mask, open_mask, padding_mask, spread
-from regard.check.properties.masks.graph_edges import GRAPH
+from regard.check.properties.masks.graph_edges import GRAPH, weighed_edges
 from regard.check.properties.masks.judged_scores import has_a_key, has_a_zero, of_real_queries, without_any_key
 from regard.check.properties.masks.key_columns import KeyColumns, columns_of_all, columns_of_sequences, shift_of
 from regard.check.properties.masks.masked_weights import are_scores_others, masked_weights
@@ -121,6 +121,7 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             or read_in_vain(invocation, evidence, outcomes, name)
             or prepared_in_vain(invocation, outcomes, name)
             or zeroed_keys(invocation, evidence, outcomes, name)
+            or weighed_edges(evidence, outcomes, name)
             or violated(evidence, outcomes, name)
         )
 

@@ -11,11 +11,13 @@ from torch import Tensor
 from regard.check.properties.code import code_of
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.masked_weights import masked_weights
+from regard.check.properties.masks.outcome import MaskOutcome
 from regard.check.properties.saturation import ZERO_WEIGHT
+from regard.check.properties.scores.bias import added_to_scores
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 
-__all__ = ["GRAPH", "edge_findings"]
+__all__ = ["GRAPH", "edge_findings", "weighed_edges"]
 
 GRAPH = re.compile("adj(?:acency)?(?:_?(?:mat|matrix))?")
 """Names of the edges of a graph."""
@@ -58,3 +60,25 @@ def edge_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterat
             line = several[0].base.instance.scores_location
             yield Finding("violation", "mask-argument", "mask", message, line, several[0].base.instance.module)
         return
+
+
+def weighed_edges(evidence: Evidence, outcomes: Sequence[MaskOutcome], name: str) -> list[Finding]:
+    """That edges are a bias: times a number that is learned, they are added to the scores, and hide nothing.
+
+    Without that number a 1 that is added where there is an edge is a mask that does not hide.
+
+    Args:
+        evidence: of the attention.
+        outcomes: of its edges, in each form and shape that the call takes.
+        name: of the argument.
+    """
+    if not GRAPH.fullmatch(name.lower()) or any(bool((each.blocked & each.judged).any()) for each in outcomes):
+        return []
+    trace = evidence.base.instance.run.trace
+    for _, added, line in added_to_scores(evidence):
+        made = [each for each in trace if any(one.storage == added.storage for one in each.outputs)]
+        weighed = [each for each in made if each.name.rstrip("_") == "mul" and len(each.inputs) == 2]
+        if any(sum(one.learned for one in each.inputs) == 1 for each in weighed):
+            message = f"{name} times a learned number is added to the scores: a bias of edges, which hides no key"
+            return [Finding("design", "bias-by-pair", "bias", message, line)]
+    return []

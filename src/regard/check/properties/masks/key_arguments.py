@@ -54,7 +54,9 @@ def key_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterato
             texts = texts[0]
         one = torch.zeros_like(texts)
         says, judged = "keeps the texts of a row apart", torch.ones_like(same)
-        if call_meaning(name) != "documents" and _hides_nothing(invocation, evidence, name, texts, same):
+        if call_meaning(name) != "documents" and all(
+            _hides_nothing(invocation, evidence, name, each, same) for each in (texts, 1 - texts)
+        ):
             continue  # numbers that are alike may be told to the scores by a bias as well
         one_way = _one_way(invocation, evidence, name, texts, same)
         if one_way is not None:

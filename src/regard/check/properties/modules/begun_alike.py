@@ -28,7 +28,8 @@ ALIKE = 1e-9
 """How much gradients of units may differ that are the same, as a share of the largest."""
 MOVING = 1e-6
 """The same share that a gradient has at least, of a unit that moves."""
-
+ROUNDING = 1e-13
+"""The largest gradient of numbers that change nothing in a call, as what is added to all scores of a query."""
 
 _SEEDS = re.compile(r"^\s*(?:(?:np|numpy|torch|random)\.)+(?:manual_)?seed(?:_all)?\(", re.M)
 """The line that lets the random numbers begin again, for all of the program."""
@@ -116,7 +117,7 @@ def _gradients(invocation: Invocation, live: nn.Module, parameters: Mapping[str,
 def _moving_alike(numbers: Tensor, gradient: Tensor) -> list[int]:
     """The rows of the largest group whose numbers are the same, and whose gradients are so and are not zero."""
     largest, found = float(gradient.abs().max()), list[int]()
-    if not 0.0 < largest < torch.inf:
+    if not ROUNDING < largest < torch.inf:
         return []
     axis = next(each for each, size in enumerate(gradient.shape) if size > 1)
     rows = gradient.movedim(axis, 0).flatten(1)
