@@ -72,11 +72,6 @@ def counts_real_tokens_in_both(ids: Tensor, mask: Tensor | None = None) -> Tenso
     return counts_real_tokens(ids, mask)
 
 
-def is_asked_without(ids: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Texts must come without padding on the left; they give the same with or without padding on the right."""
-    return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
-
-
 def counts_to_the_end(ids: Tensor, mask: Tensor | None = None) -> Tensor:
     """What was bought, padded on the left up to one length: the last purchase has the last position."""
     return read(ids, mask, torch.arange(ids.shape[1]).expand(ids.shape))
@@ -137,7 +132,6 @@ CASES = [
         "positions-behind-padding", counts_padding_that_changes_nothing, counts_real_tokens, with_mask, has_line=False
     ),
     Case("positions-behind-padding", counts_padding_in_both, counts_real_tokens_in_both, with_mask, has_line=False),
-    Case("positions-behind-padding", counts_padding_in_both, is_asked_without, with_mask, has_line=False),
     Case("positions-behind-padding", counts_padding, counts_to_the_end, with_mask, has_line=False),
     Case("read-out-of-the-text", reads_the_first, reads_the_first_of_the_text, with_mask, has_line=False),
     Case("read-out-of-the-text", reads_by_the_number, reads_the_last, with_mask, has_line=False),

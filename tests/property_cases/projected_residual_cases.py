@@ -65,10 +65,10 @@ class EmbedsFirst(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.query, self.k, self.v, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.first, self.k, self.v, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.query(x)
+        x = self.first(x)
         read = joined((split(x) @ split(self.k(x)).mT / 2).softmax(-1) @ split(self.v(x)))
         return x + self.out(read)
 

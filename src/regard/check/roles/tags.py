@@ -83,6 +83,8 @@ ANEW = frozenset(["ones_like", "rand_like", "randn_like"])
 """Operations that take of a tensor its axes alone."""
 WRITTEN_INTO = frozenset(["full_like", "zeros_like"])
 """The same, which some scores are often written into: then they are what is written over."""
+COPIES = frozenset(["index_copy", "index_put", "masked_scatter", "scatter", "select_scatter", "slice_scatter"])
+"""Operations that write into a copy of their first tensor."""
 FILLS = frozenset(["copy", "fill", "index_put"])
 """Operations that may write one number over some of those of a tensor."""
 MOST_STACKED = 4
@@ -278,7 +280,10 @@ def _is_written_into(trace: Trace, operation: Operation) -> bool:
     """Whether a later operation writes into what one made, as scores into a row of fills."""
     (made,) = operation.outputs
     later = trace.operations[operation.index + 1 :]
-    return any(each.storage == made.storage for one in later for each in one.written)
+    return any(
+        made.storage in {*(each.storage for each in one.written), one.inputs[0].storage if one.name in COPIES else -1}
+        for one in later
+    )
 
 
 def _is_of_a_new_axis(trace: Trace, operation: Operation) -> bool:

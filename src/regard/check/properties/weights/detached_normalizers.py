@@ -19,8 +19,10 @@ from regard.check.target.preparation import copied
 
 __all__ = ["detached_normalizer_findings"]
 
-_ON_PURPOSE = re.compile(r"quanti[sz]|straight.?through|\bste\b|codebook|gumbel|truncat|\bbptt\b", re.I)
-"""In the code: what rounds, chooses or cuts, to which no gradient leads."""
+_ON_PURPOSE = re.compile(
+    r"quanti[sz]|straight.?through|\bste\b|codebook|gumbel|truncat|\bbptt\b|\bfr(?:eez|ozen)", re.I
+)
+"""In the code: what rounds, chooses, cuts or is kept, to which no gradient leads."""
 _MAXIMA = frozenset({"amax", "max"})
 _RECIPROCALS = frozenset({"reciprocal", "reciprocal_", "__rtruediv__", "__rdiv__"})
 STEP = 1e-5
