@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
 from regard.check.conclusion import conclude
 from regard.check.sandbox.torch_settings import UserSettings
+
+pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
 
 def concluded(what):

@@ -7,7 +7,10 @@ from torch import nn
 from regard.check.conclusion import conclude
 from regard.check.sandbox.torch_settings import UserSettings
 
-pytestmark = pytest.mark.usefixtures("as_a_user_runs_it")
+pytestmark = [
+    pytest.mark.more,  # seconds a test: it is run by make test-more
+    pytest.mark.usefixtures("as_a_user_runs_it"),
+]
 
 PADDING = torch.tensor([[False, False, True], [False, False, True]])
 

@@ -83,7 +83,7 @@ ANEW = frozenset(["ones_like", "rand_like", "randn_like"])
 """Operations that take of a tensor its axes alone."""
 WRITTEN_INTO = frozenset(["full_like", "zeros_like"])
 """The same, which some scores are often written into: then they are what is written over."""
-COPIES = frozenset(["index_copy", "index_put", "masked_scatter", "scatter", "select_scatter", "slice_scatter"])
+SCATTERS = frozenset(["index_copy", "index_put", "masked_scatter", "scatter", "select_scatter", "slice_scatter"])
 """Operations that write into a copy of their first tensor."""
 FILLS = frozenset(["copy", "fill", "index_put"])
 """Operations that may write one number over some of those of a tensor."""
@@ -281,7 +281,7 @@ def _is_written_into(trace: Trace, operation: Operation) -> bool:
     (made,) = operation.outputs
     later = trace.operations[operation.index + 1 :]
     return any(
-        made.storage in {*(each.storage for each in one.written), one.inputs[0].storage if one.name in COPIES else -1}
+        made.storage in {*(each.storage for each in one.written), one.inputs[0].storage if one.name in SCATTERS else -1}
         for one in later
     )
 

@@ -33,7 +33,7 @@ CALLS = (
         "call",
         "weights that follow others in training stay as they are in eval()",
         "What is evaluated changes from call to call, and is not what is saved.",
-        "if self.training: self.update()",
+        "self.slow.lerp_(self.weight, 1 - momentum)  # in training alone",
     ),
     Property(
         "average-moves-slowly",
