@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import pytest
 import torch
 from target_calls import attention, axes, first
@@ -211,3 +214,23 @@ class OfAVideo(nn.Module):
 def test_pictures_of_a_video_are_as_high_and_as_wide_as_the_constructor_is_told(height: int, width: int) -> None:
     call = first(OfAVideo, frames=3, channels=3, height=height, width=width, dim=8, patch_size=2)
     assert call.arguments["video"].shape == (2, 3, 3, height, width)
+
+
+class OfPairs(nn.Module):
+    """A score for the product of each two fields (attentional factorization machine, Xiao et al. 2017)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.made, self.score = nn.Linear(dim, dim), nn.Linear(dim, 1)
+
+    def forward(self, inputs: Any) -> Tensor:
+        fields = inputs
+        pairs = torch.cat([one * other for one, other in itertools.combinations(fields, 2)], dim=1)
+        weights = self.score(self.made(pairs).relu()).softmax(1)
+        return (weights * pairs).sum(1)
+
+
+def test_a_list_whose_elements_are_paired_is_no_tensor_that_is_taken_apart() -> None:
+    report = check(OfPairs)
+    assert report.verdict == "undetermined"
+    assert any("inputs is a list of tensors" in each for each in report.reasons)

@@ -24,6 +24,7 @@ from regard.check.target.factories import from_factory
 from regard.check.target.handover import refusal
 from regard.check.target.influence import Influence, settled_streams
 from regard.check.target.layouts import GRID, Layout, is_documented, layouts
+from regard.check.target.looked_up import is_paired
 from regard.check.target.open_masks import let_through
 from regard.check.target.parse import InputFactory
 from regard.check.target.preparation import keeps_a_table, repeats_as_often
@@ -312,6 +313,10 @@ def _calls(
     source = source_of(target.call)
     by_accident: list[CallPlan] = []
     for arguments in readings(target.call, given.of(target.sizes)):
+        paired = [each.name for each in arguments if each.required and is_paired(target.call, each.name)]
+        if paired and not given.names:
+            errors.append(Failed(f"{paired[0]} is a list of tensors, whose elements the code pairs"))
+            return
         arguments = told_how_many(arguments) if target.in_steps else arguments
         possible = layouts(target.call, arguments)
         documented = [each for each in possible if is_documented(each, arguments, source)]

@@ -23,6 +23,7 @@ __all__ = [
     "function_of",
     "gets_an_axis",
     "handed_on",
+    "is_paired",
     "part_of",
     "readers",
     "table_of",
@@ -185,6 +186,26 @@ def _are_compared_alone(source: str, name: str) -> bool:
         elif isinstance(each, ast.Assign) and base_of(each.value) in names:
             viewed |= {id(one) for one in ast.walk(each.value)}
     return bool(reads & compared) and reads <= compared | viewed
+
+
+def is_paired(target: Any, name: str) -> bool:
+    """Whether the code pairs the elements of an argument, as in itertools.combinations(inputs, 2): it is a list.
+
+    One tensor in its place would be taken apart into its samples.
+
+    Args:
+        target: what is called.
+        name: of the argument.
+    """
+    return any(
+        isinstance(each, ast.Call)
+        and re.search(r"(?:^|\.)combinations$", ast.unparse(each.func)) is not None
+        and bool(each.args)
+        and isinstance(each.args[0], ast.Name)
+        and each.args[0].id in names
+        for _, tree, names in readers(target, name)
+        for each in ast.walk(tree)
+    )
 
 
 def _call_of(target: Any) -> Callable[..., Any] | None:
