@@ -60,7 +60,7 @@ ENFORCED := @tests/enforced_shapes.txt
 GRAPHS = $(PYTEST) -m "not slow" tests/attention/test_graphs.py tests/integrations/test_compiled_models.py \
 	tests/integrations/pytorch/test_replaced_graphs.py
 
-test: install ## the fast tier, before every commit (about 6 minutes on 2 cores)
+test: install ## the fast tier, before every commit (about 4.5 minutes on 2 cores)
 	$(PYTEST) $(ARGS)
 
 # Of regard.check, none of whose shapes are enforced, what `make test` ran is not run again.
