@@ -1,5 +1,6 @@
 """The command line: in a process of its own where that matters, else by its own `main`."""
 
+import gc
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import typer
 
 import regard
 from regard.cli.app import app
+from regard.cli.options import import_torch
 from regard.training.defaults import TASK_DEFAULTS
 from terminals import on_a_terminal, printed, refusal, started
 from weights import PIZZA, RIVER
@@ -288,3 +290,12 @@ regard.__main__.main()
 """)
     ended = subprocess.run([sys.executable, "-m", "interrupted"], capture_output=True, cwd=tmp_path)
     assert (ended.returncode, ended.stderr) == (130, b"")
+
+
+def test_what_is_imported_already_is_not_frozen_again():
+    """The collector leaves out for good what is frozen: garbage that was made since the first import among it."""
+    import torch  # noqa: F401
+
+    frozen = gc.get_freeze_count()
+    import_torch()
+    assert gc.get_freeze_count() == frozen

@@ -132,6 +132,8 @@ def load_model(model: str) -> Any:
 def import_torch() -> None:
     """Import PyTorch. Ctrl-C during the import would abort the process, so it takes effect after the import."""
     interrupted = []
+    if "torch" in sys.modules:
+        return
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return  # the process that started this one handles Ctrl-C
     before = signal.signal(signal.SIGINT, lambda *_: interrupted.append(True))
