@@ -55,11 +55,11 @@ MAX_WALL_SECONDS = 30.0
 NAMED_BY_NO_RECIPE = frozenset(
     {
         "action-to-come",
-        "begun-anew",
         "average-kept-in-eval",
         "average-moves-slowly",
-        "compared-with-others",
         "axes-transposed",
+        "begun-anew",
+        "compared-with-others",
         "distance-falls",
         "distances-on-both-sides",
         "exponentiated-once",
@@ -220,9 +220,10 @@ def _concluded(made: Made, settings: UserSettings, inputs: Mapping[str, Any] | s
 
 def _with_wrong_line(found: Findings, implementation: Any) -> Findings:
     """What is found where no call runs, or one by its errors alone: a line that is wrong in any, or an unread mask."""
-    for each in line_findings(implementation):
-        kind = PROPERTIES[each.property]
-        return replace(found, mistakes=(FoundMistake(kind.id, kind.step, each.message, kind.impact, each.location),))
+    wrong = next(line_findings(implementation), None)
+    if wrong is not None:
+        kind = PROPERTIES[wrong.property]
+        return replace(found, mistakes=(FoundMistake(kind.id, kind.step, wrong.message, kind.impact, wrong.location),))
     unread = unread_mask(implementation)
     if unread is None:
         return found

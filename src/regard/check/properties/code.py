@@ -77,9 +77,10 @@ def line_of(function: Callable[..., Any]) -> CodeLocation | None:
 
 
 def line_in(part: Any, number: int) -> CodeLocation | None:
-    """A line of the text of a function or a class, counted from 1 there; None where it has no such line."""
+    """A line of the text of a function or a class, or a module's, counted from 1; None where it has no such line."""
+    kind = _kind_of(part)
     try:
-        file, (lines, first) = inspect.getsourcefile(part), inspect.getsourcelines(part)
+        file, (lines, first) = inspect.getsourcefile(kind), inspect.getsourcelines(kind)
     except (OSError, TypeError):
         return None
     if file is None or not 0 < number <= len(lines):
@@ -112,9 +113,14 @@ def parts_of(target: Any) -> Iterator[tuple[Any, str]]:
         waiting += [used for _, used in _used(each, text) if inspect.isfunction(used) or inspect.isclass(used)]
 
 
+def _kind_of(part: Any) -> Any:
+    """What has a text: a class or a function; of a module, its class."""
+    return part if inspect.isclass(part) or inspect.isroutine(part) else type(part)
+
+
 def _used(target: Any, text: str) -> Iterator[tuple[str, Any]]:
     """What the names in the text of a target are in its file."""
-    kind = target if inspect.isclass(target) or inspect.isroutine(target) else type(target)
+    kind = _kind_of(target)
     file = getattr(kind, "__module__", None)
     methods = [each for each in vars(kind).values() if inspect.isfunction(each)] if inspect.isclass(kind) else [kind]
     names = next((each.__globals__ for each in methods if hasattr(each, "__globals__")), None)

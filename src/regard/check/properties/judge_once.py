@@ -45,7 +45,6 @@ from regard.check.properties.modules.repeated_projections import repeated_projec
 from regard.check.properties.modules.repeated_samples import repeated_sample_findings
 from regard.check.properties.modules.sizes_of_others import size_of_others_findings
 from regard.check.properties.modules.uncalled_methods import uncalled_method_findings
-from regard.check.properties.modules.unpacked_orders import unpacked_order_findings
 from regard.check.properties.modules.unread_parameters import unread_parameter_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
 from regard.check.properties.modules.unread_settings import unread_setting_findings
@@ -120,7 +119,6 @@ def judge_once(
         analysis.findings += unread_setting_findings(invocation.target)
         analysis.findings += documented_bias_findings(invocation.target)
         analysis.findings += size_of_others_findings(invocation.target)
-        analysis.findings += unpacked_order_findings(invocation.target)
         analysis.findings += line_findings(invocation.target)
         analysis.findings += written_input_findings(invocation, instances[0].run.trace)
         analysis.findings += repeated_bias_findings(invocation, instances[0].run.trace)

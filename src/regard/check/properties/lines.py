@@ -8,6 +8,7 @@ from typing import Any
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.lost_fills import faint_fill_line_findings, lost_fill_line_findings
 from regard.check.properties.masks.multiplied_fills import multiplied_fill_line_findings
+from regard.check.properties.modules.unpacked_orders import unpacked_order_findings
 from regard.check.properties.scores.scaled_twice import scaled_twice_findings
 from regard.check.properties.scores.told_heads import exchanged_head_number_findings
 
@@ -15,7 +16,7 @@ __all__ = ["line_findings"]
 
 
 def line_findings(target: Any) -> Iterator[Finding]:
-    """Fills that hide nothing, queries that are scaled twice, and a width that is taken for the number of heads.
+    """Fills that hide nothing, queries scaled twice, a width for the number of heads, and names taken apart crosswise.
 
     Args:
         target: a class, a function, or a module.
@@ -25,3 +26,4 @@ def line_findings(target: Any) -> Iterator[Finding]:
     yield from multiplied_fill_line_findings(target)
     yield from scaled_twice_findings(target)
     yield from exchanged_head_number_findings(target)
+    yield from unpacked_order_findings(target)

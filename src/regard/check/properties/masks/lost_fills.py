@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +30,6 @@ def lost_fill_line_findings(target: Any) -> Iterator[Finding]:
         target: what was called.
     """
     for part, text in parts_of(target):
-        kind = part if inspect.isclass(part) or inspect.isroutine(part) else type(part)
         own = {each.name for each in nodes_of(text, ast.FunctionDef)}
         for call in (each.value for each in nodes_of(text, ast.Expr)):
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
@@ -41,7 +39,7 @@ def lost_fill_line_findings(target: Any) -> Iterator[Finding]:
             is_written = any(each.arg in ("out", "inplace") for each in call.keywords)
             if name in FILLS - own and not is_of_itself and not is_written:
                 message = f"what {name} returns is not kept: what it should have hidden is read all the same"
-                yield Finding("violation", "mask-read", "mask", message, line_in(kind, call.lineno))
+                yield Finding("violation", "mask-read", "mask", message, line_in(part, call.lineno))
                 return
 
 
@@ -54,7 +52,6 @@ def faint_fill_line_findings(target: Any) -> Iterator[Finding]:
         target: what was called.
     """
     for part, text in parts_of(target):
-        kind = part if inspect.isclass(part) or inspect.isroutine(part) else type(part)
         for node in (*nodes_of(text, ast.Assign), *nodes_of(text, ast.Call)):
             if isinstance(node, ast.Assign):
                 filled = [node.value] if isinstance(node.targets[0], ast.Subscript) else []
@@ -66,5 +63,5 @@ def faint_fill_line_findings(target: Any) -> Iterator[Finding]:
             faint = next((each for each in numbers if FAINT <= each < 0), None)
             if faint is not None:
                 message = f"scores are filled with {faint:g}, which is nearly zero: what it should hide is read"
-                yield Finding("violation", "blocked-scores", "mask", message, line_in(kind, node.lineno))
+                yield Finding("violation", "blocked-scores", "mask", message, line_in(part, node.lineno))
                 return

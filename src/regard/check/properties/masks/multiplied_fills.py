@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,7 +28,6 @@ def multiplied_fill_line_findings(target: Any) -> Iterator[Finding]:
         target: what was called.
     """
     for part, text in parts_of(target):
-        kind = part if inspect.isclass(part) or inspect.isroutine(part) else type(part)
         for function in nodes_of(text, ast.FunctionDef):
             assigned = [
                 (each.targets[0].id, each)
@@ -49,7 +47,7 @@ def multiplied_fill_line_findings(target: Any) -> Iterator[Finding]:
                         f"scores are multiplied by {min(fills)}, which is a large negative number where they are to be "
                         "hidden: a score of 0 stays 0, and a negative one becomes the largest"
                     )
-                    yield Finding("violation", "blocked-scores", "mask", message, line_in(kind, each.lineno))
+                    yield Finding("violation", "blocked-scores", "mask", message, line_in(part, each.lineno))
                     return
 
 

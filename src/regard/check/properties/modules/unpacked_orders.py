@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -36,8 +35,7 @@ def unpacked_order_findings(target: Any) -> Iterator[Finding]:
         target: what is judged.
     """
     packed, unpacked = list[_Order](), list[_Order]()
-    for each, text in parts_of(target):
-        part = each if inspect.isclass(each) or inspect.isroutine(each) else type(each)
+    for part, text in parts_of(target):
         for function in nodes_of(text, ast.FunctionDef):
             _read(function, part, packed, unpacked)
     for taken in unpacked:

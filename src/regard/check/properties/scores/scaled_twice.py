@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import itertools
 import re
 from collections.abc import Iterator
@@ -36,7 +35,6 @@ def scaled_twice_findings(target: Any) -> Iterator[Finding]:
     for part, text in parts_of(target):
         if _PART_OF_IT.search(text):
             continue
-        kind = part if inspect.isclass(part) or inspect.isroutine(part) else type(part)
         for function in nodes_of(text, ast.FunctionDef):
             stores: dict[str, list[Store]] = {}
             _collect(function.body, (), stores)
@@ -46,7 +44,7 @@ def scaled_twice_findings(target: Any) -> Iterator[Finding]:
                 for (_, outer, first), (line, inner, second) in itertools.pairwise(several):
                     if first and first == second and inner[: len(outer)] == outer:
                         message = f"{name} is multiplied by {first}, and was so before: there the scale is its square"
-                        yield Finding("violation", "scaled-once", "scale", message, line_in(kind, line))
+                        yield Finding("violation", "scaled-once", "scale", message, line_in(part, line))
                         return
 
 
