@@ -11,9 +11,9 @@ from torch import Tensor
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Finding
 from regard.check.properties.saturation import ZERO_WEIGHT
-from regard.check.roles.influence import influence_of, record_invocation
+from regard.check.roles.influence import record_invocation
 from regard.check.roles.instances import TaggedRun
-from regard.check.roles.owners import owners
+from regard.check.roles.owners import are_of_own_tokens
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation, TensorRecord, Trace, axis_of, reached
 
@@ -53,9 +53,10 @@ def running_sum_findings(invocation: Invocation, run: TaggedRun) -> Iterator[Fin
     Katharopoulos et al. 2020, "Transformers are RNNs": out_i = phi(q_i) S_i / (phi(q_i) z_i).
     """
     trace = run.trace
+    is_of_several = all(invocation.tokens_of(each) > 1 for each in invocation.streams)
     for each in _sums(trace):
         line = each.operation.location
-        if _are_of_one_token(invocation, trace, each.operation):
+        if is_of_several and are_of_own_tokens(invocation, trace, (each.operation.index, 0), output=True):
             message = (
                 "the sums of keys times values run over another axis than that of the tokens: each is of one token, "
                 "and no query reads another token than its own"
@@ -125,16 +126,6 @@ def running_state_findings(invocation: Invocation, run: TaggedRun) -> Iterator[F
             )
             yield Finding("design", "linear-attention", "scores", message, line)
             return
-
-
-def _are_of_one_token(invocation: Invocation, trace: Trace, running: Operation) -> bool:
-    """Whether each of some running sums depends on one token of one sample, though there are several of both."""
-    if any(invocation.tokens_of(each) < 2 for each in invocation.streams):
-        return False
-    influence = influence_of(invocation, trace, keep=lambda source: source.kind in ("token", "sample"))
-    depends = influence.of(running.index, 0, output=True).flatten(1)
-    of = owners(depends, influence, [each.argument for each in invocation.streams])
-    return bool((of.token >= 0).all() and (of.sample >= 0).all()) and len(torch.unique(of.token)) > 1
 
 
 def _steps(trace: Trace) -> list[tuple[int, tuple[TensorRecord, TensorRecord]]]:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.check.roles.influence import Influence
+from regard.check.roles.influence import Influence, influence_of
+from regard.check.target import Invocation
+from regard.check.trace.operation import Trace
 
-__all__ = ["NONE", "SEVERAL", "Owners", "owners"]
+__all__ = ["NONE", "SEVERAL", "Owners", "are_of_own_tokens", "owners"]
 
 NONE, SEVERAL = -1, -2
 """Instead of the number of a token or sample: it depends on none, or on more than one."""
@@ -50,6 +52,21 @@ def owners(depends: Tensor, influence: Influence, streams: Sequence[str]) -> Own
     by_stream = torch.stack([depends[rows][labels == at].any(0) for at in range(len(streams))])
     stream = _single(by_stream, torch.arange(len(streams)))
     return Owners(stream, found["token"], found["sample"], found["head"])
+
+
+def are_of_own_tokens(invocation: Invocation, trace: Trace, place: tuple[int, int], *, output: bool = False) -> bool:
+    """Whether each number somewhere is of one token of one sample, and they are of several tokens.
+
+    Args:
+        invocation: the call.
+        trace: its run.
+        place: the index of an operation, and the number among the tensors that it takes.
+        output: the number is that among those that it returns.
+    """
+    influence = influence_of(invocation, trace, keep=lambda source: source.kind in ("token", "sample"))
+    depends = influence.of(*place, output=output).flatten(1)
+    of = owners(depends, influence, [each.argument for each in invocation.streams])
+    return bool((of.token >= 0).all() and (of.sample >= 0).all()) and len(torch.unique(of.token)) > 1
 
 
 def _single(depends: Tensor, labels: Tensor) -> Tensor:

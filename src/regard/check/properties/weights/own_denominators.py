@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-
 from regard.check.properties.finding import Finding
 from regard.check.properties.weights.normalizers import BOUNDS, COPIES_OF_DENOMINATORS, values_places
-from regard.check.roles.influence import influence_of
 from regard.check.roles.instances import AttentionInstance
-from regard.check.roles.owners import owners
+from regard.check.roles.owners import are_of_own_tokens
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
@@ -48,7 +45,7 @@ def own_denominator_findings(invocation: Invocation, instances: list[AttentionIn
             continue
         answers = trace.made_of({each.operation.outputs[0].storage for each in instance.sums})
         for division, denominator in _divisions(trace, answers, own):
-            if _is_of_own_tokens(invocation, trace, denominator):
+            if are_of_own_tokens(invocation, trace, denominator):
                 message = (
                     "a query is divided by a number that is made of its own token's key alone, not by its product "
                     "with the sum of the keys over the tokens: its weights sum to another number than 1"
@@ -85,10 +82,3 @@ def _divisions(trace: Trace, answers: set[int], own: set[int]) -> Iterator[tuple
                     yield operation, inverses[other]
         elif name in COPIES_OF_DENOMINATORS | {"mul"} and several and several[0] in inverses:
             inverses[made] = inverses[several[0]]
-
-
-def _is_of_own_tokens(invocation: Invocation, trace: Trace, place: tuple[int, int]) -> bool:
-    """Whether each number that is taken somewhere is of one token of one sample, and they are of several tokens."""
-    influence = influence_of(invocation, trace, keep=lambda source: source.kind in ("token", "sample"))
-    of = owners(influence.of(*place).flatten(1), influence, [each.argument for each in invocation.streams])
-    return bool((of.token >= 0).all() and (of.sample >= 0).all()) and len(torch.unique(of.token)) > 1
