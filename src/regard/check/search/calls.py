@@ -16,7 +16,6 @@ from regard.check.sandbox.answer import error_text
 from regard.check.search.layouts import Way, from_layout, from_module_layout, to_layout, to_module_layout
 from regard.check.search.mask_formats import FORMS, MaskFormat
 from regard.check.search.subject import Subject
-from regard.check.target.argument import source_of
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import copied, in_mode
 from regard.check.target.running import tensors_in
@@ -118,8 +117,7 @@ class ProbeCall:
         return given
 
     def _is_width_of_heads(self, name: str, means: str) -> bool:
-        text = source_of(self.subject.block or self.subject.kind or self.subject.function)
-        return is_width_of_heads(means, self.subject.called[name].default, text, name)
+        return is_width_of_heads(means, self.subject.called[name].default, self.subject.text, name)
 
     def tensors(self, case: Case) -> dict[str, Any]:
         """The tensors of a case by what they mean."""

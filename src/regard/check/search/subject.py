@@ -59,18 +59,21 @@ class Subject:
     """PyTorch's settings during its calls."""
 
     @cached_property
+    def text(self) -> str:
+        """Of its class, or of the block's that it is run by, or of the function."""
+        return source_of(self.block or self.kind or self.function)
+
+    @cached_property
     def takes_one_token(self) -> bool:
         """Whether its tokens are written to be one, as in "x: (beams, 1, width)": none is later."""
-        text = source_of(self.block or self.kind or self.function)
         tokens = [name for name, role in self.roles().items() if role == "x"]
-        return any(documented_shape(text, name)[1:2] == ("1",) for name in tokens)
+        return any(documented_shape(self.text, name)[1:2] == ("1",) for name in tokens)
 
     @cached_property
     def has_no_batch(self) -> bool:
         """Whether it says that the first axis of its only sequence is that of the tokens."""
-        text = source_of(self.block or self.kind or self.function)
         tokens = [name for name, role in self.roles().items() if role == "x"]
-        return len(tokens) == 1 and begins_with_tokens(text, tokens[0])
+        return len(tokens) == 1 and begins_with_tokens(self.text, tokens[0])
 
     @cached_property
     def says_two_ways(self) -> bool:

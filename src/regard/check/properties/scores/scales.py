@@ -50,14 +50,14 @@ SWITCHES = re.compile(
     r"(use_|with_|is_)?(softmax_|attn_|attention_|qk_)?scal(e|ed|ing)(_(attn|attention|qk|scores?)\w*)?"
 )
 """Options that say whether scores are scaled, or by what."""
-SCORES = re.compile(r"bi[-_ ]?linear|general|multiplicative|luong", re.I)
+BILINEAR = re.compile(r"bi[-_ ]?linear|general|multiplicative|luong", re.I)
 """Options that name scores q W k, which are not scaled (Luong et al. 2015, section 3.1)."""
 UNSCALED = re.compile(r"\b(?:no|not|without|un)[- ]?(?:any )?(?:softmax )?scal(?:e|ed|ing)\b", re.I)
 """In a comment, or in the documentation."""
-SCALES = re.compile(
+COMMENTED_OUT = re.compile(
     r"\s*#+\s*(?:(\w+)\s*[*/]=|(\w+)\s*=\s*\2\s*[*/])\s*[^#\n]*(?:sqrt|\*\*\s*-?0?\.5|scal|temperature|\d)", re.I
 )
-"""A line of comment that was a statement: it multiplies or divides a variable by a root, a scale or a number."""
+"""A scaling that is commented out: a statement that multiplies or divides a variable by a root, a scale or a number."""
 LINES_NEAR = 4
 """Before the line of the scores, and after it, that a comment may be of it."""
 NEIGHBOURHOODS = frozenset({"unfold", "im2col"})
@@ -198,7 +198,7 @@ def _scaled_choice(invocation: Invocation, name: str, value: str) -> str:
         return ""
     same = re.compile(rf"[=(\[{{,]\s*[\"'](scaled[-_ ]?{re.escape(value)})[\"']", re.I)
     beside = re.compile(rf"\b{re.escape(name)}\s*==\s*[\"'](scaled[-_ ]?\w+)[\"']", re.I)
-    patterns = [same, beside] if SCORES.fullmatch(value) else [same]
+    patterns = [same, beside] if BILINEAR.fullmatch(value) else [same]
     found = (each[1] for text in _sources(invocation) for one in patterns if (each := one.search(text)))
     return next(found, "")
 
@@ -288,7 +288,7 @@ def _scaling_in_a_comment(line: CodeLocation | None) -> str:
         return ""
     names = set(re.findall(r"\b[A-Za-z_]\w*", linecache.getline(line.file, line.line)))
     for at in range(max(1, line.line - LINES_NEAR), line.line + LINES_NEAR + 1):
-        found = SCALES.match(linecache.getline(line.file, at))
+        found = COMMENTED_OUT.match(linecache.getline(line.file, at))
         if found and (found[1] or found[2]) in names:
             return f"line {at}"
     return ""

@@ -10,6 +10,7 @@ from regard.check.properties.code import code_of
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Evidence
 from regard.check.properties.scores.formula import SAME_NUMBER
+from regard.check.roles.instances import TaggedRun
 from regard.check.roles.recurrences import recurrent_outputs
 from regard.check.target import Invocation
 from regard.check.target.preparation import modules_in
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 LUONG = re.compile(r"luong|multiplicative|bi-?linear[ _]?(?:att|scor|form|product)", re.I)
-"""Says that scores are q W k as they are (Luong et al. 2015, section 3.1)."""
+"""Says that scores are q W k as they are, a bilinear form (Luong et al. 2015, section 3.1)."""
 INTRODUCTORY = re.compile(
     r"\b(?:basic|simple|simplified|simplest|introductory|toy|parameter[- ]free|without weights)\b", re.I
 )
@@ -77,15 +78,9 @@ def is_of_tokens_alone(invocation: Invocation, evidence: Evidence) -> bool:
     """
     if evidence.base.instance.is_projected or [each.role for each in invocation.streams] != ["x"]:
         return False
-    text, code = name_and_documentation(invocation.target), code_of(invocation.target)
     learns = any(True for module in modules_in(invocation.target) for _ in module.parameters())
-    told = f"{text}\n{code}"
-    return (
-        SELF_ATTENTION.search(text) is not None
-        and not learns
-        and OF_A_SCALE.search(told) is None
-        and TRANSFORMER.search(told) is None
-    )
+    is_named = SELF_ATTENTION.search(name_and_documentation(invocation.target)) is not None
+    return is_named and not learns and not _speaks_of_a_scale(invocation)
 
 
 def is_of_one_state(invocation: Invocation, evidence: Evidence) -> bool:
@@ -98,14 +93,7 @@ def is_of_one_state(invocation: Invocation, evidence: Evidence) -> bool:
     streams = {each.argument: each for each in invocation.streams}
     asking = {table.streams[number] for number in table.query.stream.tolist() if number >= 0}
     is_vector = bool(asking) and all(each in streams and not streams[each].token_axes for each in asking)
-    told = f"{name_and_documentation(invocation.target)}\n{code_of(invocation.target)}"
-    return (
-        is_vector
-        and table.num_heads == 1
-        and not table.instance.is_projected
-        and OF_A_SCALE.search(told) is None
-        and TRANSFORMER.search(told) is None
-    )
+    return is_vector and table.num_heads == 1 and not table.instance.is_projected and not _speaks_of_a_scale(invocation)
 
 
 def is_read_by_one_token(invocation: Invocation, evidence: Evidence) -> bool:
@@ -116,11 +104,10 @@ def is_read_by_one_token(invocation: Invocation, evidence: Evidence) -> bool:
     """
     table, instance = evidence.base, evidence.base.instance
     asking = set(table.query.token.tolist())
-    first = min((int(each.min()) for each in instance.run.given.values() if each.numel()), default=-1)
-    told = f"{name_and_documentation(invocation.target)}\n{code_of(invocation.target)}"
+    first = _first_given(instance.run)
 
     def is_as_given(place: tuple[int, int]) -> bool:
-        return first > 0 and bool((instance.run.tags.inputs[place[0]][place[1]] >= first).all())
+        return bool((instance.run.tags.inputs[place[0]][place[1]] >= first).all())
 
     return (
         len(asking) == 1 < len(set(table.key.token.tolist()))
@@ -128,9 +115,19 @@ def is_read_by_one_token(invocation: Invocation, evidence: Evidence) -> bool:
         and table.num_heads == 1
         and len(invocation.streams) == 1
         and all(is_as_given(instance.values_place(each)) for each in instance.sums)
-        and OF_A_SCALE.search(told) is None
-        and TRANSFORMER.search(told) is None
+        and not _speaks_of_a_scale(invocation)
     )
+
+
+def _speaks_of_a_scale(invocation: Invocation) -> bool:
+    """Whether a name, a documentation or the code says that scores are scaled, or that this is the transformer's."""
+    told = f"{name_and_documentation(invocation.target)}\n{code_of(invocation.target)}"
+    return OF_A_SCALE.search(told) is not None or TRANSFORMER.search(told) is not None
+
+
+def _first_given(run: TaggedRun) -> int:
+    """The first tag of what was handed over; the number of all where nothing was, which no number has."""
+    return min((int(each.min()) for each in run.given.values() if each.numel()), default=run.num_tags + 1)
 
 
 def is_of_states(evidence: Evidence) -> bool:
@@ -140,8 +137,7 @@ def is_of_states(evidence: Evidence) -> bool:
     that reads them: keys and values are the same numbers then.
     """
     table, instance = evidence.base, evidence.base.instance
-    given = instance.run.given.values()
-    first = min((int(each.min()) for each in given if each.numel()), default=instance.run.num_tags)
+    first = _first_given(instance.run)
 
     states = recurrent_outputs(instance.run.trace)
 
