@@ -6,7 +6,6 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,36 +32,45 @@ OF_MASKS = re.compile(r"future|look[-_ ]?ahead|(?:lower[-_ ]?)?triangular", re.I
 
 def flag_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
     """A flag that says causal makes it causal: it is asked of the keys of the sequence that asks."""
-    rows = own_keys(evidence.base)
-    flags: list[tuple[str, Any]] = [(name, True) for name in invocation.causal_flags[:1]]
-    for name, value in flags or list(_named_masks(invocation))[:1]:
-        if value is not True and are_of_others(evidence.base):
-            continue
-        if are_of_others(evidence.base):
-            message = f"{name}={value} was not exercised: the keys are of several sequences, none of which asks"
+    is_of_others = are_of_others(evidence.base)
+    for name in invocation.causal_flags[:1]:
+        if is_of_others:
+            message = f"{name}=True was not exercised: the keys are of several sequences, none of which asks"
             yield Finding("open", "mask-flag", "mask", message)
             continue
-        run = record_invocation(invocation, {**invocation.arguments, name: value})
-        weight = masked_weights(evidence, run)
-        if weight is None and value is not True:
-            continue
+        weight = masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: True}))
         if weight is None:
             yield from flag_by_influence(invocation, name, evidence.base.instance.scores_location)
             continue
-        allowed = square(evidence, evidence.base.dense((weight > ZERO_WEIGHT).double(), 0.0, rows)[0, 0] > 0)
-        pattern, wrong = built_in_pattern(allowed)
-        if pattern == "full":
-            wrong = f"{name}={value} changes nothing: a query sees later keys"
-        line = evidence.base.instance.scores_location
-        if wrong:
-            yield Finding("violation", "mask-pattern", "mask", wrong, line)
-        elif pattern == "causal":
-            message = f"{name}={value}: a query sees keys up to its own position"
-            yield Finding("holds", "mask-flag", "mask", message, line)
-            if value is not True:
-                continue
+        found = list(_by_weights(evidence, weight, f"{name}=True"))
+        yield from found
+        if [each.kind for each in found] == ["holds"]:
             yield from mask_memory_findings(invocation, name, True, False)
             yield from _flag_lost(invocation, evidence, name, weight.abs() <= ZERO_WEIGHT)
+    if invocation.causal_flags or is_of_others:
+        return
+    for name, value in list(_named_masks(invocation))[:1]:
+        weight = masked_weights(evidence, record_invocation(invocation, {**invocation.arguments, name: value}))
+        yield from _by_weights(evidence, weight, f"{name}={value}") if weight is not None else ()
+
+
+def _by_weights(evidence: Evidence, weight: Tensor, said: str) -> Iterator[Finding]:
+    """Whether weights are those of a causal mask, where the call was told to have one.
+
+    Args:
+        evidence: of the attention.
+        weight: (scores): with the mask.
+        said: how the call was told, as "causal=True".
+    """
+    rows, line = own_keys(evidence.base), evidence.base.instance.scores_location
+    allowed = square(evidence, evidence.base.dense((weight > ZERO_WEIGHT).double(), 0.0, rows)[0, 0] > 0)
+    pattern, wrong = built_in_pattern(allowed)
+    if pattern == "full":
+        wrong = f"{said} changes nothing: a query sees later keys"
+    if wrong:
+        yield Finding("violation", "mask-pattern", "mask", wrong, line)
+    elif pattern == "causal":
+        yield Finding("holds", "mask-flag", "mask", f"{said}: a query sees keys up to its own position", line)
 
 
 def _named_masks(invocation: Invocation) -> Iterator[tuple[str, str]]:
