@@ -62,30 +62,31 @@ def test_a_mask_that_no_line_reads_is_wrong_without_a_call(kind):
     assert found.causes[0].location.text == "def forward(self, x, key_padding_mask):"
 
 
-class ThatKeepsNoFill(ThatReadsIt):
+class ThatFills(ThatReadsIt):
+    def forward(self, x, key_padding_mask):
+        scores = self.q(x) @ self.k(x).mT * x.shape[-1] ** -0.5
+        assert key_padding_mask.shape == PADDING.shape
+        return self.filled(scores).softmax(-1) @ self.v(x) + x[PADDING]
+
+
+class ThatKeepsNoFill(ThatFills):
     """A line fills scores, and what it returns is not kept."""
 
-    def forward(self, x, key_padding_mask):
-        scores = self.q(x) @ self.k(x).mT * x.shape[-1] ** -0.5
-        assert key_padding_mask.shape == PADDING.shape
+    def filled(self, scores):
         scores.masked_fill(PADDING[:, None], -torch.inf)
-        return scores.softmax(-1) @ self.v(x) + x[PADDING]
+        return scores
 
 
-class ThatFillsInPlace(ThatReadsIt):
-    def forward(self, x, key_padding_mask):
-        scores = self.q(x) @ self.k(x).mT * x.shape[-1] ** -0.5
-        assert key_padding_mask.shape == PADDING.shape
+class ThatFillsInPlace(ThatFills):
+    def filled(self, scores):
         scores.masked_fill_(PADDING[:, None], -torch.inf)
-        return scores.softmax(-1) @ self.v(x) + x[PADDING]
+        return scores
 
 
-class ThatKeepsItsFill(ThatReadsIt):
-    def forward(self, x, key_padding_mask):
-        scores = self.q(x) @ self.k(x).mT * x.shape[-1] ** -0.5
-        assert key_padding_mask.shape == PADDING.shape
+class ThatKeepsItsFill(ThatFills):
+    def filled(self, scores):
         scores = scores.masked_fill(PADDING[:, None], -torch.inf)
-        return scores.softmax(-1) @ self.v(x) + x[PADDING]
+        return scores
 
 
 def test_a_fill_that_is_not_kept_is_wrong_without_a_call():

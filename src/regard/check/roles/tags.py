@@ -81,8 +81,8 @@ SUMMED = frozenset(["sum", "mean"])
 """Of these, those that return a number as it is where it stands alone."""
 ANEW = frozenset(["ones_like", "rand_like", "randn_like"])
 """Operations that take of a tensor its axes alone."""
-WRITTEN_INTO = frozenset(["full_like", "zeros_like"])
-"""The same, which some scores are often written into: then they are what is written over."""
+FILLED_ANEW = frozenset(["full_like", "zeros_like"])
+"""The same, where nothing is written into them later: some scores often are, and then they are what is written over."""
 SCATTERS = frozenset(["index_copy", "index_put", "masked_scatter", "scatter", "select_scatter", "slice_scatter"])
 """Operations that write into a copy of their first tensor."""
 FILLS = frozenset(["copy", "fill", "index_put"])
@@ -225,7 +225,7 @@ def tagged(
         elif operation.written:
             after = _after_write(operation, given, memory, sums)
             memory.write(operation.written[0], after)
-        elif operation.name in WRITTEN_INTO and not _is_written_into(trace, operation):
+        elif operation.name in FILLED_ANEW and not _is_written_into(trace, operation):
             memory.write(operation.outputs[0], torch.zeros(operation.outputs[0].shape, dtype=torch.long))
         elif operation.name in SUMMED and _is_of_a_new_axis(trace, operation):
             memory.write(operation.outputs[0], given[0].reshape(operation.outputs[0].shape))
@@ -279,10 +279,10 @@ def _computed(operation: Operation, given: list[Tensor], output: TensorRecord, n
 def _is_written_into(trace: Trace, operation: Operation) -> bool:
     """Whether a later operation writes into what one made, as scores into a row of fills."""
     (made,) = operation.outputs
-    later = trace.operations[operation.index + 1 :]
     return any(
-        made.storage in {*(each.storage for each in one.written), one.inputs[0].storage if one.name in SCATTERS else -1}
-        for one in later
+        each.storage == made.storage
+        for later in trace.operations[operation.index + 1 :]
+        for each in (*later.written, *(later.inputs[:1] if later.name in SCATTERS else ()))
     )
 
 

@@ -15,12 +15,7 @@ from regard.check.target.graphs import OF_PAIRS
 from regard.check.target.names import call_meaning, first_word, is_encoded, is_state
 from regard.check.target.usage import is_tensor
 
-__all__ = [
-    "beside_named_queries",
-    "beside_projected_keys",
-    "beside_what_was_encoded",
-    "other_readings",
-]
+__all__ = ["beside_named_queries", "beside_projected_keys", "beside_what_was_encoded", "other_readings"]
 
 _PROJECTED = re.compile(
     r"(?:p|proj|projected|processed)_(?P<of>\w{4,})|(?P<before>\w{2,})_(?:p|proj|projected|processed)"

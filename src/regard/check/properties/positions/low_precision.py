@@ -26,7 +26,7 @@ ROUNDED_FROM = (256, 2048)
 FEWEST = 32
 """Rows after it that say something."""
 MARGIN = 0.1
-_NARROW = re.compile(r"\b(?:b?float16|half)\b")
+_NARROW = re.compile(r"\bb?float16\b|\.half\b")
 """In code that may count in low precision whatever its parameters have."""
 
 
