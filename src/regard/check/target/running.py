@@ -129,8 +129,8 @@ class Invocation:
         return without(others, self.left_out[argument], padding, vocab or int(ids.max()) + 1)
 
     def tokens_of(self, stream: Stream) -> int:
-        """How many tokens one of its sequences has, along the first of its axes of tokens."""
-        return int(self.arguments[stream.argument].shape[stream.token_axes[0]])
+        """How many tokens one of its sequences has, along the first of its axes of tokens: 1 if it is one vector."""
+        return int(self.arguments[stream.argument].shape[stream.token_axes[0]]) if stream.token_axes else 1
 
     def run(
         self,
