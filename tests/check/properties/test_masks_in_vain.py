@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from property_cases import joined, of_x, split
 from regard.check.properties.analyze import analyze
@@ -37,9 +37,8 @@ def does_not_read_it(x: Tensor, padding_mask: Tensor | None = None) -> Tensor:
     return causal(x)
 
 
-def said_of(kind: object) -> list[Finding]:
-    invocation = of_x(kind, masks=("padding_mask",))  # type: ignore[arg-type]
-    return [each for each in analyze(invocation, masks=True).findings if "padding_mask" in each.message]
+def said_of(kind: object, mask: str = "padding_mask") -> list[Finding]:
+    return [each for each in analyze(of_x(kind, masks=(mask,)), masks=True).findings if mask in each.message]
 
 
 def test_what_is_computed_of_a_mask_and_read_by_nothing_is_wrong() -> None:
@@ -59,3 +58,43 @@ def test_what_is_read_as_a_number_hides_nothing_and_is_told_so() -> None:
         (found,) = said_of(kind)
         assert (found.kind, found.property) == ("design", "mask-form"), kind
         assert "own mask stands in its place" in found.message
+
+
+class OfKinds(nn.Module):
+    """Relations are read where they are of one kind, and the tokens that are hidden in any."""
+
+    def __init__(self, relations: str = "none") -> None:
+        super().__init__()
+        self.relations = relations
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, relation_mask: Tensor | None = None) -> Tensor:
+        scores = split(x) @ split(x).mT / 2
+        if self.relations == "added" and relation_mask is not None:
+            scores = scores + relation_mask
+        if self.relations == "added":
+            scores = scores + relation_mask[:, None]  # type: ignore[index]
+        if mask is not None:
+            scores = scores.masked_fill(mask[:, None, None] == 0, -torch.inf)
+        return joined(scores.softmax(-1) @ split(x))
+
+
+class OfOneKind(nn.Module):
+    """It hides padding where the relations are of a kind alone."""
+
+    def __init__(self, relations: str = "none") -> None:
+        super().__init__()
+        self.relations = relations
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        scores = split(x) @ split(x).mT / 2
+        if self.relations == "added":
+            scores = scores.masked_fill(mask[:, None, None] == 0, -torch.inf)  # type: ignore[index]
+        return joined(scores.softmax(-1) @ split(x))
+
+
+def test_a_mask_of_another_kind_is_not_exercised() -> None:
+    (found,) = said_of(OfKinds(), "relation_mask")
+    asked = "self.relations == 'added' and relation_mask is not None"
+    assert (found.kind, found.message) == ("open", f"relation_mask is read where {asked} alone: not exercised")
+    (found,) = said_of(OfOneKind(), "mask")
+    assert (found.kind, found.property) == ("violation", "mask-argument")

@@ -238,3 +238,41 @@ def test_errors_tell_what_a_recurrent_layer_asks_for() -> None:
     report = check(OverTheChannels, args={"dim": 32})
     assert report.verdict == "undetermined"
     assert any("an axis of one number" in each for each in report.reasons)
+
+
+class OneTokenAfterAnother(nn.Module):
+    """A decoder's step, of one token of one sample: a weight for each place is made of its state and the last token."""
+
+    axis = 1
+
+    def __init__(self, hidden_size: int = 8, output_size: int = 12, max_length: int = 10) -> None:
+        super().__init__()
+        self.table = nn.Embedding(output_size, hidden_size)
+        self.of_places = nn.Linear(2 * hidden_size, max_length)
+        self.joined, self.step = nn.Linear(2 * hidden_size, hidden_size), nn.GRU(hidden_size, hidden_size)
+        self.out = nn.Linear(hidden_size, output_size)
+
+    def forward(self, last: Tensor, hidden: Tensor, encoder_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        found = self.table(last).view(1, 1, -1)
+        weights = self.of_places(torch.cat((found[0], hidden[0]), 1)).softmax(self.axis)
+        read = torch.bmm(weights.unsqueeze(0), encoder_outputs.unsqueeze(0))
+        asked = self.joined(torch.cat((found[0], read[0]), 1)).unsqueeze(0).relu()
+        output, hidden = self.step(asked, hidden)
+        return self.out(output[0]).log_softmax(1), hidden, weights
+
+
+class OverTheSamples(OneTokenAfterAnother):
+    axis = 0
+
+
+def test_a_step_of_one_sample_is_found_and_its_weights_are_of_places() -> None:
+    given = {"hidden_size": 8, "output_size": 12}
+    call = next(invocations(OneTokenAfterAnother, args=given))
+    shapes = {name: tuple(each.shape) for name, each in call.arguments.items()}
+    assert shapes == {"last": (1, 1), "hidden": (1, 1, 8), "encoder_outputs": (10, 8)}
+    report = check(OneTokenAfterAnother, args=given)
+    assert report.verdict == "different by design"
+    assert any("location-based attention" in each for each in report.conventions)
+    report = check(OverTheSamples, args=given)
+    assert report.verdict == "undetermined"
+    assert any("the softmax runs over an axis of one number" in each for each in report.reasons)

@@ -12,7 +12,7 @@ from regard.check.properties.attention import attention_findings
 from regard.check.properties.caches.handed_over import state_findings
 from regard.check.properties.centered_tokens import CENTERED, centers_of
 from regard.check.properties.code import code_of
-from regard.check.properties.designs import channel_gate, learned_memory
+from regard.check.properties.designs import channel_gate, learned_memory, location_weights
 from regard.check.properties.empty_parts import with_whole_parts
 from regard.check.properties.evidence import evidence_of, evidence_of_tables, with_equal_tokens, with_fresh_tokens
 from regard.check.properties.finding import Evidence, Finding
@@ -292,7 +292,9 @@ def _judge_attentions(
         if cancelled is not None:
             judged = [*(each for each in judged if each.step != cancelled.step), cancelled]
         analysis.missing += [found.message for found in judged if found.property in OPEN_QUESTIONS]
-        if not judged and not evidence.base.whole:
+        if not judged and (of_places := location_weights(evidence)) is not None:
+            judged = [of_places]
+        elif not judged and not evidence.base.whole:
             analysis.missing.append("its scores are not each of one query token and one key token: not judged")
         analysis.findings += [replace(found, module=instance.module) for found in judged]
         if analysis.asked_masks and len(instances) == 1 and _can_be_masked(analysis, evidence):

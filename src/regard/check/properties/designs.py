@@ -22,6 +22,7 @@ __all__ = [
     "differential",
     "learned_keys",
     "learned_memory",
+    "location_weights",
     "of_any_sum",
     "rectified",
     "retention",
@@ -38,6 +39,7 @@ DIFFERENTIAL = re.compile(r"\bdiff(?:erential)?[\s_-]*(?:attn|attention|transfor
 MANY = 8
 """Places at which weights rise with their scores by chance once in 256 times."""
 NO_WEIGHT = 1e-30
+SOME_PLACES = 3
 SUM_TOLERANCE = 1e-6
 
 
@@ -209,6 +211,34 @@ def learned_keys(evidence: Evidence) -> Finding | None:
         return None  # the softmax runs over the queries
     message = "tokens attend to learned keys, whose values were read from the tokens before (slices, Transolver)"
     return Finding("design", "learned-keys", "scores", message, base.instance.scores_location)
+
+
+def location_weights(evidence: Evidence) -> Finding | None:
+    """A softmax of one query over places, each with learned numbers, that weighs what stands there; None of others.
+
+    Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation", equation 8.
+    """
+    base, fresh = evidence.base, evidence.fresh
+    places = base.values.token
+    if not bool((base.key.token == NONE).all()) or bool((base.query.token == NONE).any()):
+        return None
+    is_learned = base.k.shape == fresh.k.shape and torch.equal(base.k, fresh.k)
+    count = places.shape[-1]
+    if not is_learned or count < SOME_PLACES or not bool((places == torch.arange(count)).all()):
+        return None
+    if base.instance.softmaxes and bool((base.weight == 1).all()):
+        message = (
+            "the softmax runs over an axis of one number: each place has the weight 1, and what is read is their sum"
+        )
+        return Finding("violation", "softmax-over-keys", "weights", message, base.instance.sums_location)
+    sums = base.weight[base.values.score].sum(-1)
+    if bool((base.values.score < 0).any()) or float((sums - 1).abs().max()) > SUM_TOLERANCE:
+        return None
+    message = (
+        "the weight of a place is made of what asks alone, not of what stands there: location-based attention "
+        "(Luong et al. 2015, equation 8)"
+    )
+    return Finding("design", "location-weights", "scores", message, base.instance.scores_location)
 
 
 def channel_gate(run: TaggedRun, influence: Influence, invocation: Invocation) -> Finding | None:

@@ -67,7 +67,9 @@ class ShapeGuess:
         if not 0 < count <= MOST_AXES or name not in self.axes:
             return self
         has = self.axes[name]
-        if count < len(has):
+        if count < len(has) and has[0] == 1:  # where samples stood
+            axes = has[len(has) - count :]
+        elif count < len(has):
             axes = [*has[: max(1, count - 1)], *(has[-1:] if count > 1 else [])]
         else:
             axes = [*has[:1], *self.fresh(count - len(has)), *has[1:]]
@@ -160,6 +162,14 @@ class ShapeGuess:
             else:
                 found[name] = torch.randn(shape, generator=generator, dtype=torch.float64)
         return found
+
+    def of_one_token(self) -> ShapeGuess:
+        """With one id, and one slice wherever there were samples: of code that goes on by one token of one sample."""
+        axes = {
+            name: [1 if size == self.batch or self.kinds[name] == "ids" else size for size in sizes]
+            for name, sizes in self.axes.items()
+        }
+        return replace(self, axes=axes)
 
     def of_samples(self, count: int) -> ShapeGuess:
         """With another number of samples, and of rows of all samples."""

@@ -39,6 +39,8 @@ KINDS = {"mask": "marks", "padding": "marks", "lengths": "lengths"}
 """Of arguments, by their roles."""
 LENGTHS = re.compile(r"len(?:gth)?s?$")
 """Names of how many tokens of each sample are no padding."""
+_OF_ONE_TOKEN = re.compile(r"\.(?:view|reshape)\(\s*1\s*,\s*1\s*,\s*-1\s*\)")
+"""What code does with the vector of one token of one sample."""
 SEQUENCE_LETTERS = "TS"
 """Of the axes of which nothing but that they are is known."""
 
@@ -100,6 +102,8 @@ class _Shapes:
         guess, fixed = started
         # What came farthest is repaired next, and of several the last one: a repair may need another behind it.
         waiting, seen = [(0, 0, 0, guess)], {guess.key}
+        if _OF_ONE_TOKEN.search(self.plan.source):
+            waiting.append((0, 0, 1, guess.of_one_token()))
         with_other_samples = dict[Any, ShapeGuess]()
         while waiting and self.runs < MAX_RUNS and not is_over():
             *_, guess = heapq.heappop(waiting)
@@ -169,7 +173,10 @@ def of_letters(stream: Stream, invocation: Invocation) -> Stream:
         stream: of a call whose shapes errors told.
         invocation: the call.
     """
-    letters = _letters(invocation.by_errors).get(stream.argument, ())
+    told = _letters(invocation.by_errors)
+    letters = told.get(stream.argument, ())
+    if letters[-1:] == ["D"] and not any("B" in each for each in told.values()):  # one sample: (tokens, D) or a state
+        return replace(stream, batch_axis=None, token_axes=(0,) if len(letters) == len("td") else ())
     tokens = tuple(axis for axis, each in enumerate(letters) if each in SEQUENCE_LETTERS)
     others = [invocation.arguments[each.argument] for each in invocation.streams if each is not stream]
     is_alone = not tokens and any(each.ndim > 2 for each in others)

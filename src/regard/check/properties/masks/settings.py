@@ -31,6 +31,8 @@ OF_ATTENTION = re.compile("att|pad|key|src|tgt|causal", re.I)
 OTHER_SEQUENCE = re.compile("enc|memory|mem_|context|cross|^inputs_|^prepend_")
 """Names of masks of a sequence that need not be there."""
 _OF_A_NUMBER = re.compile(r"self\.(?P<attribute>\w+)(?: (?:>|!=) 0)?")
+_OF_ALL_KINDS = frozenset({"mask", "masks", "m"})
+"""Names of masks that say of nothing that they are of it alone."""
 NOT_OF_KEYS = re.compile("^(?:q|query|queries)_|prefix")
 """Names of masks that hide no key: of queries that are padding, whose outputs are of no use, and of a prefix."""
 
@@ -172,6 +174,31 @@ def of_a_number_of_none(invocation: Invocation, name: str) -> Finding | None:
     return Finding("open", "mask-open", "mask", message)
 
 
+def of_another_kind(invocation: Invocation, name: str) -> Finding | None:
+    """That a mask that is named for something is read only where the module is of a kind that it is not; else None.
+
+    As `relation_mask` where `self.relations == "added"`. One that hides padding, or whatever it is told, is needed in
+    every kind.
+
+    Args:
+        invocation: the call.
+        name: of its mask.
+    """
+    if name in _OF_ALL_KINDS or OF_ATTENTION.search(name):
+        return None
+    asked = _answered_no(invocation, name, _is_of_another_kind)
+    if not asked:
+        return None
+    message = f"{name} is read where {asked[0]} alone: not exercised"
+    return Finding("open", "mask-open", "mask", message)
+
+
+def _is_of_another_kind(test: ast.expr, target: Any) -> bool:
+    """Whether an attribute of a module is compared with a text that it does not equal."""
+    text = test.comparators[-1] if isinstance(test, ast.Compare) else None
+    return isinstance(text, ast.Constant) and isinstance(text.value, str) and _has_another_value(test, target)
+
+
 def _answered_no(invocation: Invocation, name: str, is_no: Callable[[ast.expr, Any], bool]) -> list[str]:
     """The questions that a module answers no, and below which alone an argument is read; none where it is elsewhere.
 
@@ -185,14 +212,19 @@ def _answered_no(invocation: Invocation, name: str, is_no: Callable[[ast.expr, A
     asked = [
         (
             ast.unparse(each.test),
-            {id(one) for one in _names_read(each.body if isinstance(each, ast.If) else [each.body])},
+            {id(one) for one in _names_read([each.test, *(each.body if isinstance(each, ast.If) else [each.body])])},
         )
         for each in ast.walk(tree)
-        if isinstance(each, ast.If | ast.IfExp) and is_no(each.test, invocation.target)
+        if isinstance(each, ast.If | ast.IfExp) and any(is_no(one, invocation.target) for one in _all_asked(each.test))
     ]
     reads = _reads_of(name, tree)
     is_below = bool(reads) and reads <= {read for _, below in asked for read in below}
     return [test for test, below in asked if below & reads] if is_below else []
+
+
+def _all_asked(test: ast.expr) -> list[ast.expr]:
+    """The questions of which each has to be answered yes."""
+    return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
 
 
 def _is_of_nothing(test: ast.expr, target: Any) -> bool:
@@ -352,8 +384,7 @@ def _is_of_a_setting(test: ast.expr) -> bool:
 
 def _has_a_setting(test: ast.expr, arguments: Collection[str]) -> bool:
     """Whether a condition asks, beside other things, for an attribute of the module, and there for no argument."""
-    several = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    names = [{each.id for each in _names_read([one])} for one in several]
+    names = [{each.id for each in _names_read([one])} for one in _all_asked(test)]
     return any("self" in each and not each & {*arguments} for each in names)
 
 
@@ -361,6 +392,7 @@ EXPLAINED = (
     not_chosen,
     put_for_another,
     of_a_number_of_none,
+    of_another_kind,
     documented_unused,
     said_by_boundaries,
     of_the_loss,
