@@ -96,5 +96,4 @@ def test_a_mask_of_another_kind_is_not_exercised() -> None:
     (found,) = said_of(OfKinds(), "relation_mask")
     asked = "self.relations == 'added' and relation_mask is not None"
     assert (found.kind, found.message) == ("open", f"relation_mask is read where {asked} alone: not exercised")
-    (found,) = said_of(OfOneKind(), "mask")
-    assert (found.kind, found.property) == ("violation", "mask-argument")
+    assert ("violation", "mask-argument") in {(each.kind, each.property) for each in said_of(OfOneKind(), "mask")}
