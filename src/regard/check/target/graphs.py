@@ -44,12 +44,22 @@ def _are_counted(source: str, name: str) -> bool:
 def are_of_pairs(target: Any, source: str, name: str) -> bool:
     """Whether an embedding of a module is looked up by an argument that has a number for each two tokens.
 
-    By its documentation, whose last two axes are the same, or by its name where nothing is written.
+    By its documentation, whose last two axes are the same, or by its name where nothing is written, or by a line that
+    lays what was looked up out by two axes of tokens.
     """
-    if not isinstance(target, nn.Module) or not _is_an_index(target, source, name):
+    if not isinstance(target, nn.Module) or not (looked_up := _looked_up_by(target, source, name)):
         return False
     shape = documented_shape(source, name)
-    return shape[-1] == shape[-2] if len(shape) > 1 else OF_PAIRS.search(name.lower()) is not None
+    if len(shape) > 1:
+        return shape[-1] == shape[-2]
+    return OF_PAIRS.search(name.lower()) is not None or _are_laid_out_by_two(source, looked_up)
+
+
+def _are_laid_out_by_two(source: str, names: set[str]) -> bool:
+    """Whether a line views one of some tensors as (samples, tokens, tokens, ...), as the vectors of intervals."""
+    sizes = (re.findall(rf"\b{re.escape(name)}\.(?:view|reshape)\(([^()]*)\)", source) for name in names)
+    told = ([each.strip() for each in one.split(",")] for several in sizes for one in several)
+    return any(len(each) > len("btt") and each[1] == each[2] != each[0] for each in told)
 
 
 def are_vectors_of_pairs(source: str, name: str, others: Iterable[str]) -> bool:
@@ -88,16 +98,20 @@ def with_nodes(roles: Sequence[str | None]) -> list[str | None]:
     return [(each or "x") if are_nodes else each for each in roles]
 
 
-def _is_an_index(target: nn.Module, source: str, name: str) -> bool:
+def _looked_up_by(target: nn.Module, source: str, name: str) -> set[str]:
+    """The names of what embeddings of a module return for an argument, and its own; empty where none looks it up."""
+    found = set[str]()
     for each in nodes_of(source):
-        if isinstance(each, ast.Call) and len(each.args) == 1 and _is_it(each.args[0], name):
-            table = each.func
+        value = each.value if isinstance(each, ast.Assign) else each
+        if isinstance(value, ast.Call) and len(value.args) == 1 and _is_it(value.args[0], name):
+            table = value.func
             of_self = (
                 isinstance(table, ast.Attribute) and isinstance(table.value, ast.Name) and table.value.id == "self"
             )
             if of_self and isinstance(getattr(target, table.attr, None), nn.Embedding):  # type: ignore[attr-defined]
-                return True
-    return False
+                told = each.targets if isinstance(each, ast.Assign) else []
+                found |= {name, *(one.id for one in told if isinstance(one, ast.Name))}
+    return found
 
 
 def _is_it(value: ast.expr, name: str) -> bool:

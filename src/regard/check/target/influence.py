@@ -179,6 +179,8 @@ def _of_attention(
     expected = [axis for axis in (key.batch_axis, key.head_axis) if axis is not None]
     if apart == sorted(expected) and set(mixed) >= set(key.token_axes):
         return invocation.streams, 2
+    if key.token_axes != value.token_axes:  # one of them is turned, as its documentation says
+        return invocation.streams, 1
     if len(mixed) == 1 and len(apart) == len(expected):
         batch = apart[0] if key.batch_axis is not None and apart else None
         head = next((axis for axis in apart if axis != batch), None) if key.head_axis is not None else None

@@ -155,9 +155,9 @@ def in_mode(module: nn.Module, *, training: bool) -> nn.Module:
 def redraw(module: nn.Module, seed: int) -> None:
     """New random parameters, so that each has an effect: also those that begin as zeros or ones.
 
-    What never learns, beside parameters that do, is what its constructor computed, as a scale, a table of sinusoids or
-    the features of a kernel: it stays, but for zeros. So do the zeros of an embedding's padding. What began positive
-    stays positive.
+    What never learns, beside parameters that do or as a single number, is what its constructor computed, as a scale, a
+    table of sinusoids or the features of a kernel: it stays, but for zeros. So do the zeros of an embedding's padding.
+    What began positive stays positive.
     """
     generator = torch.Generator().manual_seed(seed)
     learns = any(each.requires_grad for each in module.parameters())
@@ -165,7 +165,8 @@ def redraw(module: nn.Module, seed: int) -> None:
         for name, parameter in module.named_parameters():
             if not parameter.is_floating_point() or nn.parameter.is_lazy(parameter):
                 continue
-            if learns and not parameter.requires_grad and bool((parameter != 0).any()):
+            is_fixed = not parameter.requires_grad and (learns or parameter.ndim == 0)
+            if is_fixed and bool((parameter != 0).any()):
                 continue
             drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             owner = module.get_submodule(name.rpartition(".")[0])

@@ -135,7 +135,7 @@ def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argum
     source = source_of(target)
     if are_links(source, argument.name, argument.role):
         return replace(argument, role="edges")
-    is_open = argument.required and argument.role in (None, "added", "rope")
+    is_open = argument.required and argument.role in (None, "added", "rope", "ids")
     others = [each.name for each in named if each is not argument and each.role in (None, *STREAMS)]
     may_be_vectors = argument.required and argument.role in (None, "x")
     if may_be_vectors and are_vectors_of_pairs(source, argument.name, others):

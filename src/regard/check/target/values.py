@@ -271,7 +271,10 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         }
     alone = {VECTOR: lambda draft: draft.draw(draft.width)} if role == "q" else {}
     if role in ("k", "v"):
-        return {**sequence, ONE_HEAD: lambda draft: _one_head(draft, name)}
+        # As [bs x n_heads x d_k x seq_len], of keys that are turned before they are handed over.
+        is_turned = documented_letters(source, name) == "bddt"
+        turned = {"turned": lambda draft: _sequence(draft, name, role, Layout("bhdt"))} if is_turned else {}
+        return {**turned, **sequence, ONE_HEAD: lambda draft: _one_head(draft, name)}
     return {**sequence, **states, **alone} if role in ("q", "x") else sequence
 
 

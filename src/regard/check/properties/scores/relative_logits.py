@@ -206,9 +206,12 @@ def _is_of_given(invocation: Invocation, table: AttentionTable, product: Contrac
     run, streams = table.instance.run, {each.argument for each in invocation.streams}
     queries, keys = (int(each.token.max()) + 1 for each in (table.query, table.key))
     given = tree_leaves([value for name, value in invocation.arguments.items() if name not in streams])
-    tensors = [each for each in given if isinstance(each, Tensor) and each.is_floating_point() and each.ndim > 1]
-    if of_pairs:
-        tensors = [each for each in tensors if (queries, keys) in itertools.pairwise(each.shape[:-1])]
+    tensors = [each for each in given if isinstance(each, Tensor) and each.ndim > 1]
+    if of_pairs:  # vectors, or ids that they are looked up by
+        axes = ((each, each.shape[:-1] if each.is_floating_point() else each.shape) for each in tensors)
+        tensors = [each for each, sizes in axes if (queries, keys) in itertools.pairwise(sizes)]
+    else:
+        tensors = [each for each in tensors if each.is_floating_point()]
     index, number = product.right_place if product.left_place in run.depends else product.left_place
     behind = {run.trace.operations[index].inputs[number].storage}
     for operation in reversed(run.trace.operations[: index + 1]) if tensors else ():
