@@ -149,6 +149,57 @@ def test_a_norm_over_the_tokens_of_a_sample_is_a_design(is_wrong: bool) -> None:
     assert kinds == {"violation" if is_wrong else "design"}
 
 
+class ByHand(nn.Module):
+    """A norm over some axes of (samples, tokens, channels), turned as those of PyTorch are."""
+
+    def __init__(self, axes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.axes = axes
+
+    def forward(self, turned: Tensor) -> Tensor:
+        x = turned.mT
+        return ((x - x.mean(self.axes, keepdim=True)) / (x.var(self.axes, keepdim=True) + 1e-5).sqrt()).mT
+
+
+class NormedByHand(NormedOverNodes):
+    """The same by one mean and one deviation of a sample, or by those of each channel."""
+
+    def __init__(self, *, axes: tuple[int, ...] = (1, 2), is_joined_wrongly: bool = False) -> None:
+        super().__init__(is_joined_wrongly=is_joined_wrongly)
+        self.norm = ByHand(axes)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("axes", "is_wrong", "kind"), [((1, 2), False, "design"), ((1, 2), True, "violation"), ((1,), False, "violation")]
+)
+def test_a_norm_over_a_sample_that_is_written_by_hand_is_a_design(
+    axes: tuple[int, ...], is_wrong: bool, kind: str
+) -> None:
+    found = analyze(of_module(lambda: NormedByHand(axes=axes, is_joined_wrongly=is_wrong))).findings
+    assert {each.kind for each in found if each.property == "output-of-the-token"} == {kind}
+
+
+def turned_as_told(x: Tensor) -> Tensor:
+    """What a token read.
+
+    Returns:
+        Vectors `[tgt_len x batch x dim]`.
+    """
+    return turned_back_to_front(x)
+
+
+def turned_back_to_front(x: Tensor) -> Tensor:
+    """What a token read: [batch x tgt_len x dim]."""
+    q, k, v = (x @ drawn(8, 24, seed=0)).chunk(3, -1)
+    return ((q @ k.mT / 8**0.5).softmax(-1) @ v).transpose(0, 1)
+
+
+def test_what_is_returned_may_have_its_tokens_first_where_that_is_written() -> None:
+    for function, kind in ((turned_as_told, "design"), (turned_back_to_front, "violation")):
+        found = analyze(of_x(function)).findings
+        assert {each.kind for each in found if each.property == "output-of-the-token"} == {kind}
+
+
 class GatedByChannel(nn.Module):
     """What was read is squeezed to one number for each channel, which gates it (squeeze and excitation)."""
 

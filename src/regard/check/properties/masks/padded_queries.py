@@ -21,6 +21,8 @@ __all__ = ["padded_query_findings"]
 
 OF_QUERIES = re.compile(r"(?:q|query|queries)_?(?:pad(?:ding)?_?)?(?:masks?|valid|padding|pad)", re.I)
 """The name of a mask that says which queries are padding."""
+NOTHING = 1e-9
+"""What open masks may change at most."""
 FORMS = ("allowed", "blocked", "keep", "block")
 KEY_SHAPES = ("bk", "b1k", "b11k")
 NOT_A_NUMBER = re.compile(r"\bnans?\b|\bnot a number\b", re.I)
@@ -53,11 +55,15 @@ def padded_query_findings(invocation: Invocation, evidence: Evidence) -> Iterato
     padded = real.clone()
     padded[0, -1] = False
     shapes = [[sizes[letter] for letter in each] for each in KEY_SHAPES]
+    without = _outputs(invocation, {})
     for form, (other, shape) in product(FORMS, [("", [0]), *product(others[:2], shapes)]):
         beside = {other: open_mask(shape, form)} if other else {}
         free, given = (_outputs(invocation, {**beside, name: write_mask(each, form)}) for each in (real, padded))
         if not free or not given or any(bool(each.isnan().any()) for each in free):
             continue
+        is_same = not without or without[0].shape == free[0].shape
+        if not is_same or (without and not torch.allclose(without[0], free[0], NOTHING, NOTHING)):
+            continue  # what is meant to hide nothing hides something, or has axes too many: it is another form
         lost = given[0].isnan()
         if free[0].shape != given[0].shape or int(lost.sum()) * samples * queries != lost.numel():
             continue

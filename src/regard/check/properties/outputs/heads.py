@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.chunkwise import NON_LINEAR
+from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.outputs.carried_by_states import read_by_states
 from regard.check.properties.outputs.channel_gates import gated_by_all
+from regard.check.properties.outputs.norms_by_hand import deviation_of_all
+from regard.check.properties.outputs.returned_axes import exchanged_axes
 from regard.check.roles.influence import differs, record_invocation
 from regard.check.roles.instances import SOFTMAXES, AttentionInstance, TaggedRun
 from regard.check.roles.local import NORMS_OF_MAPS
@@ -89,7 +92,10 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
             message = "a convolution mixes what neighbouring tokens attended to"
             yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
-        elif is_spread and shown.are_normed_over_tokens(given, token):
+        elif is_spread and (
+            shown.are_normed_over_tokens(given, token)
+            or shown.moves_alone(given, (sample, token), deviation_of_all(table.instance, tokens))
+        ):
             message = "a norm over all tokens of a sample carries what one of them attended to to the others"
             yield Finding("design", "output-of-the-token", "heads joined", message, line)
             return
@@ -121,10 +127,7 @@ def output_findings(invocation: Invocation, evidence: Evidence, frozen: Mapping[
             )
             return
     if exchanged is not None and moved:
-        message = (
-            "the output has the tokens where the input has the samples: a token's output is returned as a sample's"
-        )
-        yield Finding("violation", "output-of-the-token", "heads joined", message, line)
+        yield exchanged_axes(documentation_of(invocation.target), line)
         return
     dead = sorted(set(dead))
     if len(dead) < table.num_heads or not _keeps_its_axes(trace.outputs[0].shape, axes, sizes):
