@@ -43,6 +43,11 @@ def written(x: Tensor) -> Tensor:
     return read(x, weights)
 
 
+def joined_behind_zeros(x: Tensor) -> Tensor:
+    weights, _ = weights_of(x)
+    return read(x, torch.cat([torch.zeros_like(weights[..., :1, :]), weights[..., 1:, :]], -2))
+
+
 def documented(x: Tensor) -> Tensor:
     """Each token reads the tokens that are strictly before it."""
     return read(x, weights_of(x)[0])
@@ -58,6 +63,7 @@ def told_by_a_comment(x: Tensor) -> Tensor:
     "function",
     [
         times_a_mask_of_queries,
+        joined_behind_zeros,
         filled_by_a_mask_of_queries,
         chosen_by_a_mask_of_queries,
         written,
@@ -90,12 +96,19 @@ def with_numbers_for_nan(x: Tensor) -> Tensor:
     return read(x, weights_of(x, -torch.inf)[0].nan_to_num())
 
 
+def joined_behind_its_own(x: Tensor) -> Tensor:
+    weights, _ = weights_of(x)
+    return read(x, torch.cat([weights[..., :1, :], weights[..., 1:, :]], -2))
+
+
 def two_off(x: Tensor) -> Tensor:
     """Reads strictly earlier tokens."""
     hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(-1)
     return read(x, (split(x) @ split(x).mT / 2).masked_fill(hidden, -torch.inf).softmax(-1).nan_to_num())
 
 
-@pytest.mark.parametrize("function", [off_by_one, hidden_twice, times_the_same_mask, with_numbers_for_nan, two_off])
+@pytest.mark.parametrize(
+    "function", [off_by_one, hidden_twice, times_the_same_mask, with_numbers_for_nan, joined_behind_its_own, two_off]
+)
 def test_a_mask_that_is_off_by_one_is_found(function: Any) -> None:
     assert [each.property for each in analyze(of_x(function)).violations] == ["mask-pattern"]

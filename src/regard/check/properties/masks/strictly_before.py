@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence
+from regard.check.trace.operation import Operation
 
 __all__ = ["sees_what_is_before_on_purpose"]
 
@@ -67,6 +68,9 @@ def _kept_after_the_softmax(evidence: Evidence) -> Iterator[tuple[Tensor, Tensor
     for operation in run.trace.operations[start:end]:
         name = operation.name.rstrip("_")
         rows = [row_of[tags] for tags in run.tags.inputs[operation.index]]
+        if name == "cat":
+            yield from _joined_behind_zeros(operation, rows, table.query.token)
+            continue
         of_weights = (number for number, each in enumerate(rows) if bool((each >= 0).any()))
         # Zeros that were made like the weights have their places too.
         at = next((number for number in of_weights if bool((operation.inputs[number].data != 0).any())), None)
@@ -87,3 +91,22 @@ def _kept_after_the_softmax(evidence: Evidence) -> Iterator[tuple[Tensor, Tensor
         if name == "where" and at == 2:
             keeps = ~keeps
         yield table.query.token[own[known]], keeps[known]
+
+
+def _joined_behind_zeros(operation: Operation, rows: list[Tensor], queries: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The same of weights of all queries but some, to which zeros are joined, as in torch.cat([zeros, weights[1:]]).
+
+    Args:
+        operation: that joins.
+        rows: of each tensor that it takes, which scores its numbers are of.
+        queries: (scores): the query of each.
+    """
+    are_weights = [bool((each >= 0).any()) for each in rows]
+    others = [each.data for each, is_of in zip(operation.inputs, are_weights, strict=True) if not is_of]
+    if not any(are_weights) or len(others) != 1 or bool(others[0].any()):
+        return
+    kept = torch.cat([queries[each[each >= 0]] for each, is_of in zip(rows, are_weights, strict=True) if is_of])
+    left = torch.tensor([each for each in range(int(queries.max()) + 1) if not bool((kept == each).any())])
+    if len(left):
+        is_kept = torch.cat([torch.zeros(len(left), dtype=torch.bool), torch.ones(len(kept), dtype=torch.bool)])
+        yield torch.cat([left, kept]), is_kept
