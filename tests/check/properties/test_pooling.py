@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from property_cases import drawn, of_module
 from property_cases.single_weight_cases import OfOneHead
+from regard.check import check
 from regard.check.properties.analysis import Analysis
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
@@ -104,3 +105,40 @@ def test_scores_of_a_perceptron_with_a_learned_vector_may_end_in_tanh(beside: bo
 def test_scores_of_two_tokens_that_end_in_tanh_are_capped_to_one() -> None:
     found = analyze(of_module(lambda: OfAPerceptron(beside=False, of_tokens=True)))
     assert [each.property for each in found.violations] == ["softcap-restored"]
+
+
+class PooledByHand(nn.Module):
+    """One vector of a text by exponentials of additive scores, over their sum and a small number."""
+
+    def __init__(self, axis: int = 1, least: float = 1e-8, *, is_bounded: bool = False) -> None:
+        super().__init__()
+        self.axis, self.least, self.is_bounded = axis, least, is_bounded
+        self.score = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 1))
+
+    def forward(self, x: Tensor, attn_mask: Tensor | None = None) -> Tensor:
+        exponentials = self.score(x).exp()
+        if attn_mask is not None:
+            exponentials = exponentials * attn_mask.unsqueeze(2)
+        total = exponentials.sum(self.axis, keepdim=True)
+        total = total.clamp(min=self.least) if self.is_bounded else total + self.least
+        return torch.bmm(x.mT, exponentials / total).squeeze(-1)
+
+
+@pytest.mark.parametrize("is_bounded", [False, True])
+def test_a_softmax_of_learned_queries_may_be_written_by_hand_beside_a_small_number(is_bounded: bool) -> None:
+    assert check(PooledByHand(is_bounded=is_bounded)).verdict == "right"
+
+
+def test_a_softmax_by_hand_over_the_samples_is_wrong() -> None:
+    assert check(PooledByHand(axis=0)).verdict == "wrong"
+
+
+class Asking(nn.Module):
+    """No attention: a text that is all zeros is returned as it is, and another one is divided by its sum."""
+
+    def forward(self, frames: Tensor) -> Tensor:
+        return frames if frames.sum() == 0 else frames / frames.sum(-1, keepdim=True)
+
+
+def test_an_operation_that_returns_no_tensor_makes_no_weights() -> None:
+    assert not analyzed(Asking()).num_attentions

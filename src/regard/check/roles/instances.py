@@ -28,6 +28,7 @@ from regard.check.trace.operation import CHOICES, Operation, Trace
 
 __all__ = ["SOFTMAXES", "AttentionInstance", "TaggedRun", "attentions_of", "completed", "tagged_run"]
 
+BOUNDS_OF_SUMS = frozenset({"add", "clamp", "clamp_min"})  # by which a sum is kept from 0
 PROJECTIONS = frozenset({"convolution"})
 
 
@@ -387,17 +388,18 @@ def _depths(trace: Trace, sums: Mapping[int, _Place]) -> dict[int, int]:
 
 def _of_learned_queries(run: TaggedRun) -> list[Contraction]:
     """Products of keys and learned queries: those that a softmax takes, also one that is written by hand."""
-    taken: set[int] = set()
-    exponentials: set[int] = set()
-    sums: set[int] = set()
+    taken, exponentials, sums = set[int](), set[int](), set[int]()
     for operation in run.trace:
+        name, made = operation.name.rstrip("_"), {each.storage for each in operation.outputs}
+        first = operation.inputs[0].storage if operation.inputs else None
+        is_bounded = name in BOUNDS_OF_SUMS and len(operation.inputs) == 1
         if operation.name in SOFTMAXES:
             taken |= run.owner_of(run.tags.inputs[operation.index][0])
-        elif operation.name in ("exp", "exp_"):
-            exponentials |= {each.storage for each in operation.outputs}
-        elif operation.name == "sum" and operation.inputs[0].storage in exponentials:
-            sums |= {each.storage for each in operation.outputs}
-        elif operation.name in ("div", "div_") and operation.inputs[-1].storage in sums:
+        elif name == "exp" or (name == "mul" and first in exponentials):  # times a mask
+            exponentials |= made
+        elif (name == "sum" and first in exponentials) or (is_bounded and first in sums):
+            sums |= made
+        elif name == "div" and operation.inputs[-1].storage in sums:
             taken |= run.owner_of(run.tags.inputs[operation.index][0])
     known = {each.operation.index for each in run.bilinear}
     return [each for each in run.products if each.operation.index in taken - known]

@@ -34,9 +34,9 @@ def pooling_findings(invocation: Invocation, trace: Trace, influence: Influence)
     """
     streams = [each.argument for each in invocation.streams]
     for weights in trace if influence.runs else ():
-        made = weights.outputs[0]
         if weights.name not in SOFTMAXES or not bool(influence.of(weights.index, 0, output=True).any()):
             continue
+        made = weights.outputs[0]
         for product, number in _products(trace, made):
             values = product.inputs[number]
             of = owners(influence.of(product.index, number).flatten(1), influence, streams)
