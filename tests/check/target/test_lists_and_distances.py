@@ -116,6 +116,25 @@ def test_two_biases_are_named_after_vectors_of_distances() -> None:
     assert {each.id for each in check(OneRowOff, args={"n_head": 2, "d_model": 12}).causes} == {"logits-of-the-query"}
 
 
+class OfItsOwnBiases(OfDistances):
+    """The same, whose two biases are its own parameters."""
+
+    def __init__(self, n_head: int, d_model: int, first: int = 1) -> None:
+        super().__init__(n_head, d_model, first)
+        self.r_w_bias, self.r_r_bias = (nn.Parameter(torch.randn(n_head, d_model // n_head)) for _ in range(2))
+
+    def forward(self, w, r, attn_mask=None):  # type: ignore[no-untyped-def, override]
+        return super().forward(w, r, self.r_w_bias, self.r_r_bias, attn_mask)
+
+
+def test_two_biases_of_a_module_may_be_named_after_vectors_of_distances() -> None:
+    call = first(OfItsOwnBiases, n_head=2, d_model=12)
+    assert (call.arguments["r"].shape, axes(call), call.guessed) == ((5, 1, 12), [("x", 1, (0,), None)], [])
+    assert check(OfItsOwnBiases, args={"n_head": 2, "d_model": 12}).verdict in RIGHT
+    off = check(OfItsOwnBiases, args={"n_head": 2, "d_model": 12, "first": 0})
+    assert {each.id for each in off.causes} == {"logits-of-the-query"}
+
+
 class OfSegments(nn.Module):
     """The same with the tokens of the segment before, and the paper's names of the two biases."""
 
@@ -174,7 +193,7 @@ def test_u_and_v_are_biases_beside_vectors_of_distances(kind: type[nn.Module]) -
 
 def test_v_without_u_are_values() -> None:
     named = [Argument(name, role, True) for name, role in (("x", "x"), ("pos_emb", "rope"), ("v", "v"))]
-    assert with_distances(named) == named
+    assert with_distances(named, "") == named
 
 
 class WithoutATranspose(nn.Module):

@@ -46,14 +46,23 @@ def of_relative_positions(target: Any, argument: Argument) -> Argument:
     return replace(argument, role=RELATIVE_TABLE, required=True)
 
 
-def with_distances(named: list[Argument]) -> list[Argument]:
-    """The arguments; one that two biases of queries are named after, as r_w_bias and r_r_bias, is of distances."""
+def with_distances(named: list[Argument], source: str) -> list[Argument]:
+    """The arguments; one that two biases of queries are named after, as r_w_bias and r_r_bias, is of distances.
+
+    Also where the module keeps these, as its parameters.
+
+    Args:
+        named: the arguments.
+        source: the text of what is called.
+    """
     given = [each for each in named if each.required and each.role is None]
     for each in given:
         biases = [one for one in given if is_bias(one.name) and one.name.startswith(f"{each.name}_")]
         if len(biases) == 2:
             roles = {each.name: DISTANCES} | dict.fromkeys((one.name for one in biases), QUERY_BIAS)
             return [replace(one, role=roles.get(one.name, one.role)) for one in named]
+        if len({*re.findall(rf"\bself\.({re.escape(each.name)}_[a-z]_bias)\b", source)}) == len("uv"):
+            return [replace(one, role=DISTANCES) if one is each else one for one in named]
     return _with_u_and_v(named)
 
 

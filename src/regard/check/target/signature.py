@@ -92,7 +92,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     if named is None:
         return [_unnamed("q", "k", "v"), _unnamed("x"), _unnamed("x", "context")]
     source = source_of(target)
-    named = [_by_use(_by_layer(target, each, named), source) for each in with_distances(named)]
+    named = [_by_use(_by_layer(target, each, named), source) for each in with_distances(named, source)]
     named = with_vectors_of_pairs([_of_a_graph(target, each, named) for each in named], source)
     named = _with_looked_up(target, named)
     named = [_filled(_added(each, named, source), source) for each in named]
