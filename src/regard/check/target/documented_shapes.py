@@ -168,7 +168,8 @@ def are_of_one_row(source: str, name: str) -> bool:
 def documented_role(source: str, name: str) -> str | None:
     """What an argument is by what is written of it: marks of tokens, a mask, edges of a graph, where texts begin.
 
-    As in "real: (b, n), True where there is a token", "edges: (2, n_edges)", and "bounds = [0, l0, l0 + l1, ..., total]".
+    As in "real: (b, n), True where there is a token", "edges: (2, n_edges)", and
+    "bounds = [0, l0, l0 + l1, ..., total]".
     """
     if are_documented_marks(source, name):
         return "marks"

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.check.names import role
 from regard.check.properties.attributes import is_read_by_settings
+from regard.check.properties.caches.promised_memory import is_made_for_generation
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.argument_matrices import argument_matrix_findings
 from regard.check.properties.modules.backward import overwritten, training_findings
@@ -129,7 +130,7 @@ def _judged(
         found = torch.autograd.grad(total, [*learned.values()], allow_unused=True)
     except Exception as error:  # a backward pass of the code's own may raise anything
         message = f"its backward pass raises {error_line(error)}: no gradient was exercised"
-        wrong = None if are_written(kept) else overwritten(error)
+        wrong = None if are_written(kept) or is_made_for_generation(live) else overwritten(error)
         yield wrong or Finding("open", "gradient", "output", message)
         return
     gradients.update(zip(learned, found, strict=True))
