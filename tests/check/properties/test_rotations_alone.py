@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from property_cases import drawn
+from regard.check import check
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 
@@ -22,6 +23,46 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor, sign: int = 1) -> Tensor:
 
 def both(xq: Tensor, xk: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     return turned(xq, cos, sin), turned(xk, cos, sin)
+
+
+class Table(nn.Module):
+    """Keeps its tables of angles by their length, and by where they begin."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim, self.tables = dim, dict[object, Tensor]()
+
+    def key(self, tokens: int, offset: int) -> object:
+        return tokens, offset
+
+    def forward(self, q: Tensor, k: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+        """q, k: (b, h, n, d); offset: how many tokens stand before."""
+        turned_ones = []
+        for x in (q, k):
+            key = self.key(x.shape[-2], offset)
+            if key not in self.tables:
+                places = torch.arange(x.shape[-2]) + offset
+                self.tables[key] = places[:, None] * 0.1 ** torch.arange(self.dim // 2)
+            turned_ones.append(turned(x, self.tables[key].cos(), self.tables[key].sin()))
+        return turned_ones[0], turned_ones[1]
+
+
+class RotaryTable(Table):
+    pass
+
+
+class RotaryTableByLength(RotaryTable):
+    def key(self, tokens: int, offset: int) -> object:
+        return tokens
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [(RotaryTable, "different by design"), (RotaryTableByLength, "wrong")])
+def test_a_module_of_rotary_positions_is_told_the_width_of_a_head_and_judged_alone(
+    kind: type[nn.Module], verdict: str
+) -> None:
+    found = check(kind, args={"dim": 16})
+    assert found.verdict == verdict
+    assert [each.id for each in found.mistakes] == (["calls-apart"] if verdict == "wrong" else [])
 
 
 def scaled(xq: Tensor, xk: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
