@@ -25,21 +25,18 @@ def both(xq: Tensor, xk: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tens
     return turned(xq, cos, sin), turned(xk, cos, sin)
 
 
-class Table(nn.Module):
+class RotaryTable(nn.Module):
     """Keeps its tables of angles by their length, and by where they begin."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, by_offset: bool = True) -> None:
         super().__init__()
-        self.dim, self.tables = dim, dict[object, Tensor]()
-
-    def key(self, tokens: int, offset: int) -> object:
-        return tokens, offset
+        self.dim, self.by_offset, self.tables = dim, by_offset, dict[object, Tensor]()
 
     def forward(self, q: Tensor, k: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
         """q, k: (b, h, n, d); offset: how many tokens stand before."""
         turned_ones = []
         for x in (q, k):
-            key = self.key(x.shape[-2], offset)
+            key = x.shape[-2], offset if self.by_offset else 0
             if key not in self.tables:
                 places = torch.arange(x.shape[-2]) + offset
                 self.tables[key] = places[:, None] * 0.1 ** torch.arange(self.dim // 2)
@@ -47,22 +44,13 @@ class Table(nn.Module):
         return turned_ones[0], turned_ones[1]
 
 
-class RotaryTable(Table):
-    pass
-
-
-class RotaryTableByLength(RotaryTable):
-    def key(self, tokens: int, offset: int) -> object:
-        return tokens
-
-
-@pytest.mark.parametrize(("kind", "verdict"), [(RotaryTable, "different by design"), (RotaryTableByLength, "wrong")])
+@pytest.mark.parametrize(("by_offset", "verdict"), [(True, "different by design"), (False, "wrong")])
 def test_a_module_of_rotary_positions_is_told_the_width_of_a_head_and_judged_alone(
-    kind: type[nn.Module], verdict: str
+    by_offset: bool, verdict: str
 ) -> None:
-    found = check(kind, args={"dim": 16})
+    found = check(RotaryTable, args={"dim": 16, "by_offset": by_offset})
     assert found.verdict == verdict
-    assert [each.id for each in found.mistakes] == (["calls-apart"] if verdict == "wrong" else [])
+    assert [each.id for each in found.mistakes] == ([] if by_offset else ["calls-apart"])
 
 
 def scaled(xq: Tensor, xk: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
