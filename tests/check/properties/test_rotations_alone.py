@@ -50,7 +50,6 @@ def test_a_module_of_rotary_positions_is_told_the_width_of_a_head_and_judged_alo
 ) -> None:
     found = check(RotaryTable, args={"dim": 16, "by_offset": by_offset})
     assert found.verdict == verdict
-    assert [each.id for each in found.mistakes] == ([] if by_offset else ["calls-apart"])
 
 
 def scaled(xq: Tensor, xk: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
