@@ -41,7 +41,7 @@ from regard.check.target.signature import readings
 from regard.check.target.token_ids import special_ids
 from regard.check.trace.operation import Operation, TensorRecord
 
-__all__ = ["parameter_findings"]
+__all__ = ["cut_off_findings", "parameter_findings"]
 
 NO_GRADIENT_IN_CACHE = "a call writes into tensors that the module keeps, without gradients: it is meant for inference"
 
@@ -88,6 +88,17 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     yield from unread_table_findings(invocation)
     yield from begun_as_zeros_findings(invocation)
     yield from begun_alike_findings(invocation)
+
+
+def cut_off_findings(invocation: Invocation) -> Iterator[Finding]:
+    """Parameters that have an effect and no gradient, of a call in which no queries meet keys that are made of tokens.
+
+    Args:
+        invocation: as of one that asks a learned memory.
+    """
+    if isinstance(invocation.target, nn.Module):
+        found = _judged(invocation, (), copied(invocation.target), {}, frozenset())
+        yield from (each for each in found if each.property == "gradient" and each.kind == "violation")
 
 
 def _judged(
@@ -203,6 +214,8 @@ def _cut_off(
 
 def _only_chooses(parameter: Tensor, instances: Sequence[AttentionInstance]) -> bool:
     """Whether a run computes with a parameter, and uses of the result where its largest numbers stand alone."""
+    if not instances:
+        return False
     trace = instances[0].run.trace
     taken = (record for operation in trace for record in operation.inputs)
     return trace.only_chooses({record.storage for record in taken if _is_among(parameter, [record])})
