@@ -86,7 +86,8 @@ def kept_order_findings(invocation: Invocation) -> Iterator[Finding]:
             for one, other in ((key, each) for key in moved for each in left):
                 names = {key.rpartition(".")[2] for key in (one, other)}
                 if any({key, value} == names for key, value in VALUE_OF_KEY.items()):
-                    message = f"{type(holder).__name__}.{name}() puts {one} into the new order and leaves {other} in the old one"
+                    told = f"{type(holder).__name__}.{name}()"
+                    message = f"{told} puts {one} into the new order and leaves {other} in the old one"
                     yield Finding("violation", "cache-beams", "k", message)
                     return
 
