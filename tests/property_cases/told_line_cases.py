@@ -146,7 +146,65 @@ class FrozenMemory(MemoryAsData):
         self.keys.requires_grad_(False)
 
 
+class KeepsAll(nn.Module):
+    """One token after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.keys, self.values = nn.Linear(WIDTH, 3 * WIDTH), None, None
+
+    def step(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x)[:, None].chunk(3, -1)
+        if self.keys is not None:
+            k, v = torch.cat([self.keys, k], 1), torch.cat([self.values, v], 1)
+        self.keys, self.values = k, v
+        return ((q @ k.mT / WIDTH**0.5).softmax(-1) @ v)[:, 0]
+
+    def reset(self) -> None:
+        self.keys = self.values = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.reset()
+        return torch.stack([self.step(each) for each in x.unbind(1)], 1)
+
+
+class KeepsTheNewest(KeepsAll):
+    def step(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x)[:, None].chunk(3, -1)
+        if self.keys is not None:
+            k = torch.cat([self.keys, k], 1)
+            v = torch.cat([self.values, v], 1)
+        self.keys, self.values = k[:, -1:], v[:, -1:]  # here
+        return ((q @ k.mT / WIDTH**0.5).softmax(-1) @ v)[:, 0]
+
+
+class KeepsAWindow(KeepsAll):
+    """A query sees a window of three tokens."""
+
+    def step(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x)[:, None].chunk(3, -1)
+        if self.keys is not None:
+            k, v = torch.cat([self.keys, k], 1), torch.cat([self.values, v], 1)
+        self.keys, self.values = k[:, -2:], v[:, -2:]
+        return ((q @ k.mT / WIDTH**0.5).softmax(-1) @ v)[:, 0]
+
+
+class ConvolvesTheNewest(KeepsAll):
+    """The token before is mixed in first; all keys and values are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = None
+
+    def step(self, x: Tensor) -> Tensor:
+        x = x[:, None]
+        both = x if self.before is None else torch.cat([self.before, x], 1)
+        self.before = both[:, -1:]
+        return super().step(x[:, 0])
+
+
 CASES = [
+    *(Case("cache-places", KeepsTheNewest, right, of_module) for right in (KeepsAll, KeepsAWindow, ConvolvesTheNewest)),
     Case("mix-as-documented", MixesTheOtherWay, MixesAsWritten, of_module),
     Case("mix-as-documented", MixesTheOtherWay, MixesUnderOtherNames, of_module),
     Case("mix-as-documented", MixesTheOtherWay, MixesInBothWays, of_module),

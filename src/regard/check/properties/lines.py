@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from regard.check.properties.caches.newest_alone import newest_alone_findings
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.lost_fills import faint_fill_line_findings, lost_fill_line_findings
 from regard.check.properties.masks.multiplied_fills import multiplied_fill_line_findings
@@ -21,7 +22,8 @@ __all__ = ["line_findings"]
 def line_findings(target: Any) -> Iterator[Finding]:
     """Fills that hide nothing, queries scaled twice, a width for the number of heads, names taken apart crosswise.
 
-    Shares that are dropped and were to be kept, gates that mix crosswise, and sums that are replaced as well.
+    Shares that are dropped and were to be kept, gates that mix crosswise, sums that are replaced, and caches of one
+    token as well.
 
     Args:
         target: a class, a function, or a module.
@@ -35,3 +37,4 @@ def line_findings(target: Any) -> Iterator[Finding]:
     yield from kept_share_findings(target)
     yield from documented_mix_findings(target)
     yield from cumulated_findings(target)
+    yield from newest_alone_findings(target)
