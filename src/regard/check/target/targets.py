@@ -27,7 +27,7 @@ __all__ = ["MAX_CONSTRUCTIONS", "Target", "of_one_sample", "square_sizes", "targ
 MAX_CONSTRUCTIONS = 3
 """Of each set of sizes, that can be made and are tried to be called."""
 _SIDES = re.compile(r"[(\[](\d+), (\d+)[)\]]")
-_OF_ROTATIONS = re.compile(r"rope(?![a-z])|rotary(?!\w*(?:attention|block|layer|transformer))", re.I)
+_OF_ROTATIONS = re.compile(r"(?!.*(?:att|block|layer|former|coder|model|head)).*(?:rope(?![a-z])|rotary)", re.I)
 """In the names of modules that rotate queries and keys, and do no more."""
 ONE_SAMPLE = "it is called with one sample: it runs with no other number that was tried"
 
@@ -136,7 +136,7 @@ def _told(sizes: Sizes, call: Any, args: Mapping[str, Any], said: list[str]) -> 
     said += told
     names = {*args, *(each.partition("=")[0] for each in said)}
     has_heads = any(constructor_meaning(each) == "heads" for each in names)
-    if _OF_ROTATIONS.search(type(call).__name__) and not has_heads:  # its width is that of what it rotates, of a head
+    if _OF_ROTATIONS.match(type(call).__name__) and not has_heads:  # its width is that of what it rotates, of a head
         sizes = replace(sizes, d_head=sizes.d_model)
     sizes = replace(sizes, grid=sizes.grid or _grid_of(said))
     width = width_of_scale(call, args, said)

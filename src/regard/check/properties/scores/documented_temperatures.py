@@ -12,7 +12,6 @@ from torch import nn
 from regard.check.properties.code import sentences_of
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Evidence, Finding
-from regard.check.properties.masks.masked_weights import masked_weights
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.target.preparation import copied
@@ -55,14 +54,14 @@ def documented_temperature_findings(invocation: Invocation, evidence: Evidence) 
     ((name, temperature),) = parts.items()
     with torch.no_grad():
         temperature += STEP
-    weight = masked_weights(evidence, record_invocation(replace(invocation, target=live)))
-    before = evidence.base.weight
-    if weight is None or weight.shape != before.shape:
+    run = record_invocation(replace(invocation, target=live))
+    if run.error or not run.same_operations(evidence.base.instance.run.trace):
         return
+    weight, before = evidence.base.of_run(run).weight, evidence.base.weight
     change = float(weight.square().sum() - before.square().sum())
     if (change > 0 and said["flat"]) or (change < 0 and said["sharp"]):
-        promised, found = ("flatter", "sharper") if said["flat"] else ("sharper", "flatter")
-        message = f"by its documentation weights are {promised} where {name} is larger, and they are {found}"
+        promised, shown = ("flatter", "sharper") if said["flat"] else ("sharper", "flatter")
+        message = f"by its documentation weights are {promised} where {name} is larger, and they are {shown}"
         yield Finding(
             "violation", "temperature-as-documented", "scale", message, evidence.base.instance.scores_location
         )
