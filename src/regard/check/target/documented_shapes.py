@@ -104,12 +104,28 @@ def written_letters(source: str, name: str) -> str:
 
     As of q and k in torch.matmul(q.unsqueeze(1), k.transpose(1, 2)), where q is one vector of each sample.
     """
-    if told := documented_letters(source, name):
+    if told := documented_letters(source, name) or _letters_of_einsum(source, name):
         return told
     pairs = [(each["query"], each["keys"]) for each in _ASKED_BY_ONE.finditer(source)]
     return next(
         (letters for pair in pairs for one, letters in zip(pair, ("bd", "btd"), strict=True) if one == name), ""
     )
+
+
+def _letters_of_einsum(source: str, name: str) -> str:
+    """The letters of an argument that is summed by its subscripts, as it is or behind a layer: "bd" of state.
+
+    As in einsum("bd,bsd->bs", self.att(state), source), where each line that sums it has as many subscripts.
+    """
+    found = set[str]()
+    for call in re.findall(r"\beinsum\(((?:[^()]|\([^()]*\))*)\)", source):
+        subscripts = re.match(r"\s*['\"]([a-zA-Z, ]+)->", call)
+        operands = re.split(r",\s*(?![^()]*\))", call[subscripts.end() :])[1:] if subscripts is not None else []
+        several = subscripts[1].replace(" ", "").split(",") if subscripts is not None else []
+        for axes, operand in zip(several, operands, strict=False):
+            if re.fullmatch(rf"(?:self\.\w+\()?{re.escape(name)}\)?", operand.strip()):
+                found.add(letters_of(tuple(axes)))
+    return found.pop() if len(found) == 1 else ""
 
 
 def letters_of(shape: tuple[str, ...]) -> str:
