@@ -284,30 +284,6 @@ def test_what_speaks_of_a_prefix_is_not_causal_by_its_name(kind, causes):
     assert [mistake.id for mistake, _ in wiring(kind).behaviour] == causes
 
 
-class DecoderOfASet(Block):
-    """Queries see each other and a picture."""
-
-    def forward(self, x, memory):
-        x = self.norm(x + self.attn(x, x, x)[0])
-        return self.norm(x + self.attn(x, memory, memory)[0])
-
-
-class DecoderOfATranslation(DecoderOfASet):
-    """The words of a translation, written one after the other, see the text."""
-
-
-class CausalDecoder(DecoderOfASet):
-    """Sees the text."""
-
-
-@pytest.mark.parametrize(
-    ("kind", "causes"),
-    [(DecoderOfASet, []), (DecoderOfATranslation, ["future-leak"]), (CausalDecoder, ["future-leak"])],
-)
-def test_a_decoder_of_vectors_may_be_one_of_a_set_unless_something_tells_of_texts(kind, causes):
-    assert [mistake.id for mistake, _ in wiring(kind).behaviour] == causes
-
-
 class DecoderBlockOfOneToken(Block):
     """x: (beams, 1, width), the newest token of each beam."""
 
