@@ -53,23 +53,23 @@ class MixesInBothWays(MixesAsWritten):
         return torch.cat([one.chunk(2, -1)[0], other.chunk(2, -1)[1]], -1)
 
 
-class DropsWhatIsToBeKept(nn.Module):
+class KeepsAShare(nn.Module):
     def __init__(self, keep_prob: float = 0.9) -> None:
         super().__init__()
-        self.qkv, self.drop = nn.Linear(WIDTH, 3 * WIDTH), nn.Dropout(keep_prob)  # here
+        self.qkv, self.drop = nn.Linear(WIDTH, 3 * WIDTH), nn.Dropout(1 - keep_prob)
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (split(each) for each in self.qkv(x).chunk(3, -1))
         return joined(self.drop((q @ k.mT / 2).softmax(-1)) @ v)
 
 
-class KeepsAShare(DropsWhatIsToBeKept):
+class DropsWhatIsToBeKept(KeepsAShare):
     def __init__(self, keep_prob: float = 0.9) -> None:
         super().__init__()
-        self.qkv, self.drop = nn.Linear(WIDTH, 3 * WIDTH), nn.Dropout(1 - keep_prob)
+        self.qkv, self.drop = nn.Linear(WIDTH, 3 * WIDTH), nn.Dropout(keep_prob)  # here
 
 
-class KeepsWhatItMadeOfADrop(DropsWhatIsToBeKept):
+class KeepsWhatItMadeOfADrop(KeepsAShare):
     """The name is given another number before."""
 
     def __init__(self, keep_prob: float = 0.9) -> None:
