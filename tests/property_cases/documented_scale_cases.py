@@ -57,7 +57,41 @@ class CapTurnedOff(Capped):
         self.use_softcap = False
 
 
+class DividesByTau(nn.Module):
+    """A learned temperature: the larger tau, the flatter the weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.log_tau = nn.Linear(WIDTH, 3 * WIDTH), nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x).chunk(3, -1))
+        return (self.scaled(q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2)  # here
+
+    def scaled(self, scores: Tensor) -> Tensor:
+        return scores / self.log_tau.exp()
+
+
+class TimesTau(DividesByTau):
+    """A learned temperature: the larger tau, the flatter the weights."""
+
+    def scaled(self, scores: Tensor) -> Tensor:
+        return scores * self.log_tau.exp()
+
+
+class TimesATemperature(TimesTau):
+    """Scores are times a learned temperature (XCiT)."""
+
+
+class SharperByTau(TimesTau):
+    """A larger tau makes the weights sharper."""
+
+
 CASES = [
+    *(
+        Case("temperature-as-documented", TimesTau, r, of_module)
+        for r in (DividesByTau, TimesATemperature, SharperByTau)
+    ),
     *(Case("scale-as-documented", scaled_all_the_same, r) for r in (not_scaled, scaled_where_others_are_not)),
     *(
         Case("softcap-applied", CappedInHalfPrecision, right, of_module)

@@ -205,6 +205,40 @@ class ReadAtTheLastToken(ReadAtTheLength):
     behind = 1
 
 
+class LastStateAsks(nn.Module):
+    """The state behind the last real token asks all states."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states, self.out = nn.GRU(WIDTH, WIDTH, batch_first=True), nn.Linear(2 * WIDTH, WIDTH)
+
+    def asking(self, states: Tensor, lengths: Tensor) -> Tensor:
+        return states[torch.arange(len(states)), lengths - 1]
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        states, _ = self.states(x)
+        asking = self.asking(states, lengths)
+        hidden = torch.arange(x.shape[1]) >= lengths[:, None]
+        scores = (states @ asking[..., None]).squeeze(-1) / WIDTH**0.5
+        weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+        return self.out(torch.cat([(weights[:, None] @ states).squeeze(1), asking], -1))
+
+
+class LastOfAllAsks(LastStateAsks):
+    """The last state asks all states."""
+
+    def asking(self, states: Tensor, lengths: Tensor) -> Tensor:
+        return states[:, -1]
+
+
+class BothEndsAsk(LastOfAllAsks):
+    """A layer from both ends carries padding to all tokens, whoever asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states = nn.GRU(WIDTH, WIDTH // 2, batch_first=True, bidirectional=True)
+
+
 def of_both(kind: Any) -> Invocation:
     module = kind()
     prepare(module, 1)
@@ -235,6 +269,10 @@ CASES = [
     Case("gradient-of-the-whole", SumWithoutGradient, SumWithoutGradientOnPurpose, of_module, has_line=False),
     Case("kept-of-its-input", RememberingByTheShape, Remembering, of_both, has_line=False),
     Case("remembered-by-all", MaskByColumns, MaskByBoth, after_a_call, has_line=False),
+    *(
+        Case("read-at-the-last-token", LastOfAllAsks, right, partial(of_x_and_lengths, tokens=5), has_line=False)
+        for right in (LastStateAsks, BothEndsAsk)
+    ),
     Case(
         "read-at-the-last-token",
         ReadAtTheLength,

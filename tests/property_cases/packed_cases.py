@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_styles import tokens_call
-from property_cases import Case, drawn, of_x
+from property_cases import HEADS, WIDTH, Case, drawn, joined, of_module, of_x
 from regard.check.target import Invocation, Stream
 from regard.check.target.preparation import prepare
 
@@ -266,6 +266,32 @@ def of_words(kind: type[OfPackedTexts]) -> Invocation:
     return call
 
 
+class OneHeadAfterTheOther(nn.Module):
+    """The rows of the matrix are head 0: q k v, head 1: q k v, ..."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+
+    def parts(self, x: Tensor) -> list[Tensor]:
+        return [*self.qkv(x).unflatten(-1, (HEADS, 3, -1)).permute(3, 0, 2, 1, 4)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.parts(x)
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)  # here
+
+
+class InThirds(OneHeadAfterTheOther):
+    """The rows of the matrix are head 0: q k v, head 1: q k v, ..."""
+
+    def parts(self, x: Tensor) -> list[Tensor]:
+        return [*self.qkv(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)]
+
+
+class InThirdsAsNothingIsTold(InThirds):
+    """One matrix for all three."""
+
+
 CASES = [
     Case("opening-token", begin_in_the_document_before, begin_in_its_document, with_ids),
     Case("sequences-apart", SeeingEarlierTexts, OfPackedTexts, of_words),
@@ -277,6 +303,8 @@ CASES = [
     Case("closing-token", end_in_the_next_by_a_function, end_in_its_document, with_ids),
     Case("closing-token", end_in_the_next_document, end_before_the_next_document, with_ids),
     Case("matrix-as-named", made_by_others, made_by_their_names, with_three_matrices),
+    Case("packed-as-documented", InThirds, OneHeadAfterTheOther, of_module),
+    Case("packed-as-documented", InThirds, InThirdsAsNothingIsTold, of_module),
     Case("packed-as-documented", values_first, as_told, with_a_matrix),
     Case("sequences-apart", begins_with_the_second_token, begins_with_the_first_token, packed_call),
     Case("sequences-apart", sees_both_sequences, each_by_itself, packed_call),

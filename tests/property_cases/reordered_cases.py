@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from property_cases import WIDTH, Case, drawn, joined, split
+from property_cases import WIDTH, Case, drawn, joined, of_module, split
 from regard.check.target import Invocation, Stream
 from regard.check.target.preparation import prepare
 
@@ -62,4 +62,42 @@ def of_prompts(kind: Any) -> Invocation:
     return Invocation(module, given, ["x", "mask"], [Stream("x", "x", 0, (1,))], masks=["mask"])
 
 
-CASES = [Case("cache-beams", DecodesWithoutMasks, Decodes, of_prompts, has_line=False)]
+class KeepsByName(nn.Module):
+    """Steps that keep keys and values in a dict; reorder() follows the beams that go on."""
+
+    ordered = ("k", "v")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.cache = nn.Linear(WIDTH, 3 * WIDTH), dict[str, Tensor]()
+
+    def step(self, x: Tensor) -> Tensor:
+        q, k, v = map(split, self.qkv(x[:, None]).chunk(3, -1))
+        for name, new in (("k", k), ("v", v)):
+            self.cache[name] = torch.cat([self.cache[name], new], 2) if name in self.cache else new
+        return joined((q @ self.cache["k"].mT / 2).softmax(-1) @ self.cache["v"])[:, 0]
+
+    def reorder(self, index: Tensor) -> None:
+        for name in self.ordered:
+            self.cache[name] = self.cache[name].index_select(0, index)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.cache = {}
+        return torch.stack([self.step(each) for each in x.unbind(1)], 1)
+
+
+class KeepsValuesBehind(KeepsByName):
+    ordered = ("k",)
+
+
+class KeepsNothingInOrder(KeepsByName):
+    """Whoever calls it reorders what is kept."""
+
+    ordered = ()
+
+
+CASES = [
+    Case("cache-beams", DecodesWithoutMasks, Decodes, of_prompts, has_line=False),
+    Case("cache-beams", KeepsValuesBehind, KeepsByName, of_module, has_line=False),
+    Case("cache-beams", KeepsValuesBehind, KeepsNothingInOrder, of_module, has_line=False),
+]

@@ -174,6 +174,13 @@ class TableTurnedRound(TableOfKeysAfter):
         return 3 + query - key
 
 
+class TableOfAComment(TableOfKeysAfter):
+    def rows(self, query: Tensor, key: Tensor) -> Tensor:
+        # table[:, o + 3] is the bias of the key that stands o places AFTER the query
+        # (negative o: before it)
+        return 3 + query - key
+
+
 class TableOfNoOrder(TableTurnedRound):
     """A bias for each distance, of which nothing says where it stands."""
 
@@ -407,6 +414,7 @@ CASES = [
     Case("table-by-head", ColumnsViewedAsHeads, ColumnsOfHeads, of_module),
     Case("table-as-documented", TableTurnedRound, TableOfKeysAfter, of_module),
     Case("table-as-documented", TableTurnedRound, TableOfNoOrder, of_module),
+    Case("table-as-documented", TableOfAComment, TableOfKeysAfter, of_module),
     Case("scale", times_the_root_beside_a_register, divided_by_the_root_beside_a_register, of_x),
     Case("scale", times_fifty, divided_by_its_root),
     Case("scale", divided_by_the_width, divided_by_its_root),

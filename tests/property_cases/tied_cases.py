@@ -177,7 +177,42 @@ class RepeatedFunctions(Parts):
         self.before, self.behind = [nn.ReLU()] * 2
 
 
+class OfADict(nn.Module):
+    """Attention by matrices for queries, keys and values, by their names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_name = nn.ModuleDict({name: nn.Linear(WIDTH, WIDTH) for name in ("query", "key", "value")})
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(self.by_name[name](x)) for name in ("query", "key", "value"))
+        return joined((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
+
+
+class OneInADict(OfADict):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.Linear(WIDTH, WIDTH)
+        self.by_name = nn.ModuleDict(dict.fromkeys(("query", "key", "value"), layer))
+
+
+class OneForTwoLanguages(OfADict):
+    """What embeds the words stands under the names of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        table = nn.Linear(WIDTH, WIDTH)
+        self.embed = nn.ModuleDict({"src": table, "tgt": table})
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.embed["src"](x))
+
+
 CASES = [
+    *(
+        Case("projections-apart", OneInADict, right, of_module, has_line=False)
+        for right in (OfADict, OneForTwoLanguages)
+    ),
     *(
         Case("projections-apart", wrong, right, of_module)
         for wrong, right in (

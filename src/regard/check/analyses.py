@@ -28,11 +28,14 @@ OF_ANY_SHAPES = frozenset(
     {
         "bias-as-documented",
         "default-runs",
+        "dropout-handed-on",
         "gate-mixes-others",
+        "mix-as-documented",
         "parameters-kept",
         "scale",
         "sizes-of-its-own",
         "stays-in-eval",
+        "weights-cumulated",
     }
 )
 """Properties that hold whatever the shapes of the inputs are meant to be."""

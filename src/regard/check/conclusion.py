@@ -75,6 +75,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "mask-kept",
         "masks-of-both-softmaxes",
         "memory-is-asked",
+        "mix-as-documented",
         "nearest-kept",
         "norm-over-channels",
         "norm-used",
@@ -92,6 +93,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "vector-of-each-distance",
         "vectors-of-values",
         "vectors-scaled-as-keys",
+        "weights-cumulated",
     }
 )
 """Properties that say all there is where nothing else is violated, as those of caches: no recipe has them."""

@@ -358,3 +358,25 @@ class ProjectedTwice(BehindAnLSTM):
 def test_the_matrix_of_a_recurrent_layer_is_applied_to_its_own_states(kind: type[nn.Module], found: list[str]) -> None:
     violations = analyze(tokens_call(kind().double(), drawn(2, 2, 8, seed=3))).violations
     assert [each.property for each in violations] == found
+
+
+class PooledByAVector(nn.Module):
+    """Words and then sentences go through recurrent layers, and are read by a vector (Yang et al. 2016)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.sentences = (nn.GRU(WIDTH, WIDTH // 2, bidirectional=True, batch_first=True) for _ in range(2))
+        self.asks, self.out = nn.Parameter(torch.randn(WIDTH)), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states = x
+        for layer in (self.words, self.sentences):
+            states, _ = layer(states)
+        weights = (self.out(states).tanh() @ self.asks).softmax(1)
+        return (weights[..., None] * states).sum(1)
+
+
+def test_a_vector_that_asks_is_no_matrix_of_a_recurrent_layer() -> None:
+    analysis = analyze(of_module(PooledByAVector))
+    assert analysis.num_attentions == 1
+    assert not analysis.violations

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from property_cases import drawn
+from regard.check import check
 from regard.check.properties.analyze import analyze
 from regard.check.target import Invocation, Stream
 
@@ -22,6 +23,33 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor, sign: int = 1) -> Tensor:
 
 def both(xq: Tensor, xk: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     return turned(xq, cos, sin), turned(xk, cos, sin)
+
+
+class RotaryTable(nn.Module):
+    """Keeps its tables of angles by their length, and by where they begin."""
+
+    def __init__(self, dim: int, by_offset: bool = True) -> None:
+        super().__init__()
+        self.dim, self.by_offset, self.tables = dim, by_offset, dict[object, Tensor]()
+
+    def forward(self, q: Tensor, k: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+        """q, k: (b, h, n, d); offset: how many tokens stand before."""
+        turned_ones = []
+        for x in (q, k):
+            key = x.shape[-2], offset if self.by_offset else 0
+            if key not in self.tables:
+                places = torch.arange(x.shape[-2]) + offset
+                self.tables[key] = places[:, None] * 0.1 ** torch.arange(self.dim // 2)
+            turned_ones.append(turned(x, self.tables[key].cos(), self.tables[key].sin()))
+        return turned_ones[0], turned_ones[1]
+
+
+@pytest.mark.parametrize(("by_offset", "verdict"), [(True, "different by design"), (False, "wrong")])
+def test_a_module_of_rotary_positions_is_told_the_width_of_a_head_and_judged_alone(
+    by_offset: bool, verdict: str
+) -> None:
+    found = check(RotaryTable, args={"dim": 16, "by_offset": by_offset})
+    assert found.verdict == verdict
 
 
 def scaled(xq: Tensor, xk: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from property_cases import joined, split
 from regard.check import check
-from regard.check.target.written_masks import axes_subscripted, is_read_unasked, zeroes_tokens
+from regard.check.target.documented_shapes import documented_role
+from regard.check.target.written_masks import axes_added, axes_subscripted, is_read_unasked, zeroes_tokens
 
 
 class Choosing(nn.Module):
@@ -140,3 +141,46 @@ def test_what_zeroes_tokens_is_filled_with_nothing_else() -> None:
     assert zeroes_tokens("    x *= mask", "mask")
     assert not zeroes_tokens("a.masked_fill(mask, -1e9)\na.masked_fill(mask, 0)", "mask")
     assert not zeroes_tokens("    x = scores * mask", "mask")
+
+
+class KeepsReal(Packed):
+    """What is told of the mask stands in the arithmetic around it: two axes are added."""
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        q, k, v = (split(each, self.heads) for each in self.qkv(x).chunk(3, -1))
+        scores = q @ k.mT / q.shape[-1] ** 0.5 + (1 - keep)[:, None, None, :] * -1e9
+        return joined(scores.softmax(-1) @ v)
+
+
+def test_axes_are_added_to_what_is_computed_of_a_mask_as_well() -> None:
+    assert first(KeepsReal, width=16, heads=2).arguments["keep"].ndim == 2
+    assert axes_added("keep", None, "hide = (1 - keep)[:, None, None, :]") == 2
+    assert axes_added("keep", None, "hide = (~keep).unsqueeze(1).unsqueeze(2)") == 2
+    assert axes_added("keep", None, "hide = (q @ k.mT)[:, None] + told(k, keep)[:, None]") == 0
+
+
+def of_real_tokens(q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
+    """q, k, v: (b, h, n, d).  real: (b, n), True where there is a token."""
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    return scores.masked_fill(~real[:, None, None, :], -torch.inf).softmax(-1) @ v
+
+
+def test_what_true_means_for_tokens_by_the_documentation_is_a_mask() -> None:
+    assert first(of_real_tokens).arguments["real"].ndim == 2
+    assert check(of_real_tokens).verdict == "right"
+
+
+@pytest.mark.parametrize(
+    ("said", "role"),
+    [
+        ("real: (b, n), True where there is a token", "padding"),
+        ("seen: (b, n, n), 1 for each key that may be attended to", "mask"),
+        ("known: True means padding", "mask"),
+        ("known: True for training", None),
+        ("known: the number of tokens, 1 by default", None),
+    ],
+)
+def test_what_is_written_of_a_mask_says_its_axes(said: str, role: str | None) -> None:
+    assert (
+        documented_role(f'def call(x, {said.partition(":")[0]}):\n    """{said}"""\n', said.partition(":")[0]) == role
+    )

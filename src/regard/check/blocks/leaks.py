@@ -65,6 +65,19 @@ def _is_set_not_causal(subject: Subject) -> bool:
     return any(each is False for each in values.values())
 
 
+def _may_be_of_a_set(outer: BlockCall) -> bool:
+    """Whether it is a decoder by its name alone, of vectors that ask a context, and gives no word a score.
+
+    That of a set of queries (Carion et al. 2020, "End-to-End Object Detection with Transformers") has no order: all
+    queries see each other.
+    """
+    name, said = outer.subject.name, type(outer.module).__doc__ or ""
+    is_named = re.search("decoder", name, re.I) and not re.search("causal|autoregress|lm|language|text", name, re.I)
+    is_of_words = any(isinstance(each, nn.Embedding) for each in outer.module.modules())
+    is_told = re.search("causal|autoregress|masked|translat|language|generat", said, re.I)
+    return bool(is_named) and outer.inputs[1] is not None and not (outer.ids or is_of_words or is_told)
+
+
 def _causal(outer: BlockCall, output: Tensor) -> tuple[str, bool]:
     """What says that no position sees later ones; and whether it says so for sure."""
     subject, name = outer.subject, outer.subject.name
@@ -76,6 +89,8 @@ def _causal(outer: BlockCall, output: Tensor) -> tuple[str, bool]:
     if _is_set_not_causal(subject) or subject.says_two_ways or subject.takes_one_token:
         return "", False
     if re.search("bert|encoder|classif|mlm|fill|bidirect", name.lower()) and "decoder" not in name.lower():
+        return "", False
+    if _may_be_of_a_set(outer):
         return "", False
     if re.search("decoder|causal|gpt|languagemodel|autoregress|llama|bigram|(?<=[a-z])LM$", name, re.I):
         return f"its name, {name}", True

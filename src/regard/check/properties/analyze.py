@@ -50,7 +50,7 @@ from regard.check.properties.modules.constant_outputs import (
     summed_weight_findings,
     values_apart_findings,
 )
-from regard.check.properties.modules.parameters import parameter_findings
+from regard.check.properties.modules.parameters import cut_off_findings, parameter_findings
 from regard.check.properties.modules.residuals import ACTIVATIONS
 from regard.check.properties.modules.surroundings import surrounding_findings
 from regard.check.properties.modules.unread_sequences import unread_sequence_findings
@@ -382,6 +382,7 @@ def _judge_unseen(analysis: Analysis, run: TaggedRun, added: TaggedRun) -> None:
         analysis.findings += state_findings(invocation)
         analysis.findings += [] if analysis.violations else kept_state_findings(invocation)
         analysis.findings += [] if analysis.violations else call_effect_findings(invocation)
+        analysis.findings += [] if analysis.violations else cut_off_findings(invocation)
         if analysis.asked_masks and any(each.property == "linear-attention" for each in analysis.findings):
             analysis.findings += hidden_key_findings(invocation, run.trace, [])
     if not analysis.findings:

@@ -32,6 +32,7 @@ from regard.check.properties.scores.distance_buckets import bucket_findings
 from regard.check.properties.scores.distance_vectors import distance_vector_findings
 from regard.check.properties.scores.documented_groups import documented_group_findings
 from regard.check.properties.scores.documented_scales import documented_scale_findings, unused_cap_findings
+from regard.check.properties.scores.documented_temperatures import documented_temperature_findings
 from regard.check.properties.scores.formula import ScoreFit, fit_scores, score_findings
 from regard.check.properties.scores.head_channels import head_channel_findings
 from regard.check.properties.scores.learned_tables import (
@@ -224,6 +225,7 @@ def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) ->
     if fit is not None:
         yield from documented_scale_findings(invocation, evidence, fit)
         yield from unused_cap_findings(invocation, evidence, fit)
+        yield from documented_temperature_findings(invocation, evidence)
         yield from unread_cosine_scale(invocation, evidence, fit)
 
 

@@ -191,6 +191,7 @@ _IN_PARTS = re.compile(
     r"|\b(?:several|any number of|one or more|multiple)\s+(?:new\s+)?tokens\b",
     re.I,
 )
+_NEW_TOKENS = re.compile(r"\bnew tokens\b\W{1,3}\w+\s*,\s*(?!1\b)\w+\s*,", re.I)
 _LOW_PRECISION = re.compile(
     r"\b(?:works?|runs?|usable|used|supports?|supported|trained|safe)\b[^.;]*\b(?:bfloat16|bf16|float16|fp16|half)\b",
     re.I,
@@ -349,8 +350,11 @@ def promises_co_attention(text: str) -> bool:
 
 
 def promises_parts(text: str) -> bool:
-    """Whether it says that a prompt may come in parts, of several tokens at once, beside what is cached."""
-    return any(
+    """Whether it says that a prompt may come in parts, of several tokens at once, beside what is cached.
+
+    Or that what is handed over are the new tokens, as many as an axis of theirs, as in "the new tokens (b, t, d)".
+    """
+    return (_NEW_TOKENS.search(text) is not None and _CACHED.search(text) is not None) or any(
         _IN_PARTS.search(each) and _CACHED.search(each) and not _NEGATED.search(each) for each in _SENTENCES.split(text)
     )
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from regard.check.properties.caches.newest_alone import newest_alone_findings
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.lost_fills import faint_fill_line_findings, lost_fill_line_findings
 from regard.check.properties.masks.multiplied_fills import multiplied_fill_line_findings
+from regard.check.properties.modules.kept_shares import kept_share_findings
 from regard.check.properties.modules.unpacked_orders import unpacked_order_findings
+from regard.check.properties.outputs.documented_mixes import documented_mix_findings
 from regard.check.properties.scores.scaled_twice import scaled_twice_findings
 from regard.check.properties.scores.told_heads import exchanged_head_number_findings
+from regard.check.properties.weights.cumulated import cumulated_findings
 
 __all__ = ["line_findings"]
 
 
 def line_findings(target: Any) -> Iterator[Finding]:
-    """Fills that hide nothing, queries scaled twice, a width for the number of heads, and names taken apart crosswise.
+    """Fills that hide nothing, queries scaled twice, a width for the number of heads, names taken apart crosswise.
+
+    Shares that are dropped and were to be kept, gates that mix crosswise, sums that are replaced, and caches of one
+    token as well.
 
     Args:
         target: a class, a function, or a module.
@@ -27,3 +34,7 @@ def line_findings(target: Any) -> Iterator[Finding]:
     yield from scaled_twice_findings(target)
     yield from exchanged_head_number_findings(target)
     yield from unpacked_order_findings(target)
+    yield from kept_share_findings(target)
+    yield from documented_mix_findings(target)
+    yield from cumulated_findings(target)
+    yield from newest_alone_findings(target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from regard.check.properties.caches.reorder_methods import reorder_method_findings
-from regard.check.properties.caches.reorder_objects import reorder_object_findings
+from regard.check.properties.caches.reorder_objects import kept_order_findings, reorder_object_findings
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.read_out_tokens import read_out_token_findings
 from regard.check.properties.masks.trained import trained_mask_findings
@@ -41,3 +41,4 @@ def other_mode_findings(invocation: Invocation) -> Iterator[Finding]:
     yield from read_out_token_findings(invocation)
     yield from reorder_method_findings(invocation)
     yield from reorder_object_findings(invocation)
+    yield from kept_order_findings(invocation)

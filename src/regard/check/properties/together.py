@@ -50,7 +50,7 @@ from regard.check.properties.modules.masked_places import masked_place_findings
 from regard.check.properties.modules.named_matrices import named_matrix_findings
 from regard.check.properties.modules.named_norms import named_norm_findings
 from regard.check.properties.modules.one_tensor import one_tensor_findings
-from regard.check.properties.modules.packed_order import packed_order_findings
+from regard.check.properties.modules.packed_order import packed_by_head_findings, packed_order_findings
 from regard.check.properties.modules.policies import known_action_findings
 from regard.check.properties.modules.prefixed_losses import prefixed_loss_findings
 from regard.check.properties.modules.projected_residuals import projected_residual_findings
@@ -125,6 +125,7 @@ def judge_together(
         analysis.findings += dropped_bias_findings(invocation, several)
         analysis.findings += clamped_bias_findings(base, several)
         analysis.findings += packed_order_findings(invocation, several[0]) if len(several) == 1 else ()
+        analysis.findings += packed_by_head_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += named_matrix_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += named_norm_findings(invocation, several[0]) if len(several) == 1 else ()
         analysis.findings += crossed_mask_findings(invocation, samples, several)

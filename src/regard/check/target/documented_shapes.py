@@ -39,6 +39,11 @@ _ASKED_BY_ONE = re.compile(
 _LENGTH = re.compile(
     r"\b(?:seq(?:uence)?[\s_-]*len(?:gth)?|(?:number|num|no) of (?:tokens|words|frames|steps))\b", re.I
 )
+_MARKED = (
+    r"[^\n.;]{0,60}?(?<![\w.])(?:true|1s?|ones?)\b\W{0,3}(?:where|for|at|on|if|means?|is|are|marks?|=)"
+    r"[^\n.;]{0,40}?\b(?:tokens?|words?|keys?|nodes?|pad(?:s|ded|ding)?|visible|hidden|valid|attend\w*)\b"
+)
+"""What is said of a mask behind its name: which tokens its booleans, or its ones, stand for."""
 _CALLS = ("forward", "__call__")
 _EDGES = re.compile(r"edges?(?![a-z])|(?:link|pair|ind(?:ex|ices)|idx|graph)s? \(E\)")
 """In the name of what holds two nodes for each of them, or of that axis."""
@@ -99,12 +104,28 @@ def written_letters(source: str, name: str) -> str:
 
     As of q and k in torch.matmul(q.unsqueeze(1), k.transpose(1, 2)), where q is one vector of each sample.
     """
-    if told := documented_letters(source, name):
+    if told := documented_letters(source, name) or _letters_of_einsum(source, name):
         return told
     pairs = [(each["query"], each["keys"]) for each in _ASKED_BY_ONE.finditer(source)]
     return next(
         (letters for pair in pairs for one, letters in zip(pair, ("bd", "btd"), strict=True) if one == name), ""
     )
+
+
+def _letters_of_einsum(source: str, name: str) -> str:
+    """The letters of an argument that is summed by its subscripts, as it is or behind a layer: "bd" of state.
+
+    As in einsum("bd,bsd->bs", self.att(state), source), where each line that sums it has as many subscripts.
+    """
+    found = set[str]()
+    for call in re.findall(r"\beinsum\(((?:[^()]|\([^()]*\))*)\)", source):
+        subscripts = re.match(r"\s*['\"]([a-zA-Z, ]+)->", call)
+        operands = re.split(r",\s*(?![^()]*\))", call[subscripts.end() :])[1:] if subscripts is not None else []
+        several = subscripts[1].replace(" ", "").split(",") if subscripts is not None else []
+        for axes, operand in zip(several, operands, strict=False):
+            if re.fullmatch(rf"(?:self\.\w+\()?{re.escape(name)}\)?", operand.strip()):
+                found.add(letters_of(tuple(axes)))
+    return found.pop() if len(found) == 1 else ""
 
 
 def letters_of(shape: tuple[str, ...]) -> str:
@@ -161,12 +182,16 @@ def are_of_one_row(source: str, name: str) -> bool:
 
 @cache
 def documented_role(source: str, name: str) -> str | None:
-    """What an argument is by what is written of it: marks of tokens, edges of a graph, or where texts in a row begin.
+    """What an argument is by what is written of it: marks of tokens, a mask, edges of a graph, where texts begin.
 
-    As in "edges: (2, n_edges)", and in "bounds = [0, l0, l0 + l1, ..., total]".
+    As in "real: (b, n), True where there is a token", "edges: (2, n_edges)", and
+    "bounds = [0, l0, l0 + l1, ..., total]".
     """
     if are_documented_marks(source, name):
         return "marks"
+    marked = re.compile(rf"(?<![\w.])[`*]*{re.escape(name)}[`*]*\s*[:=(-]{_MARKED}", re.I)
+    if any(marked.search(text) for text in _told(source)):
+        return "padding" if documented_letters(source, name) == "bt" else "mask"
     shape = documented_shape(source, name)
     if len(shape) == 2 and shape[0] == "2" and _EDGES.search(f"{name} ({shape[1]})"):
         return "edge index"

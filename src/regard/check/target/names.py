@@ -36,7 +36,7 @@ _CALL = {
     "cos": "cos freqs_cos cosine rope_cos cos_q",
     "sin": "sin freqs_sin sine rope_sin sin_q",
     "positions": "position_ids positions pos input_pos pos_ids cache_position token_positions position "
-    "kv_write_indices write_indices",
+    "kv_write_indices write_indices times timestamps time_stamps event_times",
     "coordinates": "coords coord coordinates coors xyz coords_xyz pos_xyz xyz_pos",
     "edge index": "edge_index edge_indices edge_idx",
     "start": "start_pos offset start past_len past_length position_offset cache_len seq_offset step start_position "

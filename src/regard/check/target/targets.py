@@ -27,6 +27,8 @@ __all__ = ["MAX_CONSTRUCTIONS", "Target", "of_one_sample", "square_sizes", "targ
 MAX_CONSTRUCTIONS = 3
 """Of each set of sizes, that can be made and are tried to be called."""
 _SIDES = re.compile(r"[(\[](\d+), (\d+)[)\]]")
+_OF_ROTATIONS = re.compile(r"(?!.*(?:att|block|layer|former|coder|model|head)).*(?:rope(?![a-z])|rotary)", re.I)
+"""In the names of modules that rotate queries and keys, and do no more."""
 ONE_SAMPLE = "it is called with one sample: it runs with no other number that was tried"
 
 
@@ -132,12 +134,15 @@ def _told(sizes: Sizes, call: Any, args: Mapping[str, Any], said: list[str]) -> 
     """The sizes of what a module is meant to be called with."""
     sizes, told = with_constants(sizes, call)
     said += told
+    names = {*args, *(each.partition("=")[0] for each in said)}
+    has_heads = any(constructor_meaning(each) == "heads" for each in names)
+    if _OF_ROTATIONS.match(type(call).__name__) and not has_heads:  # its width is that of what it rotates, of a head
+        sizes = replace(sizes, d_head=sizes.d_model)
     sizes = replace(sizes, grid=sizes.grid or _grid_of(said))
     width = width_of_scale(call, args, said)
     if width is None:
         return sizes
-    names = {*args, *(each.partition("=")[0] for each in said)}
-    if any(constructor_meaning(each) == "heads" for each in names):
+    if has_heads:
         return replace(sizes, d_head=width)
     return replace(sizes, d_head=width, given=(*sizes.given, ("d_model", width)))
 

@@ -281,9 +281,12 @@ def counts_heads(source: str, name: str, role: str | None, default: object) -> b
 
 
 def is_gathered_by(source: str, name: str) -> bool:
-    """Whether tokens are gathered by it along their axis: each of its numbers is the place of one."""
+    """Whether tokens are gathered by it along their axis, or numbers are scattered: each of its own is a place."""
     return (
-        re.search(rf"\bgather\((?:[^()]*,)?\s*(?:dim\s*=\s*)?1\s*,\s*(?:index\s*=\s*)?{re.escape(name)}\b", source)
+        re.search(
+            rf"\b(?:gather|scatter(?:_add)?_?)\((?:[^()]*,)?\s*(?:dim\s*=\s*)?1\s*,\s*(?:index\s*=\s*)?{re.escape(name)}\b",
+            source,
+        )
         is not None
     )
 

@@ -183,6 +183,8 @@ def _takes(source: str, name: str) -> bool:
 
 @cache
 def _axes_added(source: str, name: str) -> int:
-    """How many axes a text adds to an argument in one place."""
-    chains = re.findall(rf"\b{re.escape(name)}((?:\.\w+\([^()]*\)|\[[^\]]*\])+)", source)
+    """How many axes a text adds to an argument in one place, or to a sum in brackets that has it, as (1 - mask)."""
+    named = re.escape(name)
+    of_it = rf"(?:\b{named}|(?<![\w\])])\((?:[^()]*[^\w.()])?{named}\b[^(),]*\))"
+    chains = re.findall(rf"{of_it}((?:\.\w+\([^()]*\)|\[[^\]]*\])+)", source)
     return max((each.count("None") + each.count(".unsqueeze(") for each in chains), default=0)

@@ -15,7 +15,7 @@ from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.preparation import copied, modules_in
 
-__all__ = ["reorder_object_findings"]
+__all__ = ["kept_order_findings", "reorder_object_findings"]
 
 VALUE_OF_KEY = {"k": "v", "key": "value", "keys": "values"}
 
@@ -54,6 +54,51 @@ def reorder_object_findings(invocation: Invocation) -> Iterator[Finding]:
                     message = f"{told} puts {one} into the new order and leaves {other} in the old one"
                     yield Finding("violation", "cache-beams", "k", message)
                     return
+
+
+def kept_order_findings(invocation: Invocation) -> Iterator[Finding]:
+    """The same of what modules keep of a call, under two names or in a dict, once the call has been made.
+
+    Args:
+        invocation: a call of a module, of two samples or more.
+    """
+    axes = {each.argument: each.batch_axis for each in invocation.streams}
+    counts = {invocation.arguments[name].shape[axis] for name, axis in axes.items() if axis is not None}
+    if not isinstance(invocation.target, nn.Module) or None in axes.values() or len(counts) != 1 or min(counts) < 2:
+        return
+    count = counts.pop()
+    order = torch.arange(count).roll(1)
+    live = copied(invocation.target)
+    for holder in live.modules():
+        for name, function in inspect.getmembers(type(holder), inspect.isfunction):
+            several = [*inspect.signature(function).parameters]
+            if not REORDER.fullmatch(name) or len(several) != 2 or not FROM.fullmatch(several[1]):
+                continue
+            try:
+                invocation.run(target=live)
+                before = {key: each.clone() for key, each in _kept(holder) if each.ndim and len(each) == count}
+                getattr(holder, name)(order)
+            except Exception:  # it takes another order, or keeps nothing yet
+                continue
+            after = {key: each for key, each in _kept(holder) if key in before and each.shape == before[key].shape}
+            moved = {key for key in after if torch.equal(after[key], before[key][order])}
+            left = {key for key in after if torch.equal(after[key], before[key])} - moved
+            for one, other in ((key, each) for key in moved for each in left):
+                names = {key.rpartition(".")[2] for key in (one, other)}
+                if any({key, value} == names for key, value in VALUE_OF_KEY.items()):
+                    told = f"{type(holder).__name__}.{name}()"
+                    message = f"{told} puts {one} into the new order and leaves {other} in the old one"
+                    yield Finding("violation", "cache-beams", "k", message)
+                    return
+
+
+def _kept(holder: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What a module keeps by the name of an attribute, or by that and a name in a dict."""
+    for name, each in [*vars(holder).items(), *holder.named_buffers(recurse=False)]:
+        if isinstance(each, Tensor):
+            yield name, each
+        if isinstance(each, dict) and not name.startswith("_"):
+            yield from ((f"{name}.{key}", one) for key, one in each.items() if isinstance(one, Tensor))
 
 
 def _holders(invocation: Invocation) -> Iterator[Any]:

@@ -22,6 +22,7 @@ from regard.check.properties.caches.handed_over import empty_cache_findings
 from regard.check.properties.caches.kept_memories import kept_memory_findings
 from regard.check.properties.caches.padded_texts import padded_text_findings
 from regard.check.properties.caches.places import kept_writes, misplaced, reads_of, reads_own_place
+from regard.check.properties.caches.promised_memory import promises_memory
 from regard.check.properties.caches.unread_lengths import unread_length_findings
 from regard.check.properties.documentation import documentation_of
 from regard.check.properties.finding import Finding
@@ -426,7 +427,7 @@ def _unasked(invocation: Invocation, names: CacheNames) -> Iterator[Finding]:
     if alone.shape == after.shape and _gap(alone, after) <= TOLERANCE * max(1.0, float(alone.abs().max())):
         return
     kept = ", ".join(names.attributes) or "something"
-    if names.is_reset and not names.flags:
+    if (names.is_reset or promises_memory(invocation.target)) and not names.flags:
         message = f"every call goes on from the one before until it is cleared: {kept} is kept"
         yield Finding("note", "cache-always", "call", message)
         return

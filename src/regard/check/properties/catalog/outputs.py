@@ -64,6 +64,13 @@ OUTPUTS = (
         "return self.out(y * torch.sigmoid(self.gate(x)))  # of the input x, not of y",
     ),
     Property(
+        "mix-as-documented",
+        "output",
+        "a gate multiplies what it multiplies in the formula of a documentation, and 1 - gate the other",
+        "The gate opens where it was to be closed: what is learned, or loaded, means the opposite.",
+        "mixed = gate * new + (1 - gate) * old",
+    ),
+    Property(
         "squashed-once",
         "output",
         "no sigmoid is taken of what a sigmoid returned",

@@ -239,6 +239,13 @@ SCORES = (
         "scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))",
     ),
     Property(
+        "temperature-as-documented",
+        "scaled",
+        "the larger a temperature is, the flatter are the weights, or as the documentation says",
+        "Who raises the temperature to spread the weights makes them sharper.",
+        "scores = scores / self.log_tau.exp()",
+    ),
+    Property(
         "scale-as-documented",
         "scaled",
         "scores that are said not to be scaled are q . k as it is",

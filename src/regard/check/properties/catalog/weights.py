@@ -8,6 +8,13 @@ __all__ = ["WEIGHTS"]
 
 WEIGHTS = (
     Property(
+        "weights-cumulated",
+        "weights",
+        "what is called the sum of the weights of all steps so far is added to in each step",
+        "A step knows only what the one before it read: what was read earlier is read again, or left out.",
+        "cumulative = cumulative + weights",
+    ),
+    Property(
         "gradient-of-the-choice",
         "weights",
         "the gradient of hard weights is given to their softmax as it is (straight-through)",

@@ -50,6 +50,7 @@ from regard.check.properties.masks.written_into import written_mask_findings
 from regard.check.properties.masks.zeroed_keys import zeroed_keys
 from regard.check.properties.saturation import ZERO_WEIGHT
 from regard.check.roles.influence import record_invocation
+from regard.check.roles.table import AttentionTable
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
 from regard.check.target.mask_values import HEADS_LAST, MASK_FORMS, OF_EACH_TOKEN, write_mask
@@ -235,10 +236,26 @@ def _other_layers(
         path = other.base.instance.module
         weight = masked_weights(other, record_invocation(invocation, {**invocation.arguments, name: outcome.value}))
         is_sibling = path != place and re.sub(r"\d+", "0", path) == re.sub(r"\d+", "0", place)
-        if is_sibling and weight is not None and not bool((weight.abs() <= ZERO_WEIGHT)[outcome.blocked].any()):
+        if not is_sibling or weight is None:
+            continue
+        blocked = _blocked_in(other.base, several[number].base, outcome.blocked)
+        if bool(blocked.any()) and not bool((weight.abs() <= ZERO_WEIGHT)[blocked].any()):
             message = f"{name} hides keys in {place}, and {path} attends to them"
             yield Finding("violation", "mask-argument", "mask", message, other.base.instance.scores_location)
             return
+
+
+def _blocked_in(other: AttentionTable, own: AttentionTable, blocked: Tensor) -> Tensor:
+    """(scores of the other): those of the keys that a mask hides in one layer; of as many scores, the same ones.
+
+    As where all nodes of a graph attend to each other in a layer, and one learned query attends to them in the next.
+    """
+    if len(other.weight) == len(blocked):
+        return blocked
+    mine, others = ((each.query.sample.clamp(min=0), each.key.token) for each in (own, other))
+    hidden = {(int(one), int(two)) for one, two in zip(*(each[blocked] for each in mine), strict=True)}
+    hidden -= {(int(one), int(two)) for one, two in zip(*(each[~blocked] for each in mine), strict=True)}
+    return torch.tensor([(int(one), int(two)) in hidden for one, two in zip(*others, strict=True)])
 
 
 def are_layers(several: Sequence[Evidence]) -> bool:

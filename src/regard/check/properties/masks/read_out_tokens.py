@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from regard.check.properties.code import code_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.errors import Failed
+from regard.check.target.preparation import modules_in
 
 __all__ = ["read_out_token_findings"]
 
+_LAST = re.compile(r"\[\s*:\s*,\s*-1\s*(?:,\s*:\s*)?\]|\[\s*:\s*,\s*-1\s*:\s*\]")
+"""The last token of all, as a line reads it."""
 MOVED = 1e-9
 MIN_TOKENS = 4
 
@@ -20,7 +25,9 @@ MIN_TOKENS = 4
 def read_out_token_findings(invocation: Invocation) -> Iterator[Finding]:
     """An output of each sample that hangs on the first token of padding, and on none of those behind it.
 
-    So it is read at the length, and not at the length less 1. What hangs on all of the padding is judged elsewhere.
+    So it is read at the length, and not at the length less 1. Or one that hangs on all of the padding, where a line
+    reads the last token of all: that is padding in each shorter sample. What hangs on all of it otherwise is judged
+    elsewhere, and a layer that reads from both ends carries padding to all tokens.
 
     Args:
         invocation: a call of one sequence, with lengths.
@@ -60,6 +67,21 @@ def read_out_token_findings(invocation: Invocation) -> Iterator[Finding]:
             )
             yield Finding("violation", "read-at-the-last-token", "output", message)
             return
+        if moved and all(all(each) for each in moved) and _reads_the_last(invocation):
+            message = (
+                f"with {name}=n the output hangs on all tokens of padding: a line reads the last token of all, "
+                f"whatever {name} says; the last real token is token n - 1"
+            )
+            yield Finding("violation", "read-at-the-last-token", "output", message)
+            return
+
+
+def _reads_the_last(invocation: Invocation) -> bool:
+    """Whether a line reads the last of all tokens, and no recurrent layer reads from both ends."""
+    modules = [each for owner in modules_in(invocation.target) for each in owner.modules()]
+    if any(isinstance(each, nn.RNNBase) and each.bidirectional for each in modules):
+        return False
+    return _LAST.search(code_of(invocation.target)) is not None
 
 
 def _outputs(invocation: Invocation, other: dict[str, Tensor]) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from regard.check.properties.caches.promised_memory import is_made_for_generation
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
@@ -82,6 +83,6 @@ def _of_pass(invocation: Invocation, live: nn.Module) -> list[Finding]:
     try:
         torch.autograd.grad([each.sum() for each in outputs], learned, allow_unused=True)
     except Exception as error:  # a backward pass of the code's own may raise anything
-        found = None if are_written(kept) else overwritten(error)
+        found = None if are_written(kept) or is_made_for_generation(live) else overwritten(error)
         return [] if found is None else [found]
     return []

@@ -122,7 +122,9 @@ def _is_read_elsewhere(trace: Trace, made: _Made, second: _Matrix) -> bool:
     known = {made.matrix.operation.index, second.operation.index, *(each.index for each in made.by)}
     between = {each.outputs[0].storage for each in (made.matrix.operation, *made.by)}
     takers = (
-        each for each in trace.operations[made.matrix.operation.index :] if each.index not in known and not each.is_view
+        each
+        for each in trace.operations[made.matrix.operation.index :]
+        if each.index not in known and (not each.is_view or each.written)  # keys and values may be kept in a cache
     )
     read = {each.storage for taker in takers for each in taker.inputs}
     return bool(between & (read | {each.storage for each in trace.outputs}))

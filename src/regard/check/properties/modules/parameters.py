@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.check.names import role
 from regard.check.properties.attributes import is_read_by_settings
+from regard.check.properties.caches.promised_memory import is_made_for_generation
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.argument_matrices import argument_matrix_findings
 from regard.check.properties.modules.backward import overwritten, training_findings
@@ -40,7 +41,7 @@ from regard.check.target.signature import readings
 from regard.check.target.token_ids import special_ids
 from regard.check.trace.operation import Operation, TensorRecord
 
-__all__ = ["parameter_findings"]
+__all__ = ["cut_off_findings", "parameter_findings"]
 
 NO_GRADIENT_IN_CACHE = "a call writes into tensors that the module keeps, without gradients: it is meant for inference"
 
@@ -89,6 +90,17 @@ def parameter_findings(invocation: Invocation, instances: Sequence[AttentionInst
     yield from begun_alike_findings(invocation)
 
 
+def cut_off_findings(invocation: Invocation) -> Iterator[Finding]:
+    """Parameters that have an effect and no gradient, of a call in which no queries meet keys that are made of tokens.
+
+    Args:
+        invocation: as of one that asks a learned memory.
+    """
+    if isinstance(invocation.target, nn.Module):
+        found = _judged(invocation, (), copied(invocation.target), {}, frozenset())
+        yield from (each for each in found if each.property == "gradient" and each.kind == "violation")
+
+
 def _judged(
     invocation: Invocation,
     instances: Sequence[AttentionInstance],
@@ -129,7 +141,7 @@ def _judged(
         found = torch.autograd.grad(total, [*learned.values()], allow_unused=True)
     except Exception as error:  # a backward pass of the code's own may raise anything
         message = f"its backward pass raises {error_line(error)}: no gradient was exercised"
-        wrong = None if are_written(kept) else overwritten(error)
+        wrong = None if are_written(kept) or is_made_for_generation(live) else overwritten(error)
         yield wrong or Finding("open", "gradient", "output", message)
         return
     gradients.update(zip(learned, found, strict=True))
@@ -202,6 +214,8 @@ def _cut_off(
 
 def _only_chooses(parameter: Tensor, instances: Sequence[AttentionInstance]) -> bool:
     """Whether a run computes with a parameter, and uses of the result where its largest numbers stand alone."""
+    if not instances:
+        return False
     trace = instances[0].run.trace
     taken = (record for operation in trace for record in operation.inputs)
     return trace.only_chooses({record.storage for record in taken if _is_among(parameter, [record])})

@@ -55,5 +55,6 @@ def _products(trace: Trace, weight: Tensor) -> Iterator[tuple[Operation, TensorR
     for operation in trace:
         if operation.name in MATRICES and len(operation.inputs) > 1:
             *_, given, matrix = operation.inputs
-            if matrix.learned and torch.equal(matrix.data.mT, weight.to(matrix.data.dtype)):
+            is_matrix = matrix.learned and matrix.data.ndim > 1  # else a vector, as what pooling asks with
+            if is_matrix and torch.equal(matrix.data.mT, weight.to(matrix.data.dtype)):
                 yield operation, given

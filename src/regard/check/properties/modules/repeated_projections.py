@@ -14,6 +14,7 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.modules.repeated_layers import SHARED
 from regard.check.properties.outputs.output_matrices import ON_PURPOSE
 from regard.check.target.argument import source_of
+from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
 
 __all__ = ["repeated_projection_findings"]
@@ -23,24 +24,34 @@ def repeated_projection_findings(target: object) -> Iterator[Finding]:
     """One module with matrices that has several names, as its constructor repeats a list that it stands in once.
 
     As in `self.q, self.k, self.v = [nn.Linear(d, d)] * 3`: the list is three times as long, and the layer is the same.
-    What a line calls by two names, as `self.k = self.q`, is shared on purpose, and so is what the code says so of.
+    What a line calls by two names, as `self.k = self.q`, is shared on purpose, and so is what the code says so of. In a
+    dict of modules, those for queries, keys and values were to have one each.
     """
     for outer in modules_in(target):
         code = code_of(outer)
         if SHARED.search(code) or ON_PURPOSE.search(code):
             continue
         for path, module in outer.named_modules():
-            if type(module).__module__.startswith("torch."):
+            is_dict = isinstance(module, nn.ModuleDict)
+            if type(module).__module__.startswith("torch.") and not is_dict:
                 continue
             names = dict[int, list[str]]()
             for name, part in module._modules.items():
                 if part is not None and any(each.ndim > 1 for each in part.parameters()):
                     names.setdefault(id(part), []).append(name)
             several = next((each for each in names.values() if len(each) > 1), None)
-            if several is None or (repeated := _repeated(module, type(getattr(module, several[0])).__name__)) is None:
+            if several is None:
                 continue
             prefix = f"{path}." if path else ""
             listed = f"{', '.join(f'{prefix}{each}' for each in several[:-1])} and {prefix}{several[-1]}"
+            if is_dict:
+                if len({"q", "k", "v"} & {call_meaning(each) for each in several}) < 2:
+                    continue  # as one table for both languages
+                message = f"{listed} are one and the same module: each name of the dict has its matrix"
+                yield Finding("violation", "projections-apart", "projections", message, None, path)
+                return
+            if (repeated := _repeated(module, type(module._modules[several[0]]).__name__)) is None:
+                continue
             message = f"{listed} are one and the same module: {repeated[0]} makes it once, and repeats it"
             yield Finding("violation", "projections-apart", "projections", message, repeated[1], path)
             return

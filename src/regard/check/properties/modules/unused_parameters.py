@@ -68,6 +68,13 @@ def unused_parameter_findings(
     target = invocation.target
     if not isinstance(target, nn.Module):
         return
+    if gradients and all(each is None for each in gradients.values()) and _computes_with_others(invocation):
+        message = (
+            "none of its parameters has an effect, and what it returns is computed with others: it runs an object that "
+            "is no part of it, as a method that was bound before it was copied"
+        )
+        yield Finding("violation", "parameters-used", "projections", message)
+        return
     unused = _Unused(target, gradients, attending)
     for name, several in unused.layers():
         message = f"{name} is never run, one of {several} layers alike in a list: it has no effect and does not learn"
@@ -373,3 +380,16 @@ def _is_used_by_itself(invocation: Invocation, parameters: list[nn.Parameter]) -
     except (Failed, RuntimeError):
         return True
     return any(each is not None for each in found)
+
+
+def _computes_with_others(invocation: Invocation) -> bool:
+    """Whether the target itself, and not a copy of it, returns something that can learn by none of its parameters."""
+    learned = [each for each in invocation.target.parameters() if each.requires_grad]
+    try:
+        with torch.enable_grad():
+            outputs = invocation.outputs(invocation.run(target=invocation.target))
+            several = [each for each in outputs if each.requires_grad]
+            found = torch.autograd.grad([each.sum() for each in several], learned, allow_unused=True) if several else ()
+    except (Failed, RuntimeError):
+        return False
+    return bool(found) and all(each is None for each in found)

@@ -104,8 +104,8 @@ def _are_tokens(table: AttentionTable, samples: int, tokens: int) -> bool:
 def tokens_of_queries(table: AttentionTable, influence: Influence, tokens: int) -> list[int] | None:
     """For each query the token of the input that changes it most; None where it is not clear which."""
     rows = influence.sources("token")
-    if len(rows) != tokens:
-        return None
+    if len(rows) != tokens or not {*range(tokens)} <= {*table.query.token.tolist()}:
+        return None  # as where the last token alone asks
     instance, layout = table.instance, table.layout
     first = [int((table.query.token == each).nonzero()[0]) for each in range(tokens)]
 

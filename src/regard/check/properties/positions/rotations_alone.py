@@ -5,18 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.check.properties.evidence import with_equal_tokens
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation, Stream
+from regard.check.target.cache_runs import optional_positions
 from regard.check.target.errors import Failed
+from regard.check.target.names import call_meaning
+from regard.check.target.preparation import copied
 
 __all__ = ["rotation_alone_findings"]
 
 _TABLES = re.compile(r"cos|sin|freq|rope|rotary|angle", re.I)
 """In the names of arguments that say by how much is rotated."""
 SAME = 1e-6
+START = 3
+"""Where the tokens of a second call begin."""
 
 
 def rotation_alone_findings(invocation: Invocation) -> Iterator[Finding]:
@@ -29,7 +34,7 @@ def rotation_alone_findings(invocation: Invocation) -> Iterator[Finding]:
     """
     streams = {each.role: each for each in invocation.streams}
     others = invocation.arguments.keys() - {each.argument for each in invocation.streams}
-    if streams.keys() != {"q", "k"} or len(invocation.streams) != 2 or not all(map(_TABLES.search, others)):
+    if streams.keys() != {"q", "k"} or len(invocation.streams) != 2 or not all(map(_is_of_positions, others)):
         return
     given = with_equal_tokens(invocation)
     try:
@@ -52,7 +57,8 @@ def rotation_alone_findings(invocation: Invocation) -> Iterator[Finding]:
         yield Finding("violation", "rotation-keeps-lengths", "positions", message)
     if unlike:
         return  # what is not rotated may be anything
-    queries, keys = rotated
+    tokens = min(each.shape[-2] for each in rotated)
+    queries, keys = (each[..., :tokens, :] for each in rotated)
     if queries.shape != keys.shape:
         return
     scores = queries @ keys.mT
@@ -63,6 +69,39 @@ def rotation_alone_findings(invocation: Invocation) -> Iterator[Finding]:
             "queries and keys are not rotated by the same angles, the same way around"
         )
         yield Finding("violation", "positions-relative", "positions", message)
+        return
+    if not queries.ndim > 2 or float((queries[..., 1:, :] - queries[..., :-1, :]).abs().max()) <= SAME:
+        return
+    kept = list(_kept_of_other_calls(invocation))
+    message = "rotary positions alone: equal queries and keys have products by their distance, at each place"
+    yield from kept or [Finding("design", "positions-relative", "positions", message)]
+
+
+def _is_of_positions(name: str) -> bool:
+    """Whether an argument says where tokens stand, or by how much they are rotated."""
+    return _TABLES.search(name) is not None or call_meaning(name) in ("start", "positions")
+
+
+def _kept_of_other_calls(invocation: Invocation) -> Iterator[Finding]:
+    """A call that is told where its tokens begin, and rotates them as one before it that was not told so."""
+    names = [name for name, kind in optional_positions(invocation) if kind == "start"]
+    for name in names if isinstance(invocation.target, nn.Module) else ():
+        told = {**invocation.arguments, name: START}
+        live = copied(invocation.target)
+        try:
+            alone = invocation.outputs(invocation.run(told, target=copied(invocation.target)))
+            invocation.run(target=live)
+            after = invocation.outputs(invocation.run(told, target=live))
+        except Failed:
+            continue
+        gap = max((float((one - two).abs().max()) for one, two in zip(alone, after, strict=True)), default=0.0)
+        if gap > SAME:
+            message = (
+                f"a call with {name}={START} after one without it returns numbers that differ by up to {gap:.3g} from "
+                "those of the same call alone: what is kept is that one's"
+            )
+            yield Finding("violation", "calls-apart", "positions", message)
+            return
 
 
 def _as_given(made: Tensor, given: Tensor) -> Tensor | None:

@@ -17,6 +17,7 @@ from regard.check.properties.other_lengths import with_tokens
 from regard.check.properties.scores.bias import added_to_scores
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
 from regard.check.target.preparation import modules_in
 from regard.check.trace.operation import Trace
 
@@ -38,6 +39,12 @@ _OF_A_GRID = re.compile(r"\bheights?\b|\bmeshgrid\b|\b2-?d\b|\btwo[- ]dimensiona
 """In code whose tokens are the places of a grid."""
 
 
+def _blocks_of_comments(invocation: Invocation) -> Iterator[str]:
+    """The comments that stand in lines of their own, one below the other, as one text."""
+    for block in re.findall(r"(?:^[ \t]*#.*\n)+", source_of(invocation.target), re.M):
+        yield re.sub(r"^[ \t]*#+[ \t]*", "", block, flags=re.M)
+
+
 def documented_table_findings(invocation: Invocation, evidence: Evidence) -> Iterator[Finding]:
     """A table whose entries are added for keys on the other side of the query than its documentation says.
 
@@ -47,9 +54,10 @@ def documented_table_findings(invocation: Invocation, evidence: Evidence) -> Ite
         invocation: the call.
         evidence: of an attention to whose scores a bias by positions is added.
     """
-    wanted = index_direction(documentation_of(invocation.target))
-    if not wanted:
+    told = {index_direction(each) for each in (documentation_of(invocation.target), *_blocks_of_comments(invocation))}
+    if len(told - {0}) != 1:
         return
+    (wanted,) = told - {0}
     tables = _parameters(invocation)
     for added, _, line in added_to_scores(evidence):
         bias = evidence.base.dense(added)[0, 0]
