@@ -121,7 +121,7 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             or read_in_vain(invocation, evidence, outcomes, name)
             or prepared_in_vain(invocation, outcomes, name)
             or zeroed_keys(invocation, evidence, outcomes, name)
-            or weighed_edges(evidence, outcomes, name)
+            or weighed_edges(invocation, evidence, outcomes, name)
             or violated(evidence, outcomes, name)
         )
 
