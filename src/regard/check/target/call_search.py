@@ -225,8 +225,16 @@ class CallPlan:
         return may_be_a_state and is_longer and (is_wide or are_equal)
 
     def is_square(self, target: Any, sizes: Sizes) -> bool:
-        """Whether it has as many tokens as channels, and not those that were tried first, before a convolution."""
-        if not any(isinstance(each, nn.Conv1d) for module in modules_in(target) for each in module.modules()):
+        """Whether it has as many tokens as channels, and not those that were tried first, before a convolution.
+
+        Or before an einsum, which multiplies channels that stand in front of the tokens by a matrix just as well.
+        """
+        is_crossed = "einsum(" in self.source
+        if not any(
+            isinstance(each, nn.Conv1d) or (is_crossed and any(one.ndim == 2 for one in each.parameters(recurse=False)))
+            for module in modules_in(target)
+            for each in module.modules()
+        ):
             return False
         draft = self._draft(target, sizes)
         return "td" in self.layout.letters and draft.tokens == draft.width != sizes.tokens
