@@ -82,10 +82,9 @@ class PooledPairs(nn.Module):
         return (x.unflatten(-1, (-1, 2)) * scores.softmax(-1)).sum(-1)
 
 
-@pytest.mark.parametrize("dim", [16, 32])
-def test_as_many_tokens_as_channels_are_tried_last_before_an_einsum(dim: int) -> None:
-    call = first(PooledPairs, dim=dim)
-    assert call.arguments["x"].shape[1] == dim != call.arguments["x"].shape[2]
+def test_as_many_tokens_as_channels_are_tried_last_before_an_einsum() -> None:
+    call = first(PooledPairs, dim=16)
+    assert call.arguments["x"].shape[1] == 16 != call.arguments["x"].shape[2]
     assert call.streams[0].token_axes == (2,)
 
 
