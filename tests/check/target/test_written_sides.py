@@ -180,7 +180,7 @@ class Gathered(nn.Module):
 
 def test_what_stands_before_the_sides_of_a_map_are_channels_by_whatever_name() -> None:
     call = first(Gathered)
-    assert axes(call) == [("x", 0, (2, 3), None), ("y", 0, (2, 3), None)]
+    assert axes(call) == [("x", 0, (2, 3), None), ("context", 0, (2, 3), None)]
     assert check(Gathered).verdict in RIGHT
     for shape, letters in (("N,K,H,W", "bdyx"), ("B, heads, H, W", ""), ("B, T, H, W", "")):
         assert written_map(f'def read(y):\n    """Of y: ({shape})."""', "y") == letters
