@@ -1,4 +1,4 @@
-"""Values that are made of several tokens each, on purpose: of their score's two, or of the neighbours of their key's."""
+"""Values of several tokens each, on purpose: of their score's two, or of the neighbours of their key's."""
 
 from __future__ import annotations
 
