@@ -62,8 +62,8 @@ def unsummed_products(invocation: Invocation, evidence: Evidence) -> Finding | N
         return Finding("design", "vector-scores", "scores", message, line)
     if _are_modulated(instance):
         message = (
-            "each channel of a query times that of a key is a score by itself, beside as many channels that are made of "
-            "the two tokens' relation (vector attention)"
+            "each channel of a query times that of a key is a score by itself, beside as many channels of the two "
+            "tokens' relation (vector attention)"
         )
         return Finding("design", "vector-scores", "scores", message, line)
     message = (
