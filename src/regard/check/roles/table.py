@@ -186,7 +186,8 @@ def table_of(instance: AttentionInstance, influence: Influence, streams: Sequenc
         [torch.arange(each.output.data.numel()) + run.first_tag[each.operation.index] for each in instance.scores]
     )
     of_tokens = (left.token != NONE) & (right.token != NONE)  # a learned key or query is no token's: a sink
-    of_tokens = of_tokens if bool(of_tokens.any()) else torch.ones_like(of_tokens)
+    of_any = (left.token != NONE) | (right.token != NONE)  # of learned queries, whose keys may be padded with others
+    of_tokens = of_tokens if bool(of_tokens.any()) else of_any if bool(of_any.any()) else torch.ones_like(of_any)
     row_of[ids[of_tokens]] = torch.arange(len(ids))[of_tokens]
     values = _values(instance, influence, streams, row_of)
     used = torch.zeros(len(ids), dtype=torch.bool)
