@@ -21,6 +21,16 @@ class AsksForTruth(nn.Module):
         return scores.softmax(-1) @ v
 
 
+class ScaledByTheCaller(nn.Module):
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, attn_mask: Tensor | None = None
+    ) -> Tensor:
+        scores = q @ k.mT if scale is None else q @ k.mT * scale
+        if attn_mask:
+            scores = scores.masked_fill(attn_mask, -torch.inf)
+        return scores.softmax(-1) @ v
+
+
 class AsksForNone(nn.Module):
     def forward(self, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None) -> Tensor:
         scores = q @ k.mT / q.shape[-1] ** 0.5
@@ -40,8 +50,9 @@ class OfAFlag(nn.Module):
         return scores.softmax(-1) @ v
 
 
-def test_a_mask_of_several_numbers_has_no_truth() -> None:
-    report = check(AsksForTruth)
+@pytest.mark.parametrize("kind", [AsksForTruth, ScaledByTheCaller])
+def test_a_mask_of_several_numbers_has_no_truth(kind: type[nn.Module]) -> None:
+    report = check(kind)
     assert report.verdict == "wrong"
     assert [each.id for each in report.causes] == ["mask-argument"]
 

@@ -419,7 +419,8 @@ def _is_of_another_step(live: nn.Module, name: str, gradients: Mapping[str, Tens
         return False
     is_taken = any(each is not None and other.startswith(f"{of_list[1]}.") for other, each in gradients.items())
     owner, _, attribute = of_list[1].rpartition(".")
-    return is_taken and is_one_of_steps(type(live.get_submodule(owner)), attribute)
+    kind: type = type(live.get_submodule(owner))
+    return is_taken and is_one_of_steps(kind, attribute)
 
 
 def _belongs(name: str, invocation: Invocation, instances: Sequence[AttentionInstance]) -> bool:

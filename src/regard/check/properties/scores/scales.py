@@ -24,7 +24,6 @@ from regard.check.properties.scores.unscaled import (
     is_of_states,
     is_of_tokens_alone,
     is_read_by_one_token,
-    optional_scale,
 )
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import AttentionInstance, TaggedRun
@@ -162,9 +161,6 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         return Finding("design", "no-scale", "scale", message, line)
     if is_read_by_one_token(invocation, evidence):
         message = "scores are not scaled: one token asks the others for what they are (Luong, general)"
-        return Finding("design", "no-scale", "scale", message, line)
-    if name := optional_scale(invocation, evidence):
-        message = f"scores are not scaled without {name}: they are times what a caller hands over"
         return Finding("design", "no-scale", "scale", message, line)
     is_of_luong = LUONG.search(name_and_documentation(invocation.target)) is not None
     if is_of_luong or is_of_states(evidence) or is_of_one_state(invocation, evidence):

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import re
 
-import torch
 from torch import Tensor
 
 from regard.check.properties.code import code_of
 from regard.check.properties.documentation import name_and_documentation
 from regard.check.properties.finding import Evidence
-from regard.check.properties.masks.masked_weights import masked_weights
 from regard.check.properties.scores.formula import SAME_NUMBER
-from regard.check.properties.sums import sums_by
-from regard.check.roles.influence import record_invocation
 from regard.check.roles.instances import TaggedRun
 from regard.check.roles.recurrences import recurrent_outputs
 from regard.check.target import Invocation
-from regard.check.target.argument import source_of
-from regard.check.target.cache_forms import parameters_of
-from regard.check.target.documented_shapes import said_of
-from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
 
 __all__ = [
@@ -31,7 +23,6 @@ __all__ = [
     "is_of_states",
     "is_of_tokens_alone",
     "is_read_by_one_token",
-    "optional_scale",
 ]
 
 LUONG = re.compile(r"luong|multiplicative|bi-?linear[ _]?(?:att|scor|form|product)", re.I)
@@ -47,10 +38,6 @@ _ONE_DIGIT = re.compile(r"(?<=[*=(,\s])0?\.0*[1-9](?![\d.eE])")
 SELF_ATTENTION = re.compile(r"self[\s_-]?att", re.I)
 TRANSFORMER = re.compile(r"transformer|vaswani|all you need|1706\.03762|multi[\s_-]?head|\bmha\b", re.I)
 """Says that it is the attention that has a scale."""
-ANY_SCALE = 0.37
-"""What is handed over as a scale, to see whether it is one."""
-_OF_A_DEFAULT = re.compile(r"default|\bif (?:None|not given|omitted)|otherwise|falls? back", re.I)
-"""In what is said of a scale: that there is one without it."""
 TWO_SEQUENCES = ({"x", "context"}, {"q", "v"}, {"q", "k"})
 """Roles of what is handed over where keys and values are one."""
 
@@ -179,30 +166,3 @@ def is_of_states(evidence: Evidence) -> bool:
         and all(is_given(instance.values_place(each)) for each in instance.sums)
         and all(is_given(each.left_place) or is_given(each.right_place) for each in instance.scores)
     )
-
-
-def optional_scale(invocation: Invocation, evidence: Evidence) -> str:
-    """The argument that scores are times where a caller hands one over, and without which they have no scale; or empty.
-
-    What is said of it may promise a root of the width without it: then it is none.
-
-    Args:
-        invocation: a call without it.
-        evidence: of the attention, whose scores are not scaled.
-    """
-    table, target = evidence.base, invocation.target
-    for name, default in parameters_of(target).items():
-        if call_meaning(name) != "scale" or default.default not in (None, 0, False):
-            continue
-        if invocation.arguments.get(name) is not None or _OF_A_DEFAULT.search(said_of(source_of(target), name)):
-            continue
-        run = record_invocation(invocation, {**invocation.arguments, name: ANY_SCALE})
-        weight = None if run.error else masked_weights(evidence, run)
-        if weight is None or bool((table.group < 0).any()):
-            continue
-        for times in (ANY_SCALE, 1 / ANY_SCALE):
-            exponentials = (table.masked * times).exp()
-            sums = sums_by(table.group, exponentials)[table.group]
-            if torch.allclose(weight, exponentials / sums, rtol=0.0, atol=SAME_NUMBER):
-                return name
-    return ""
