@@ -81,6 +81,8 @@ def without_excused(searched: Findings, analyses: Sequence[Analysis], *, is_give
         excused |= CONTEXT
     if analyses and not violated and _is_context_of_another_setting(analyses[0].invocation):
         excused |= CONTEXT | MASKING
+    if any(each.step == "scale" for one in analyses for each in one.designs):
+        excused |= SCALES
     if said_by(analyses) == "right":
         excused |= _excused_where_right(searched, analyses)
     return _without(searched, excused)
@@ -107,8 +109,6 @@ def may_read_context(searched: Findings, analyses: Sequence[Analysis]) -> bool:
 def _excused_where_right(searched: Findings, analyses: Sequence[Analysis]) -> set[str]:
     """Those that are excused where no property is violated, and all were judged."""
     excused: set[str] = set()
-    if any(each.step == "scale" for one in analyses for each in one.designs):
-        excused |= SCALES
     if any(each.is_in_chunks for each in analyses):
         excused |= SCALES | WITHOUT_A_SOFTMAX
     if {each.property for one in analyses for each in one.findings} >= DECODING:

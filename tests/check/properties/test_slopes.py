@@ -136,3 +136,16 @@ def test_the_plain_powers_are_not_the_published_ones_of_other_numbers_of_heads()
             call.arguments["x"] = drawn(2, 4, 2 * count, seed=0)
             found = {each.property for each in analyze(call).violations}
             assert found == ({"alibi-slopes"} if kind is AsPublished and count == 3 else set())
+
+
+@pytest.mark.parametrize(
+    ("slopes", "properties"),
+    [
+        ([2**-4, 2**-8, 0.0, 0.0], []),
+        ([0.0, 0.0, 2**-4, 2**-8], []),
+        ([2**-4, 2**-4, 0.0, 0.0], ["alibi-slopes"]),
+        ([-(2**-4), -(2**-8), 0.0, 0.0], ["alibi-sign"]),
+    ],
+)
+def test_some_heads_may_have_no_slope(slopes: list[float], properties: list[str]) -> None:
+    assert [each.property for each in analyze(of_x(ALiBi(slopes))).violations] == properties

@@ -48,6 +48,24 @@ class WeighedByOneNumber(Hidden):
         return scores + adj.unsqueeze(1) * self.gamma
 
 
+class WeighedOnDemand(Weighed):
+    """Without edges it is plain attention."""
+
+    def forward(self, x: Tensor, adj: Tensor | None = None) -> Tensor:
+        """Nodes (batch, nodes, width), and adj (batch, nodes, nodes)."""
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        scores = scores if adj is None else self.linked(scores, adj)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class AddedOnDemand(WeighedOnDemand):
+    """Ones are added where there is an edge, beside numbers that are learned of each head."""
+
+    def linked(self, scores: Tensor, adj: Tensor) -> Tensor:
+        return (scores + adj[:, None].to(scores.dtype)) * self.gamma
+
+
 class Added(Hidden):
     """Ones are added where there is an edge: what has none is seen as well."""
 
@@ -55,10 +73,11 @@ class Added(Hidden):
         return scores + adj[:, None].to(scores.dtype)
 
 
-@pytest.mark.parametrize("right", [Hidden, Weighed, WeighedByOneNumber])
+@pytest.mark.parametrize("right", [Hidden, Weighed, WeighedByOneNumber, WeighedOnDemand])
 def test_edges_that_hide_or_are_weighed_are_right(right: type[nn.Module]) -> None:
     assert check(right).verdict in ("right", "right in another layout or convention", "different by design")
 
 
-def test_edges_that_are_added_as_they_are_hide_nothing() -> None:
-    assert "mask-argument" in [each.id for each in check(Added).causes]
+@pytest.mark.parametrize("wrong", [Added, AddedOnDemand])
+def test_edges_that_are_added_as_they_are_hide_nothing(wrong: type[nn.Module]) -> None:
+    assert "mask-argument" in [each.id for each in check(wrong).causes]

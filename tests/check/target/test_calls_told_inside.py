@@ -70,6 +70,24 @@ def test_as_many_tokens_as_channels_are_tried_last_before_a_convolution() -> Non
     assert call.streams[0].token_axes == (2,)
 
 
+class PooledPairs(nn.Module):
+    """Pairs of places, each pooled by scores that a matrix makes of the channels in front of them (Enformer)."""
+
+    def __init__(self, dim: int = 16) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(torch.eye(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = torch.einsum("bdn,de->ben", x, self.scores).unflatten(-1, (-1, 2))
+        return (x.unflatten(-1, (-1, 2)) * scores.softmax(-1)).sum(-1)
+
+
+def test_as_many_tokens_as_channels_are_tried_last_before_an_einsum() -> None:
+    call = first(PooledPairs, dim=16)
+    assert call.arguments["x"].shape[1] == 16 != call.arguments["x"].shape[2]
+    assert call.streams[0].token_axes == (2,)
+
+
 def turned(vectors: Tensor, table: Tensor) -> Tensor:
     pairs = vectors.unflatten(-1, (-1, 1, 2))
     return (table[..., 0] * pairs[..., 0] + table[..., 1] * pairs[..., 1]).flatten(-2)

@@ -47,3 +47,31 @@ def test_the_masks_tell_that_both_are_sequences() -> None:
 @pytest.mark.parametrize(("kind", "is_right"), [(ReadsWords, True), (Tiles, False)])
 def test_a_mask_of_pairs_has_an_order_of_samples_and_heads(kind: type, is_right: bool) -> None:
     assert ({each.property for each in analyze(first(kind), masks=True).violations} == set()) is is_right
+
+
+class Translates(nn.Module):
+    """A layer of a decoder; the mask of the translation hides its later tokens."""
+
+    def __init__(self, d_model: int = 24) -> None:
+        super().__init__()
+        self.own, self.read = (nn.Linear(d_model, 3 * d_model) for _ in range(2))
+
+    def forward(self, trg: Tensor, trg_mask: Tensor, encoder_src: Tensor, src_mask: Tensor) -> Tensor:
+        x = trg + self.attended(self.own, trg, trg, trg_mask)
+        return x + self.attended(self.read, x, encoder_src, src_mask)
+
+    def attended(self, made: nn.Linear, x: Tensor, context: Tensor, mask: Tensor | None) -> Tensor:
+        q, k, v = (
+            each.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            for each in (made(x).chunk(3, -1)[0], *made(context).chunk(3, -1)[1:])
+        )
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        scores = scores if mask is None else scores.masked_fill(mask == 0, -1e10)
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_the_mask_of_a_translation_is_none_of_its_padding_alone() -> None:
+    call = first(Translates)
+    assert axes(call) == [("x", 0, (1,), None), ("context", 0, (1,), None)]
+    assert call.arguments["trg_mask"] is None or call.arguments["trg_mask"].ndim > 2
+    assert not analyze(call, masks=True).violations

@@ -160,3 +160,27 @@ def test_a_dict_of_options_is_handed_over_as_it_is() -> None:
 
 def test_a_part_of_a_config_is_completed() -> None:
     assert check(WithConfig, args={"config": {"causal": True}}).verdict in RIGHT
+
+
+class Gathered(nn.Module):
+    """Channels attend to the channels of centers, of which there are fewer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.share = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """What the channels read.
+
+        x: features (N,C,H,W), y: gathering centers (N,K,H,W)
+        """
+        rows, centers = x.flatten(2), y.reshape(*y.shape[:2], -1)
+        return x + self.share * ((rows @ centers.mT).softmax(-1) @ centers).view(x.shape)
+
+
+def test_what_stands_before_the_sides_of_a_map_are_channels_by_whatever_name() -> None:
+    call = first(Gathered)
+    assert axes(call) == [("x", 0, (2, 3), None), ("context", 0, (2, 3), None)]
+    assert check(Gathered).verdict in RIGHT
+    for shape, letters in (("N,K,H,W", "bdyx"), ("B, heads, H, W", ""), ("B, T, H, W", "")):
+        assert written_map(f'def read(y):\n    """Of y: ({shape})."""', "y") == letters

@@ -19,6 +19,7 @@ from regard.check.properties.masks.padded_keys import padded_key
 from regard.check.properties.masks.patterns import mask_findings
 from regard.check.properties.masks.unread_keys import unread_key_findings
 from regard.check.properties.masks.whole_frames import by_whole_frames
+from regard.check.properties.optional_scales import optional_scale_design
 from regard.check.properties.outputs.heads import output_findings, projected_once
 from regard.check.properties.outputs.inner_tokens import inner_output_findings
 from regard.check.properties.outputs.joint import joint_output_findings
@@ -216,7 +217,10 @@ def _scores(invocation: Invocation, evidence: Evidence, fit: ScoreFit | None) ->
             yield of_pairs
             continue
         is_scale = each.kind == "violation" and each.property == "scale"
-        yield (scale_design(invocation, evidence, fit) if is_scale and fit is not None else None) or each
+        meant = scale_design(invocation, evidence, fit) if is_scale and fit is not None else None
+        if meant is None and is_scale and fit is not None:
+            meant = optional_scale_design(invocation, evidence, fit)
+        yield meant or each
         if each.property == "relative-bias":
             yield from documented_table_findings(invocation, evidence)
             yield from table_head_findings(invocation, evidence)

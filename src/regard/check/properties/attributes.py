@@ -14,7 +14,7 @@ from regard.check.target.argument import text_of
 from regard.check.target.argument import tree_of as parsed
 from regard.check.target.classes import own_classes
 
-__all__ = ["SCALE_NAME", "is_read_by_settings", "is_unread", "tree_of"]
+__all__ = ["SCALE_NAME", "is_one_of_steps", "is_read_by_settings", "is_unread", "tree_of"]
 
 SCALE_NAME = re.compile(r"_?(?:softmax_|attn_|attention_|qk_)?(?:scale|scaling|temperature)|(?:inv_)?norm_factor", re.I)
 """The name of what scores are multiplied by, or divided by."""
@@ -71,6 +71,30 @@ def _conditions_of_reads(text: str, name: str) -> Iterator[bool]:
                     yield from walk(each, is_below or is_body)
 
     yield from walk(parsed(text), False)
+
+
+@cache
+def is_one_of_steps(kind: type, name: str) -> bool:
+    """Whether one member of a list is called at a time, by a number that no loop counts, as ``self.NAME[step](x)``.
+
+    As the layer of each step of a reasoning, of which a call takes one (MAC, arXiv:1803.03067).
+    """
+    found = list[bool]()
+    for each in own_classes(kind):
+        counted = {
+            one.id
+            for node in ast.walk(parsed(text_of(each)))
+            if isinstance(node, ast.For | ast.comprehension | ast.AugAssign)
+            for one in ast.walk(node.target)
+            if isinstance(one, ast.Name)
+        }
+        for node in ast.walk(parsed(text_of(each))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Subscript):
+                continue
+            if ast.unparse(node.func.value) == f"self.{name}":
+                number = [one.id for one in ast.walk(node.func.slice) if isinstance(one, ast.Name)]
+                found.append(bool(number) and not counted & {*number})
+    return bool(found) and all(found)
 
 
 def _is_setting(test: ast.expr) -> bool:

@@ -14,6 +14,7 @@ from regard.check.target.argument import source_of
 
 __all__ = [
     "boolean_meaning",
+    "comment_blocks_of",
     "comments_of",
     "documentation_of",
     "documents_a_use",
@@ -214,6 +215,12 @@ def documentation_of(target: Any) -> str:
 def comments_of(target: Any) -> list[str]:
     """The comments in a function or a class, a line each."""
     return re.findall(r"(?<!['\"])#+\s*(\w.*)$", source_of(target), re.M)
+
+
+def comment_blocks_of(target: Any) -> list[str]:
+    """The same, of lines that hold nothing else, those one below the other as one text: a sentence may need several."""
+    blocks = re.findall(r"(?:^[ \t]*#.*\n)+", source_of(target), re.M)
+    return [" ".join(re.findall(r"#+\s*(\w.*)$", each, re.M)) for each in blocks]
 
 
 def name_and_documentation(target: Any) -> str:

@@ -172,7 +172,8 @@ def _tokens(instance: AttentionInstance, place: tuple[int, int], influence: Infl
     """The token of each number of a factor.
 
     One that was divided by a norm over the tokens, or is a softmax over them, is of the token of its projection, and so
-    is one that a ReLU made 0; of a convolution of neighbours, of the place at which it stands.
+    is one that a ReLU made 0; of a convolution of neighbours, of the place at which it stands. What was handed over is
+    its own projection where there is none.
     """
     run = instance.run
     found = owners(influence.of(*place).flatten(1), influence, streams).token
@@ -188,6 +189,13 @@ def _tokens(instance: AttentionInstance, place: tuple[int, int], influence: Infl
             of_source = torch.where(of_source == SEVERAL, places, of_source)
         mine = (tags >= first) & (tags < first + len(of_source)) & (found < 0)
         found = torch.where(mine, of_source[(tags - first).clamp(0, len(of_source) - 1)], found)
+    for operation in run.trace.operations[: place[0]] if bool((found < 0).any()) else ():
+        for number, taken in enumerate(run.tags.inputs[operation.index]):
+            if any(torch.equal(taken, each) for each in run.given.values()):  # nothing was done with it before
+                of_given = owners(influence.of(operation.index, number).flatten(1), influence, streams).token
+                first = int(taken.min())
+                mine = (tags >= first) & (tags < first + len(of_given)) & (found < 0)
+                found = torch.where(mine, of_given[(tags - first).clamp(0, len(of_given) - 1)], found)
     return found
 
 

@@ -146,7 +146,10 @@ def _violations(evidence: Evidence) -> Iterator[Finding]:
     used = (values.score >= 0) & (values.weight.abs() > NEGLIGIBLE_WEIGHT)
     key_token = table.key.token[values.score.clamp(min=0)]
     both = used & (key_token >= 0)
-    if not values.of_pairs and bool((both & (values.token == SEVERAL)).any()):
+    if values.of_neighbours:
+        message = "a convolution of the values is added to them: each holds its neighbours as well"
+        yield Finding("design", "values-of-neighbours", "projections", message, sums_line)
+    elif not values.of_pairs and bool((both & (values.token == SEVERAL)).any()):
         yield Finding(
             "violation", "value-of-one-token", "projections", "a value depends on more than one token", sums_line
         )

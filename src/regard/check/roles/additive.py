@@ -53,13 +53,17 @@ def pairwise_sums(influence: Influence) -> Iterator[Operation]:
     gathered for each query, as nearest neighbours, and queries and keys that were repeated, also where all pairs stand
     on one axis.
     """
-    gathered = {
+    yield from _pairwise(influence, SUMS, _repeated(influence.base) | set(_spread(influence)))
+
+
+def _repeated(trace: Trace) -> set[int]:
+    """The memory of what holds some numbers several times."""
+    return {
         each.outputs[0].storage
-        for each in influence.base
+        for each in trace
         if (each.name in GATHERS | REPEATS and each.inputs[0].data.numel() < each.outputs[0].data.numel())
         or (each.name == "clone" and 0 in each.inputs[0].stride)
     }
-    yield from _pairwise(influence, SUMS, gathered | set(_spread(influence)))
 
 
 def _spread(influence: Influence) -> Iterator[int]:
@@ -136,10 +140,12 @@ def concatenations(influence: Influence, products: Iterable[Contraction]) -> Ite
     trace = influence.base
     rows = recurrent_outputs(trace)
     states = {trace.operations[index].outputs[0].storage for index in rows}
+    repeated = trace.made_of(_repeated(trace))
     beside = {
         each.outputs[0].storage: each
         for each in trace
         if each.name == "cat" and each.index not in rows and not states.issuperset(one.storage for one in each.inputs)
+        if _are_of_pairs(each, repeated)
     }
     for product in products:
         for place, terms, side in (
@@ -162,6 +168,15 @@ def concatenations(influence: Influence, products: Iterable[Contraction]) -> Ite
             most = torch.arange(max(map(len, found)))
             one, other = (terms[:, each[most.clamp(max=len(each) - 1)]] for each in found)
             yield Contraction(product.operation, side, side, place, place, one, other)
+
+
+def _are_of_pairs(joined: Operation, repeated: Collection[int]) -> bool:
+    """Whether something that stands side by side stands there several times, as a query for each of its keys.
+
+    Else each row is of a key alone, as of keys beside their products with a question, by which they are scored (HCRN,
+    arXiv:2002.10698, equation 7).
+    """
+    return any(each.storage in repeated or _is_written_out(each.data, tuple(each.shape)) for each in joined.inputs)
 
 
 def _sides(joined: Operation) -> list[int]:

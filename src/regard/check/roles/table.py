@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.check.roles.factors import data_of, factors_of, sources_of, stacked
 from regard.check.roles.influence import Influence
 from regard.check.roles.instances import AttentionInstance
+from regard.check.roles.mixed_values import are_of_neighbours, are_of_pairs, tokens_of_values
 from regard.check.roles.owners import NONE, SEVERAL, Owners, owners
 from regard.check.roles.silent_owners import with_silent_owners
 from regard.check.trace.operation import Trace
@@ -42,6 +43,8 @@ class ValueTable:
     """Whether values depend on the tokens of their score's query and key, both of one stream, and on no others."""
     result: Tensor
     """(sums): the weighted sums."""
+    of_neighbours: bool = False
+    """Whether values depend on their key's token and on some around it, which a convolution of the values read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +186,8 @@ def table_of(instance: AttentionInstance, influence: Influence, streams: Sequenc
         [torch.arange(each.output.data.numel()) + run.first_tag[each.operation.index] for each in instance.scores]
     )
     of_tokens = (left.token != NONE) & (right.token != NONE)  # a learned key or query is no token's: a sink
-    of_tokens = of_tokens if bool(of_tokens.any()) else torch.ones_like(of_tokens)
+    of_any = (left.token != NONE) | (right.token != NONE)  # of learned queries, whose keys may be padded with others
+    of_tokens = of_tokens if bool(of_tokens.any()) else of_any if bool(of_any.any()) else torch.ones_like(of_any)
     row_of[ids[of_tokens]] = torch.arange(len(ids))[of_tokens]
     values = _values(instance, influence, streams, row_of)
     used = torch.zeros(len(ids), dtype=torch.bool)
@@ -201,7 +205,11 @@ def table_of(instance: AttentionInstance, influence: Influence, streams: Sequenc
     kept = torch.full((len(ids),), -1)
     kept[used] = torch.arange(int(used.sum()))
     values = replace(values, score=torch.where(values.score >= 0, kept[values.score.clamp(min=0)], -1))
-    values = replace(values, of_pairs=_are_of_pairs(instance, influence, values, query, key))
+    if bool((values.token == SEVERAL).any()):
+        sets = tokens_of_values(instance, influence, values.score.shape[-1])
+        is_of_pairs = are_of_pairs(sets, values.score, query, key)
+        is_near = not is_of_pairs and are_of_neighbours(instance, sets, values.score, key)
+        values = replace(values, of_pairs=is_of_pairs, of_neighbours=is_near)
     query = replace(query, token=_numbered(query, query.token, query.stream)[0])
     key_tokens, value_tokens = _numbered(key, values.token, values.stream)
     key, values = replace(key, token=key_tokens), replace(values, token=value_tokens)
@@ -274,26 +282,6 @@ def _values(instance: AttentionInstance, influence: Influence, streams: Sequence
     stream, token, sample, head = (stacked([each[at] for each in owned], -1) for at in range(4))
     score, nothing = stacked(scores, -1), torch.zeros(0)
     return ValueTable(score, nothing, nothing, token, sample, stream, head, False, nothing)
-
-
-def _are_of_pairs(
-    instance: AttentionInstance, influence: Influence, values: ValueTable, query: Owners, key: Owners
-) -> bool:
-    """See `ValueTable.of_pairs`; of two tokens no value would depend on others than these."""
-    rows = influence.sources("token")
-    tokens = torch.tensor([influence.runs[row][0].index for row in rows], dtype=torch.long)
-    if len(set(tokens.tolist())) < 3 or not bool((values.token == SEVERAL).any()):
-        return False
-    by_token, width = torch.arange(int(tokens.max()) + 1)[:, None] == tokens, values.score.shape[-1]
-    found = []
-    for each in instance.sums:
-        depends = influence.of(*instance.values_place(each)).flatten(1)[rows]
-        terms = (by_token.float() @ depends.float() > 0)[:, instance.value_terms(each)].movedim(0, -1)
-        found.append(torch.nn.functional.pad(terms, (0, 0, 0, width - terms.shape[1])))
-    depends, scores, places = torch.cat(found), values.score.clamp(min=0), torch.arange(len(by_token))
-    pair = (places == query.token[scores][..., None]) | (places == key.token[scores][..., None])
-    is_one = query.stream[scores] == key.stream[scores]
-    return bool((is_one & ~(depends & ~pair).any(-1))[values.score >= 0].all())
 
 
 def _value_numbers(instance: AttentionInstance, trace: Trace, values: ValueTable) -> ValueTable:

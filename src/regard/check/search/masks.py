@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.check.mistakes.catalog import MISTAKES
 from regard.check.mistakes.mistake import MaskSource
 from regard.check.names import INPUTS, meaning
+from regard.check.properties.masks.graph_edges import GRAPH
 from regard.check.properties.unused_arguments import is_said_unused
 from regard.check.recipes.case import Case, causal
 from regard.check.search.budget import SearchBudget
@@ -204,6 +205,8 @@ def _argued(diagnosis: Diagnosis, plain: Stage, name: str, means: str, budget: S
     assert setting is not None
     built_in = plain.asked == "built-in"
     kinds: tuple[MaskSource, ...] = ("mask", "padding") if means == "mask" else ("padding", "mask")
+    if GRAPH.fullmatch(name.lower()):  # an edge is of two nodes
+        kinds = ("mask",)
     tried: list[tuple[ProbeCall, list[Observed]]] = []
     why = ""
     for asked in kinds:

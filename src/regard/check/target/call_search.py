@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.check.location import CodeLocation
+from regard.check.location import first_line
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target.argument import MATRICES, OUTPUT_GRADIENT, STREAMS, Argument
 from regard.check.target.best_first import best_first
@@ -225,8 +224,16 @@ class CallPlan:
         return may_be_a_state and is_longer and (is_wide or are_equal)
 
     def is_square(self, target: Any, sizes: Sizes) -> bool:
-        """Whether it has as many tokens as channels, and not those that were tried first, before a convolution."""
-        if not any(isinstance(each, nn.Conv1d) for module in modules_in(target) for each in module.modules()):
+        """Whether it has as many tokens as channels, and not those that were tried first, before a convolution.
+
+        Or before an einsum, which multiplies channels that stand in front of the tokens by a matrix just as well.
+        """
+        is_crossed = "einsum(" in self.source
+        if not any(
+            isinstance(each, nn.Conv1d) or (is_crossed and any(one.ndim == 2 for one in each.parameters(recurse=False)))
+            for module in modules_in(target)
+            for each in module.modules()
+        ):
             return False
         draft = self._draft(target, sizes)
         return "td" in self.layout.letters and draft.tokens == draft.width != sizes.tokens
@@ -345,7 +352,7 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
             tried = replace(plan, choices={**choices, "gradients": "off"})
             result = tried.invocation(target, sizes).run()
         if result is None:
-            raise Failed("returns None", FAR, _first_line(target))
+            raise Failed("returns None", FAR, first_line(target.forward if isinstance(target, nn.Module) else target))
         outputs = invocation.outputs(result)
         if not any(each.numel() > 1 for each in outputs):
             raise Failed("it returned no tensor of floats")
@@ -394,18 +401,6 @@ def search_calls(plan: CallPlan, target: Any, sizes: Sizes, max_tries: int, budg
     yield from broken[:1]
     if not found and not broken:
         raise search.failure or Failed("nothing was tried")
-
-
-def _first_line(target: Any) -> CodeLocation | None:
-    """Where the code of a call begins."""
-    code = getattr(
-        target.forward if isinstance(target, nn.Module) else getattr(target, "__func__", target), "__code__", None
-    )
-    if code is None:
-        return None
-    return CodeLocation(
-        code.co_filename, code.co_firstlineno, linecache.getline(code.co_filename, code.co_firstlineno).strip()
-    )
 
 
 def _of_one_query(plan: CallPlan, target: Any, sizes: Sizes) -> CallPlan:

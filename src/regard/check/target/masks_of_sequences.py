@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from regard.check.target.token_ids import side_of
+
 __all__ = ["OF_ASKING_TOKENS", "documents_alone", "masks_of_sequences", "numbers_of_texts"]
 
 OF_ASKING_TOKENS = "mask of queries"
@@ -15,12 +17,14 @@ _SAYS_NOTHING = frozenset(("mask", "masks", "pad", "padding", "key", "attn", "at
 def masks_of_sequences(told: Mapping[str, str], masks: Iterable[str]) -> dict[str, str]:
     """The role of each mask of x or of its context, as vid_mask and txt_mask are of src_vid and src_txt.
 
+    That of a translation, as trg_mask beside trg, hides the later tokens of this from its own attention.
+
     Args:
         told: roles of sequences by their names.
         masks: names of masks.
     """
     names = {role: name for name, role in told.items()}
-    if set(names) != {"x", "context"}:
+    if set(names) != {"x", "context"} or side_of(names["x"]) < 0:
         return {}
     of_x, of_context = _words(names["x"]), _words(names["context"])
     of_x, of_context = of_x - of_context, of_context - of_x

@@ -36,7 +36,16 @@ def written_map(source: str, name: str) -> str:
             return letters
         if _are_two_of_tokens(names):
             return "byxd"
+        if _are_of_other_channels(names):
+            return "bdyx"
     return ""
+
+
+def _are_of_other_channels(names: tuple[str, ...]) -> bool:
+    """Whether axes are named as samples, one that nothing is known of, and the sides of a map, as (N, K, H, W)."""
+    if [_letter(each) for each in names] != ["b", "", "y", "x"] or names[1].isdigit():
+        return False
+    return constructor_meaning(names[1]) not in ("heads", "kv_heads")
 
 
 def _are_two_of_tokens(names: tuple[str, ...]) -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.properties.masks.asked_for_truth import asked_for_truth
 from regard.check.properties.masks.blanked_outputs import blanks_outputs
 from regard.check.properties.masks.blanked_tokens import blanked_tokens
 from regard.check.properties.masks.documented import (
@@ -93,8 +94,11 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             continue
         outcomes = list(mask_outcomes(invocation, evidence, name))
         if not outcomes:
-            yield _of_fewer_keys(invocation, evidence, name) or Finding(
-                "open", "mask-refused", "mask", f"no mask was found that {name} takes: its masking was not judged"
+            refused = f"no mask was found that {name} takes: its masking was not judged"
+            yield (
+                _of_fewer_keys(invocation, evidence, name)
+                or asked_for_truth(invocation, evidence, name)
+                or Finding("open", "mask-refused", "mask", refused)
             )
             continue
         # What is blocked at the end is hidden by the code's own causal mask in any case: it tells nothing of this one.
@@ -122,7 +126,7 @@ def mask_argument_findings(invocation: Invocation, evidence: Evidence) -> Iterat
             or read_in_vain(invocation, evidence, outcomes, name)
             or prepared_in_vain(invocation, outcomes, name)
             or zeroed_keys(invocation, evidence, outcomes, name)
-            or weighed_edges(evidence, outcomes, name)
+            or weighed_edges(invocation, evidence, outcomes, name)
             or violated(evidence, outcomes, name)
         )
 

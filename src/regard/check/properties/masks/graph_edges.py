@@ -13,7 +13,6 @@ from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.masks.masked_weights import masked_weights
 from regard.check.properties.masks.outcome import MaskOutcome
 from regard.check.properties.saturation import ZERO_WEIGHT
-from regard.check.properties.scores.bias import added_to_scores
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 
@@ -62,23 +61,32 @@ def edge_findings(invocation: Invocation, several: Sequence[Evidence]) -> Iterat
         return
 
 
-def weighed_edges(evidence: Evidence, outcomes: Sequence[MaskOutcome], name: str) -> list[Finding]:
+def weighed_edges(
+    invocation: Invocation, evidence: Evidence, outcomes: Sequence[MaskOutcome], name: str
+) -> list[Finding]:
     """That edges are a bias: times a number that is learned, they are added to the scores, and hide nothing.
 
     Without that number a 1 that is added where there is an edge is a mask that does not hide.
 
     Args:
+        invocation: the call, which may lack the edges.
         evidence: of the attention.
-        outcomes: of its edges, in each form and shape that the call takes.
+        outcomes: of its edges, one at least, in each form and shape that the call takes.
         name: of the argument.
     """
     if not GRAPH.fullmatch(name.lower()) or any(bool((each.blocked & each.judged).any()) for each in outcomes):
         return []
-    trace = evidence.base.instance.run.trace
-    for _, added, line in added_to_scores(evidence):
-        made = [each for each in trace if any(one.storage == added.storage for one in each.outputs)]
-        weighed = [each for each in made if each.name.rstrip("_") == "mul" and len(each.inputs) == 2]
-        if any(sum(one.learned for one in each.inputs) == 1 for each in weighed):
-            message = f"{name} times a learned number is added to the scores: a bias of edges, which hides no key"
-            return [Finding("design", "bias-by-pair", "bias", message, line)]
+    run = record_invocation(invocation, {**invocation.arguments, name: outcomes[0].value})
+    given = [run.arguments[each.argument].storage for each in invocation.streams if each.argument in run.arguments]
+    edges, tokens = run.made_of([run.arguments[name].storage]), run.made_of(given)
+    weighed = {
+        each.outputs[0].storage
+        for each in run
+        if each.name.rstrip("_") == "mul" and len(each.inputs) == 2
+        for one, other in (each.inputs, each.inputs[::-1])
+        if one.storage in edges - tokens and not one.learned and other.learned and other.storage not in tokens
+    }
+    if any(each.is_addition and any(one.storage in weighed for one in each.inputs) for each in run):
+        message = f"{name} times a learned number is added to the scores: a bias of edges, which hides no key"
+        return [Finding("design", "bias-by-pair", "bias", message, evidence.base.instance.scores_location)]
     return []

@@ -283,6 +283,25 @@ def of_the_loss(invocation: Invocation, name: str) -> Finding | None:
     return Finding("note", "mask-open", "mask", message)
 
 
+def of_training(invocation: Invocation, name: str) -> Finding | None:
+    """That a mask without effect is read only in training, each time to multiply something: it drops parts; else None.
+
+    As of dropout that drops the same parts of a memory in all steps (MAC, arXiv:1803.03067).
+
+    Args:
+        invocation: the call.
+        name: of its mask; one whose name says that it is of attention drops nothing.
+    """
+    tree = None if OF_ATTENTION.search(name) else _forward_of(invocation.target)
+    if tree is None or not _answered_no(invocation, name, lambda test, _: ast.unparse(test) == "self.training"):
+        return None
+    products = [each for each in ast.walk(tree) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult)]
+    if not _reads_of(name, tree) <= {id(side) for each in products for side in (each.left, each.right)}:
+        return None
+    message = f"{name} is read only in training, where it multiplies something, as dropout does: it hides no key"
+    return Finding("note", "mask-open", "mask", message)
+
+
 def of_whole_samples(invocation: Invocation, name: str) -> Finding | None:
     """That a mask without effect is written to have one mark of each sample: it tells no key; None of others.
 
@@ -396,6 +415,7 @@ EXPLAINED = (
     documented_unused,
     said_by_boundaries,
     of_the_loss,
+    of_training,
     of_whole_samples,
 )
 """What may say why a mask has no effect."""

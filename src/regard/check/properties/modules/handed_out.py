@@ -10,15 +10,21 @@ __all__ = ["handed_out_by"]
 
 
 def handed_out_by(instances: Sequence[AttentionInstance]) -> frozenset[int]:
-    """The numbers of the outputs, after the first, that a projection made before the last weighted sum."""
+    """The numbers of the outputs, after the first, that a projection made before the last weighted sum.
+
+    What it made of scores, as new vectors of a graph's edges, and nothing attends with, are no keys or values.
+    """
     if not instances:
         return frozenset()
     run = instances[0].run
     last = max(each.operation.index for instance in instances for each in instance.sums)
     scores = {each.operation.index for instance in instances for each in (*instance.scores, *instance.sums)}
+    made_of_scores = run.trace.computed_of(scores, ())
     found = set[int]()
     for number, tags in enumerate(run.tags.returned):
         made = run.owner_of(tags)
         if number and made and max(made) < last and not made & scores:
+            if made <= made_of_scores and not scores & run.trace.computed_of(made, ()):
+                continue
             found.add(number)
     return frozenset(found)

@@ -121,7 +121,8 @@ def normed_alone_findings(target: Any, run: TaggedRun, instances: Sequence[Atten
 def passed_over_findings(run: TaggedRun, instances: Sequence[AttentionInstance]) -> Iterator[Finding]:
     """An attention that reads nothing of the one before, and whose output is added to what a norm made of that one's.
 
-    As a decoder's second attention that asks with what the layer was given. Attentions side by side are added first.
+    As a decoder's second attention that asks with what the layer was given. Attentions side by side are added first,
+    and so is each of two streams to its own, before both become one.
 
     Args:
         run: the run.
@@ -147,14 +148,14 @@ def passed_over_findings(run: TaggedRun, instances: Sequence[AttentionInstance])
             {each.operation.outputs[0].storage for each in second.sums},
             [each for each in later if each.index not in of_others],  # what another attention reads of it is that one's
         )
-        for operation in later:
-            if is_joined(operation, alone) and any(each.storage in normed for each in operation.inputs):
-                message = (
-                    "what this attention read is added to what a norm made of the attention before, of which it reads "
-                    "nothing: it asks with what came before that one"
-                )
-                yield Finding("violation", "queries-from-their-input", "q", message, second.scores_location)
-                return
+        joined = next((each for each in later if is_joined(each, alone)), None)
+        if joined is not None and any(each.storage in normed for each in joined.inputs):
+            message = (
+                "what this attention read is added to what a norm made of the attention before, of which it reads "
+                "nothing: it asks with what came before that one"
+            )
+            yield Finding("violation", "queries-from-their-input", "q", message, second.scores_location)
+            return
 
 
 def _taken_by_norms(target: Any, trace: Trace) -> Iterator[tuple[str, tuple[Operation, Operation | None]]]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.check.names import role
-from regard.check.properties.attributes import is_read_by_settings
+from regard.check.properties.attributes import is_one_of_steps, is_read_by_settings
 from regard.check.properties.caches.promised_memory import is_made_for_generation
 from regard.check.properties.finding import Finding
 from regard.check.properties.modules.argument_matrices import argument_matrix_findings
@@ -171,7 +171,11 @@ def _judged(
             elif is_part and any(each.run.additive for each in instances) and _is_half_unread(gradient):
                 message = f"half of {name} has no effect: queries and keys are multiplied by the other half"
                 yield Finding("violation", "projection-used", "projections", message)
-        elif gradient is None and (is_applied_by_the_caller(invocation, name) or _is_left_by_a_setting(live, name)):
+        elif gradient is None and (
+            is_applied_by_the_caller(invocation, name)
+            or _is_left_by_a_setting(live, name)
+            or _is_of_another_step(live, name, gradients)
+        ):
             continue
         elif _only_chooses(parameter, instances):
             continue  # tokens, or experts: it learns by a loss of its own
@@ -420,6 +424,17 @@ def _is_left_by_a_setting(live: nn.Module, name: str) -> bool:
     owner, _, layer = name.rpartition(".")[0].rpartition(".")
     kind: type = type(live.get_submodule(owner))
     return is_read_by_settings(kind, layer)
+
+
+def _is_of_another_step(live: nn.Module, name: str, gradients: Mapping[str, Tensor | None]) -> bool:
+    """Whether a parameter is of a list of which a call takes one member by a number, and another one was taken."""
+    of_list = re.match(r"((?:.*\.)?[^.]+)\.\d+\.", name)
+    if of_list is None:
+        return False
+    is_taken = any(each is not None and other.startswith(f"{of_list[1]}.") for other, each in gradients.items())
+    owner, _, attribute = of_list[1].rpartition(".")
+    kind: type = type(live.get_submodule(owner))
+    return is_taken and is_one_of_steps(kind, attribute)
 
 
 def _belongs(name: str, invocation: Invocation, instances: Sequence[AttentionInstance]) -> bool:

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.check.properties.attributes import SCALE_NAME, is_unread, tree_of
 from regard.check.properties.code import code_of
-from regard.check.properties.documentation import comments_of
+from regard.check.properties.documentation import comment_blocks_of, comments_of
 from regard.check.properties.finding import Finding
 from regard.check.target import Invocation
 from regard.check.target.argument import source_of
@@ -116,7 +116,7 @@ def _is_said_to_be_left_out(invocation: Invocation, path: str) -> bool:
     words = [each for each in re.findall("[a-z]+", path.rpartition(".")[2].lower()) if len(each) > 2]
     return bool(words) and any(
         _LEFT_OUT.search(said) is not None and all(re.search(rf"\b{each}", said, re.I) for each in words)
-        for said in comments_of(invocation.target)
+        for said in (*comments_of(invocation.target), *comment_blocks_of(invocation.target))
     )
 
 

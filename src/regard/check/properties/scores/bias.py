@@ -21,6 +21,8 @@ SMALLEST = 1e-7
 """Of a bias that is one."""
 MIN_STEPS = 3
 """Of a slope, from key to key: fewer show none."""
+NO_SLOPE = 1e-9
+"""What rounding leaves of a slope of 0, as of heads that have none beside heads with ALiBi."""
 MOST = 1e3
 """Of a bias: larger numbers are masks."""
 _ALIBI = re.compile(r"alibi|\bPress et al|\blinear bias", re.I)
@@ -76,10 +78,11 @@ def bias_findings(evidence: Evidence, bias: Tensor, scale: float) -> Iterator[Fi
         past = past[~past.isnan()]
         if len(past) < MIN_STEPS or float(past.max() - past.min()) > 1e-6:
             break
-        slopes.append(float(past.mean()))
-    if len(slopes) == dense.shape[1] and any(abs(each) > 1e-9 for each in slopes):
+        slope = float(past.mean())
+        slopes.append(slope if abs(slope) > NO_SLOPE else 0.0)
+    if len(slopes) == dense.shape[1] and any(slopes):
         listed = _listed(slopes)
-        if all(each < 0 for each in slopes):
+        if all(each <= 0 for each in slopes):
             yield Finding(
                 "violation",
                 "alibi-sign",

@@ -10,6 +10,7 @@ from torch import nn
 
 from regard.check.properties.documentation import comments_of, name_and_documentation
 from regard.check.properties.finding import Evidence, Finding
+from regard.check.roles.instances import AttentionInstance
 from regard.check.target import Invocation
 from regard.check.target.names import constructor_meaning
 from regard.check.target.preparation import modules_in, numbers_of
@@ -59,11 +60,37 @@ def unsummed_products(invocation: Invocation, evidence: Evidence) -> Finding | N
     if table.num_heads == 1 or any(map(MEANT.search, text)):
         message = "each channel of a query times that of a key is a score by itself (vector attention)"
         return Finding("design", "vector-scores", "scores", message, line)
+    if _are_modulated(instance):
+        message = (
+            "each channel of a query times that of a key is a score by itself, beside as many channels of the two "
+            "tokens' relation (vector attention)"
+        )
+        return Finding("design", "vector-scores", "scores", message, line)
     message = (
         f"queries and keys are multiplied channel by channel and never summed: each of {table.num_heads} channels has "
         "a softmax of its own"
     )
     return Finding("violation", "products-summed", "scores", message, line)
+
+
+def _are_modulated(instance: AttentionInstance) -> bool:
+    """Whether the products are multiplied by, or added to, what a layer made of as many channels for each two tokens.
+
+    As by the edges of a graph (Vignac et al. 2023, "DiGress"). What is the same for all channels says nothing of them.
+    """
+    run, product = instance.run, instance.scores[0].operation
+    shape = product.outputs[0].shape
+    for each in run.trace.operations[product.index + 1 : instance.sums[0].operation.index]:
+        if each.name.rstrip("_") not in ("mul", "add") or len(each.inputs) != 2:
+            continue
+        for number, other in enumerate(each.inputs[::-1]):
+            is_of_scores = run.owner_of(run.tags.inputs[each.index][number]) == {product.index}
+            if is_of_scores and other.learned and other.shape == each.inputs[number].shape == shape:
+                made = run.owner_of(run.tags.inputs[each.index][1 - number]) - {product.index}
+                channels = other.data.movedim(-1, 0)
+                if made and bool((channels != channels[:1]).any()):
+                    return True
+    return False
 
 
 def are_of_sums(trace: Trace, product: Operation) -> bool:
