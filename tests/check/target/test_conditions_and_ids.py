@@ -392,3 +392,25 @@ def test_ids_that_are_held_against_the_first_of_a_text_are_no_mask() -> None:
     assert ids.dtype == torch.long
     assert BOD not in ids
     assert call.masks == []
+
+
+class ChannelsOfTwoMaps(nn.Module):
+    """The channels of a map attend to those of another one of the same size (DANet's decoder)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """x: input feature (N, C, H, W), y: gathering centers (N, K, H, W)."""
+        batch, count, w, h = y.size()  # noqa: RUF059
+        y = y.view(batch, count, -1)
+        energy = x.flatten(2) @ y.mT
+        weights = (energy.amax(-1, keepdim=True) - energy).softmax(-1)
+        return x + self.scale * (weights @ y).view(x.shape)
+
+
+def test_a_map_whose_sides_are_written_last_has_its_channels_second() -> None:
+    call = first(ChannelsOfTwoMaps)
+    assert axes(call) == [("x", 0, (2, 3), None), ("context", 0, (2, 3), None)]
+    assert check(ChannelsOfTwoMaps).verdict == "different by design"

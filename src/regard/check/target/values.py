@@ -45,6 +45,7 @@ from regard.check.target.size_values import size_value
 from regard.check.target.time_series import TIME_MARKS, UNREAD, time_mark_candidates
 from regard.check.target.token_ids import drawn_ids, ids_left_out, is_candidate, padding_id, without
 from regard.check.target.usage import FEW_TOKENS, is_called, is_large_part, is_looked_up
+from regard.check.target.written_axes import are_sides_last
 from regard.check.target.written_masks import bias_shapes, mask_shapes
 from regard.check.target.written_tokens import writes_as_many
 
@@ -254,7 +255,10 @@ def _streams(argument: Argument, target: Any, source: str) -> dict[str, Candidat
         return {**sequence, **rows, **ids}
     if role == "context":
         told = documented_letters(source, name)
-        letters = _written_layout(told) or ("byxd" if len(told) == 4 and told[0] == "b" and told[-1] == "d" else "")
+        is_map = len(told) == 4 and told[0] == "b" and told[-1] == "d"
+        letters = _written_layout(told) or (
+            "byxd" if is_map and not are_sides_last(documented_shape(source, name)) else ""
+        )
         written = {"as documented": lambda draft: _sequence(draft, name, role, Layout(letters))} if letters else {}
         if letters != "byxd" and map_inside(target, name):
             written["of several things"] = lambda draft: _sequence(draft, name, role, Layout("byxd"))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.names import constructor_meaning
 
-__all__ = ["is_projected_per_sample", "written_map", "written_sides"]
+__all__ = ["are_sides_last", "is_projected_per_sample", "written_map", "written_sides"]
 
 _LETTERS = {
     "b": re.compile(r"b|n|bs|bsz|batch(?:_?size)?", re.I),
@@ -66,6 +66,15 @@ def written_sides(source: str, name: str, letters: str, sizes: Mapping[str, int]
             if rows is not None or columns is not None:
                 return rows, columns
     return None, None
+
+
+def are_sides_last(axes: Sequence[str]) -> bool:
+    """Whether axes are those of a map whose rows and columns stand behind all else, as (N, K, H, W).
+
+    Args:
+        axes: their names.
+    """
+    return {_letter(each) for each in axes[-2:]} == {"y", "x"}
 
 
 def is_projected_per_sample(source: str, name: str) -> bool:
