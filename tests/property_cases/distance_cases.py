@@ -56,7 +56,22 @@ def of_one_length(x: Tensor) -> Tensor:
     return by_distance(x, distances(x) + x.shape[1] - 1, VECTORS[: 2 * TOKENS - 1])
 
 
+def of_functions_of_the_length(x: Tensor) -> Tensor:
+    """Functions of the distance that are as wide as the sequence is long, as in Enformer, and a matrix."""
+    apart = torch.arange(2 * x.shape[1] - 1)[:, None] - (x.shape[1] - 1)
+    functions = torch.exp(-apart.abs() * torch.arange(1, 4, dtype=x.dtype) / x.shape[1]) * (apart + 0.5).sign()
+    return by_distance(x, distances(x) + x.shape[1] - 1, functions @ drawn(3, WIDTH // HEADS, seed=9))
+
+
+def of_a_resized_table(x: Tensor) -> Tensor:
+    """The table is stretched to the distances of a sequence, as where a model is taken to larger pictures."""
+    resized = torch.nn.functional.interpolate(VECTORS.T[None], size=2 * x.shape[1] - 1, mode="linear")
+    return by_distance(x, distances(x) + x.shape[1] - 1, resized[0].T)
+
+
 CASES = [
+    Case("positions-relative", counted_from_the_first, of_functions_of_the_length, partial(of_x, tokens=TOKENS)),
+    Case("positions-relative", counted_from_the_first, of_a_resized_table, partial(of_x, tokens=TOKENS)),
     Case("positions-relative", counted_from_the_first, counted_from_the_middle, partial(of_x, tokens=TOKENS)),
     Case("positions-relative", counted_from_the_first, of_one_length, partial(of_x, tokens=TOKENS)),
     Case("distances-on-both-sides", moved_and_clipped, clipped_and_moved, partial(of_x, tokens=5)),

@@ -381,6 +381,34 @@ def test_the_message_names_the_argument() -> None:
     assert scale_of(tokens_call(OfAnArgument(0.1).double(), X)).message == "scores are times 0.1, as scale = 0.1 says"
 
 
+class OfAnOption(nn.Module):
+    """Scaled where who calls it says by what."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+
+    def forward(self, x: Tensor, scale: float | None = None) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        scores = q @ k.mT
+        if scale is not None:
+            scores = scores * scale
+        return scores.softmax(-1) @ v
+
+
+class OfAnUnreadOption(OfAnOption):
+    """The option is there, and nothing is multiplied by it."""
+
+    def forward(self, x: Tensor, scale: float | None = None) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return (q @ k.mT).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(OfAnOption, "design"), (OfAnUnreadOption, "violation")])
+def test_a_scale_that_a_call_may_be_given_is_left_out_on_purpose(kind: type[nn.Module], expected: str) -> None:
+    assert scale_of(tokens_call(kind().double(), X)).kind == expected
+
+
 @pytest.mark.parametrize(
     ("gamma", "kind"),
     [

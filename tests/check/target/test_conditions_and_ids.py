@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import einops
 import numpy as np
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.check import check
 from regard.check.target.errors import NotCallable
+from regard.check.target.written_axes import is_projected_per_sample
 
 pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
@@ -145,6 +147,36 @@ def test_what_makes_scales_and_shifts_is_one_vector_of_each_sample() -> None:
     assert axes(call) == [("x", 0, (1,), None)]
     assert call.arguments["y"].shape == (2, 12)
     assert not call.guessed
+
+
+class OfOneQuery(nn.Module):
+    """What one vector of each sample asks of the tokens, in heads (ProteinBERT)."""
+
+    def __init__(self, d_local: int, d_global: int, n_heads: int = 2) -> None:
+        super().__init__()
+        self.to_q, self.to_k, self.to_v = (nn.Linear(each, 12) for each in (d_global, d_local, d_local))
+        self.heads = n_heads
+
+    def forward(self, x_local: Tensor, x_global: Tensor) -> Tensor:
+        q = self.to_q(x_global)
+        q = einops.rearrange(q, "b (h d) -> b h d", h=self.heads)
+        k, v = (
+            einops.rearrange(each(x_local), "b l (h d) -> b h l d", h=self.heads) for each in (self.to_k, self.to_v)
+        )
+        weights = (torch.einsum("bhd,bhld->bhl", q, k) / q.shape[-1] ** 0.5).softmax(-1)
+        return torch.einsum("bhl,bhld->bhd", weights, v).flatten(1)
+
+
+def test_what_einops_takes_after_a_layer_as_one_row_of_each_sample_is_no_mask() -> None:
+    told = first(OfOneQuery, d_local=8, d_global=10)
+    assert told.arguments["x_local"].shape[-1] == 8
+    assert told.arguments["x_global"].shape == (2, 10)
+
+
+@pytest.mark.parametrize(("axes", "expected"), [("b (h d)", True), ("n (h d)", False), ("b t (h d)", False)])
+def test_an_axis_of_tokens_is_none_of_samples(axes: str, expected: bool) -> None:
+    source = f"def forward(self, x, s):\n    q = self.to_q(s)\n    q = rearrange(q, '{axes} -> b h t d', h=2)"
+    assert is_projected_per_sample(source, "s") == expected
 
 
 class OfAHistory(nn.Module):
@@ -360,3 +392,25 @@ def test_ids_that_are_held_against_the_first_of_a_text_are_no_mask() -> None:
     assert ids.dtype == torch.long
     assert BOD not in ids
     assert call.masks == []
+
+
+class ChannelsOfTwoMaps(nn.Module):
+    """The channels of a map attend to those of another one of the same size (DANet's decoder)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """x: input feature (N, C, H, W), y: gathering centers (N, K, H, W)."""
+        batch, count, w, h = y.size()  # noqa: RUF059
+        y = y.view(batch, count, -1)
+        energy = x.flatten(2) @ y.mT
+        weights = (energy.amax(-1, keepdim=True) - energy).softmax(-1)
+        return x + self.scale * (weights @ y).view(x.shape)
+
+
+def test_a_map_whose_sides_are_written_last_has_its_channels_second() -> None:
+    call = first(ChannelsOfTwoMaps)
+    assert axes(call) == [("x", 0, (2, 3), None), ("context", 0, (2, 3), None)]
+    assert check(ChannelsOfTwoMaps).verdict == "different by design"

@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 import torch
+from target_calls import first
 from torch import Tensor, nn
 
+from regard.check import check
 from regard.check.conclusion import conclude
 from regard.check.sandbox.torch_settings import UserSettings
 from regard.check.target import invocations
-from regard.check.target.decoder_steps import LAST_TOKEN, documented_step_roles, step_roles
+from regard.check.target.decoder_steps import (
+    LAST_TOKEN,
+    documented_step_roles,
+    documented_vector_roles,
+    step_roles,
+)
 
 pytestmark = pytest.mark.more  # seconds a test: it is run by make test-more
 
@@ -125,3 +132,37 @@ def test_one_state_and_one_encoder_are_needed_to_be_said() -> None:
     source = 'def f(a, b):\n    """Attend.\n\n    a: decoder hidden state\n    b: encoder {}\n    """'
     assert documented_step_roles("ab", source.format("outputs")) == {"a": "x", "b": "context"}
     assert documented_step_roles("ab", source.format("mask")) == {}
+
+
+class AsksHids(nn.Module):
+    """A vector of each sample asks the states of an encoder (fairseq's LSTM)."""
+
+    def __init__(self, input_embed_dim: int, source_embed_dim: int) -> None:
+        super().__init__()
+        self.input_proj = nn.Linear(input_embed_dim, source_embed_dim)
+
+    def forward(self, input: Tensor, source_hids: Tensor) -> Tensor:
+        # input: bsz x input_embed_dim
+        # source_hids: srclen x bsz x source_embed_dim
+        scores = (source_hids * self.input_proj(input).unsqueeze(0)).sum(2)
+        return (scores.softmax(0).unsqueeze(2) * source_hids).sum(0)
+
+
+def test_a_comment_says_which_of_two_is_one_vector_of_each_sample() -> None:
+    call = first(AsksHids)
+    assert call.arguments["input"].ndim == 2
+    assert call.arguments["source_hids"].ndim == 3
+    assert check(AsksHids).verdict == "different by design"
+
+
+@pytest.mark.parametrize(
+    ("letters", "roles"),
+    [
+        (("B x D", "T x B x D"), {"x": "x", "hids": "context"}),
+        (("B x T x D", "B x S x D"), {}),
+        (("T x D", "S x D"), {}),
+    ],
+)
+def test_two_sequences_are_two_sequences(letters: tuple[str, str], roles: dict[str, str]) -> None:
+    source = f"def f(x, hids):\n    # x: {letters[0]}\n    # hids: {letters[1]}\n    return x"
+    assert documented_vector_roles({"x": "x", "hids": None}, source) == roles

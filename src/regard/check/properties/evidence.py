@@ -24,7 +24,8 @@ from regard.check.roles.influence import Influence
 from regard.check.roles.instances import AttentionInstance
 from regard.check.roles.table import AttentionTable, table_of
 from regard.check.target import Invocation
-from regard.check.target.preparation import modules_in
+from regard.check.target.errors import Failed
+from regard.check.target.preparation import copied, modules_in
 from regard.check.trace.operation import Trace
 
 __all__ = [
@@ -160,7 +161,7 @@ def _set_causal(invocation: Invocation, path: str) -> str:
     """The setting of an attention's module that says that it is causal, where no argument of the call hides keys.
 
     Where a mask may be handed over, and is not, one that the constructor of what is called takes: any other may say
-    which mask its caller makes.
+    which mask its caller makes. So may one that changes something else, as which distances have vectors.
     """
     target = invocation.target
     if not isinstance(target, nn.Module) or invocation.causal_flags or invocation.lengths:
@@ -169,7 +170,22 @@ def _set_causal(invocation: Invocation, path: str) -> str:
     if invocation.masks:
         is_open = path == "" and not any(each in invocation.arguments for each in invocation.masks)
         settings &= set(inspect.signature(type(target)).parameters) if is_open else set()
-    return next((f"{name}=True" for name in sorted(settings) if SET_CAUSAL.fullmatch(name)), "")
+    name = next((each for each in sorted(settings) if SET_CAUSAL.fullmatch(each)), "")
+    return f"{name}=True" if name and not (invocation.masks and _has_effect(invocation, name)) else ""
+
+
+def _has_effect(invocation: Invocation, setting: str) -> bool:
+    """Whether a module returns something else, or raises, where a setting is off in all its parts."""
+    live = copied(invocation.target)
+    for each in live.modules():
+        if vars(each).get(setting) is True:
+            setattr(each, setting, False)
+    try:
+        with_it, without = (invocation.outputs(run) for run in (invocation.run(), invocation.run(target=live)))
+    except Failed:
+        return True
+    several = zip(with_it, without, strict=False)
+    return len(with_it) != len(without) or any(not torch.equal(one, other) for one, other in several)
 
 
 def may_be_causal(invocation: Invocation) -> bool:

@@ -20,6 +20,7 @@ from regard.check.target.looked_up import base_of, handed_on, part_of, readers
 from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
 from regard.check.target.usage import is_demanded
+from regard.check.target.written_axes import are_sides_last
 
 __all__ = [
     "OF_NO_SAMPLE",
@@ -93,7 +94,8 @@ def is_sequence_inside(target: Any, source: str, name: str) -> bool:
 def map_inside(target: Any, name: str) -> bool:
     """Whether the code says that an argument has two axes of tokens: samples, those of several things, and channels."""
     axes = axes_inside(target, name)
-    return len(axes) == len("byxd") and (axes[0].startswith("_") or letters_of(axes[:1]) == "b")
+    is_of_samples = len(axes) == len("byxd") and (axes[0].startswith("_") or letters_of(axes[:1]) == "b")
+    return is_of_samples and not are_sides_last(axes)
 
 
 def _taken(tree: ast.AST, names: set[str]) -> Iterator[tuple[str, ...]]:

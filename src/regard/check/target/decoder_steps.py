@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from regard.check.target.argument import nodes_of
-from regard.check.target.documented_shapes import said_of
+from regard.check.target.documented_shapes import documented_letters, said_of
 from regard.check.target.names import is_encoded, is_state
 from regard.check.target.preparation import modules_in
 from regard.check.target.usage import parts_of
@@ -25,6 +25,7 @@ __all__ = [
     "PAST_WEIGHTS",
     "asks_in_steps",
     "documented_step_roles",
+    "documented_vector_roles",
     "has_cell",
     "is_state_of_two",
     "last_token_candidates",
@@ -98,6 +99,24 @@ def documented_step_roles(named: Iterable[str], source: str) -> dict[str, str]:
         return {}
     past = {name: PAST_WEIGHTS for name, each in said.items() if _SAID_PAST.search(each)}
     return {**past, states[0]: "x", encoded[0]: "context"}
+
+
+def documented_vector_roles(roles: Mapping[str, str | None], source: str) -> dict[str, str]:
+    """The roles of one vector of each sample, named as a sequence is, and of the sequence that it asks.
+
+    As of forward(input, hids), "input: batch x width" and "hids: length x batch x width".
+
+    Args:
+        roles: by name, of the arguments that have to be given.
+        source: the text of the class.
+    """
+    letters = {name: documented_letters(source, name) for name in roles}
+    vectors = [name for name, role in roles.items() if role == "x" and letters[name] == "bd"]
+    sequences = [name for name, role in roles.items() if role is None and sorted(letters[name]) == ["b", "d", "t"]]
+    is_named = any(role in ("q", "k", "v", "context") for role in roles.values())
+    if len(vectors) != 1 or len(sequences) != 1 or is_named:
+        return {}
+    return {vectors[0]: "x", sequences[0]: "context"}
 
 
 def state_widths(target: Any) -> set[int]:

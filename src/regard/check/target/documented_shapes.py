@@ -74,8 +74,10 @@ def _written_shapes(source: str, name: str) -> Iterator[list[tuple[str, ...]]]:
     """The shapes that each text writes behind a name, where it writes some."""
     shape = rf"[(\[]\s*({_SIZE}(?:\s*(?:,|\u00d7|\bx\b)\s*{_SIZE})+)\s*,?\s*[)\]]"
     stands = re.compile(rf"(?<![\w.]){re.escape(name)}(?:(?![\w.(\[])[^\n()\[\]]{{0,80}}?{shape}|{_AT_ONCE})")
+    alone = re.compile(rf"^[ \t]*{re.escape(name)}[ \t]*:[ \t]*({_SIZE}(?:[ \t]+[x\u00d7][ \t]+{_SIZE})+)[ \t]*$", re.M)
     for text in _told(source):
         found = [tuple(_BETWEEN.split(one or other)) for one, other in stands.findall(text)]
+        found += [tuple(_BETWEEN.split(each)) for each in alone.findall(text)]  # as in "hidden: length x batch x width"
         if found:
             yield found
 

@@ -29,7 +29,7 @@ from regard.check.target.beside_tokens import AXES_WITH_HEADS
 from regard.check.target.cache_buffers import is_filled
 from regard.check.target.classes import handed_up, parameters_of
 from regard.check.target.conditions import is_condition, is_sequence
-from regard.check.target.decoder_steps import documented_step_roles, step_roles
+from regard.check.target.decoder_steps import documented_step_roles, documented_vector_roles, step_roles
 from regard.check.target.documented_shapes import documented_letters, documented_shape
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
@@ -102,6 +102,7 @@ def readings(target: Callable[..., Any], inputs: Mapping[str, Any] | None = None
     roles |= numbers_of_texts({each.name: each.role for each in named if each.required}, source)
     roles |= documents_alone({each.name: each.role for each in named if each.required}) if embeds(target) else {}
     roles |= documented_step_roles([each.name for each in named if each.required], source)
+    roles |= documented_vector_roles({each.name: each.role for each in named if each.required}, source)
     roles |= step_roles({each.name: is_looked_up(source, each.name) for each in named if each.required}, source)
     named = [replace(each, role=roles.get(each.name, each.role)) for each in named]
     named = beside_what_was_encoded(beside_projected_keys(beside_named_queries(named, source)), source)

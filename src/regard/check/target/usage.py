@@ -19,6 +19,7 @@ from regard.check.target.documented_shapes import (
 from regard.check.target.kept_arguments import any_name, attributes_of, is_tested, is_this
 from regard.check.target.rotations import is_rotated_by
 from regard.check.target.summed_ids import is_part_of_ids
+from regard.check.target.written_axes import is_projected_per_sample
 
 __all__ = [
     "FEW_TOKENS",
@@ -265,6 +266,7 @@ def role_by_use(source: str, name: str, role: str | None) -> str | None:
         ("lengths", ("size length",), is_tensor),
         ("boundaries", ("lengths",), are_of_one_row),
         ("condition", (None, "context"), is_modulation),
+        ("condition", (None, "context"), is_projected_per_sample),
         ("rope", (None, "absent"), is_spread),
         ("rope", (None,), is_rotated_by),
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from regard.check.target.documented_shapes import documented_shape
 from regard.check.target.names import constructor_meaning
 
-__all__ = ["written_map", "written_sides"]
+__all__ = ["are_sides_last", "is_projected_per_sample", "written_map", "written_sides"]
 
 _LETTERS = {
     "b": re.compile(r"b|n|bs|bsz|batch(?:_?size)?", re.I),
@@ -75,6 +75,30 @@ def written_sides(source: str, name: str, letters: str, sizes: Mapping[str, int]
             if rows is not None or columns is not None:
                 return rows, columns
     return None, None
+
+
+def are_sides_last(axes: Sequence[str]) -> bool:
+    """Whether axes are those of a map whose rows and columns stand behind all else, as (N, K, H, W).
+
+    Args:
+        axes: their names.
+    """
+    return {_letter(each) for each in axes[-2:]} == {"y", "x"}
+
+
+def is_projected_per_sample(source: str, name: str) -> bool:
+    """Whether einops takes what a layer makes of it as one vector of each sample.
+
+    Args:
+        source: the text of what is called.
+        name: of the argument, as s in q = self.to_q(s); q = rearrange(q, "b (h d) -> b h d", h=8).
+    """
+    made = re.findall(rf"^\s*(\w+)\s*=\s*self\.\w+\(\s*{re.escape(name)}\s*\)\s*$", source, re.M)
+    axes = [found for each in made if (found := _taken_by_einops(source, each))]
+    return bool(axes) and all(
+        len(each) == len("bd") and _letter(each[0]) == "b" and each[0].lower() != "n"  # which may count tokens
+        for each in axes
+    )
 
 
 def _letter(name: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
+import torch
 from torch import Tensor
 
 from regard.check.location import CodeLocation
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.other_lengths import with_tokens
+from regard.check.roles.contractions import Contraction
 from regard.check.roles.influence import record_invocation
 from regard.check.target import Invocation
 from regard.check.trace.operation import Trace
@@ -15,17 +19,25 @@ __all__ = ["distance_of_length"]
 
 SAME = 1e-8
 """Of the largest score."""
+DIGITS = 9
+"""To which numbers of vectors are compared."""
+SHARED = 0.5
+"""Of the numbers of the vectors of a length: with fewer in those of another, they are not taken from one table."""
 
 
-def distance_of_length(invocation: Invocation, evidence: Evidence, line: CodeLocation | None) -> Finding | None:
+def distance_of_length(
+    invocation: Invocation, evidence: Evidence, learned: Sequence[Contraction], line: CodeLocation | None
+) -> Finding | None:
     """Scores of the same two tokens that are others where the sequence has one token less.
 
     As where the first vectors of a table are taken for those of the sequence, and not the last ones, or a row is cut
-    off at the wrong end when products are shifted.
+    off at the wrong end when products are shifted. Vectors that are made anew for each length, of functions that are as
+    wide as the sequence is long (Enformer, Avsec et al. 2021), are meant to be others.
 
     Args:
         invocation: a call with one sequence.
         evidence: of an attention to whose scores learned vectors of distances are added.
+        learned: the products with these vectors.
         line: where these meet the queries or keys.
     """
     if len(invocation.streams) != 1 or len(invocation.streams[0].token_axes) != 1:
@@ -34,6 +46,8 @@ def distance_of_length(invocation: Invocation, evidence: Evidence, line: CodeLoc
     base = instance.run.trace
     shorter, longer = (_run(invocation, base, change) for change in (-1, 1))
     if shorter is None or longer is None:  # of a sequence of one length each place may have what it wants
+        return None
+    if any(_is_made_for_its_length(instance.run.depends, each, base, shorter) for each in learned):
         return None
     scores = instance.scores[0]
     operands = [
@@ -51,6 +65,15 @@ def distance_of_length(invocation: Invocation, evidence: Evidence, line: CodeLoc
         f"{tokens}: the scores of the same two tokens differ by up to {_gap(kept, part):.2g}"
     )
     return Finding("violation", "positions-relative", "positions", message, line)
+
+
+def _is_made_for_its_length(
+    depends: Collection[tuple[int, int]], product: Contraction, base: Trace, other: Trace
+) -> bool:
+    """Whether most numbers of the vectors of one length are in none of those of the other length."""
+    place = product.right_place if product.left_place in depends else product.left_place
+    one, two = (each.taken(place).data.double().flatten() * 10.0**DIGITS for each in (base, other))
+    return float(torch.isin(two.round(), one.round()).double().mean()) < SHARED
 
 
 def _run(invocation: Invocation, base: Trace, change: int) -> Trace | None:

@@ -129,7 +129,7 @@ def relative_logit_findings(
         )
         yield Finding("violation", "distances-on-both-sides", "positions", message, line)
         return
-    if (of_length := distance_of_length(invocation, evidence, line)) is not None:
+    if (of_length := distance_of_length(invocation, evidence, learned, line)) is not None:
         yield of_length
         return
     message = "queries or keys times a learned vector of their distance are added to the scores (Transformer-XL)"

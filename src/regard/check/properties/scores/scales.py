@@ -24,6 +24,7 @@ from regard.check.properties.scores.unscaled import (
     is_of_states,
     is_of_tokens_alone,
     is_read_by_one_token,
+    scale_left_out,
 )
 from regard.check.roles.contractions import Contraction
 from regard.check.roles.instances import AttentionInstance, TaggedRun
@@ -122,6 +123,9 @@ def scale_design(invocation: Invocation, evidence: Evidence, fit: ScoreFit) -> F
         if SWITCHES.fullmatch(name) and (value is False or is_one):
             message = f"scores are not scaled, as {name} = {value} says"
             return Finding("design", "no-scale", "scale", message, line)
+    if left_out := scale_left_out(invocation):
+        message = f"scores are not scaled, as {left_out} = None says: they are where it is handed over"
+        return Finding("design", "no-scale", "scale", message, line)
     for name, value in _attributes(invocation):
         if isinstance(value, str) and (other := _scaled_choice(invocation, name, value)):
             message = f"scores are not scaled, as {name} = {value} says: {other} is what it may be as well"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.check.properties.code import code_of
 from regard.check.properties.documentation import name_and_documentation
@@ -13,6 +14,8 @@ from regard.check.properties.scores.formula import SAME_NUMBER
 from regard.check.roles.instances import TaggedRun
 from regard.check.roles.recurrences import recurrent_outputs
 from regard.check.target import Invocation
+from regard.check.target.argument import source_of
+from regard.check.target.names import call_meaning
 from regard.check.target.preparation import modules_in
 
 __all__ = [
@@ -23,6 +26,7 @@ __all__ = [
     "is_of_states",
     "is_of_tokens_alone",
     "is_read_by_one_token",
+    "scale_left_out",
 ]
 
 LUONG = re.compile(r"luong|multiplicative|bi-?linear[ _]?(?:att|scor|form|product)", re.I)
@@ -57,6 +61,27 @@ def chosen_temperature(invocation: Invocation, total: float) -> str:
         is_root = abs(number**-2 - round(number**-2)) < SAME_NUMBER * number**-2
         if not is_root and abs(total - number) < SAME_NUMBER * number:
             return str(text)
+    return ""
+
+
+def scale_left_out(invocation: Invocation) -> str:
+    """The name of a scale that a call may be given, and that is left out by its default, None; empty without.
+
+    The code asks for it before it multiplies or divides by it: who calls it says by what.
+    """
+    target = invocation.target
+    try:
+        parameters = inspect.signature(target.forward if isinstance(target, nn.Module) else target).parameters
+    except (ValueError, TypeError):
+        return ""
+    source = source_of(target)
+    for name, each in parameters.items():
+        if call_meaning(name) != "scale" or each.default is not None or invocation.arguments.get(name) is not None:
+            continue
+        named = re.escape(name)
+        is_asked_for = re.search(rf"\bif\s+{named}(?:\s+is\s+not\s+None)?\s*(?::|else\b)", source)
+        if is_asked_for and re.search(rf"[*/]=?\s*{named}\b", source):
+            return name
     return ""
 
 
