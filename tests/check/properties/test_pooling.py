@@ -142,34 +142,3 @@ class Asking(nn.Module):
 
 def test_an_operation_that_returns_no_tensor_makes_no_weights() -> None:
     assert not analyzed(Asking()).num_attentions
-
-
-class PooledInWindows(nn.Module):
-    """Each two frames become one (Enformer); the last window is filled up with padding."""
-
-    def __init__(self, *, hides: bool = True) -> None:
-        super().__init__()
-        self.hides, self.scores = hides, nn.Parameter(torch.eye(6))
-
-    def forward(self, frames: Tensor) -> Tensor:
-        padding = frames.shape[-1] % 2
-        padded = nn.functional.pad(frames, (0, padding)).unflatten(-1, (-1, 2))
-        scores = torch.einsum("bdnp,de->benp", padded, self.scores)
-        if self.hides:
-            hidden = (torch.arange(frames.shape[-1] + padding) >= frames.shape[-1]).view(-1, 2)
-            scores = scores.masked_fill(hidden, -torch.finfo(scores.dtype).max)
-        return (padded * scores.softmax(-1)).sum(-1)
-
-
-@pytest.mark.parametrize("tokens", [5, 7])
-def test_windows_of_frames_are_pooled(tokens: int) -> None:
-    module = PooledInWindows()
-    prepare(module, 1)
-    call = Invocation(module, {"x": drawn(2, 6, tokens, seed=3)}, ["x"], [Stream("x", "x", 0, (2,))])
-    analysis = analyze(call)
-    assert [each.property for each in analysis.designs] == ["attentive-pooling"]
-    assert analysis.violations == analysis.missing == []
-
-
-def test_windows_whose_padding_takes_weight_are_not_called_a_design() -> None:
-    assert analyzed(PooledInWindows(hides=False)).designs == []

@@ -295,8 +295,6 @@ def _judge_attentions(
         if not judged and (of_places := location_weights(evidence)) is not None:
             judged = [of_places]
         elif not judged and not evidence.base.whole:
-            judged = pooling_findings(invocation, base, influence) if instance.softmaxes else []
-        if not judged and not evidence.base.whole:
             analysis.missing.append("its scores are not each of one query token and one key token: not judged")
         analysis.findings += [replace(found, module=instance.module) for found in judged]
         if analysis.asked_masks and len(instances) == 1 and _can_be_masked(analysis, evidence):

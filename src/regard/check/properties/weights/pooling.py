@@ -11,7 +11,7 @@ from regard.check.properties.finding import Finding
 from regard.check.properties.weights.averaged_values import averaged_message, is_multiplied
 from regard.check.roles.influence import Influence
 from regard.check.roles.instances import SOFTMAXES
-from regard.check.roles.owners import NONE, owners
+from regard.check.roles.owners import owners
 from regard.check.target import Invocation
 from regard.check.trace.operation import Operation, TensorRecord, Trace
 
@@ -40,11 +40,8 @@ def pooling_findings(invocation: Invocation, trace: Trace, influence: Influence)
         for product, number in _products(trace, made):
             values = product.inputs[number]
             of = owners(influence.of(product.index, number).flatten(1), influence, streams)
-            token = of.token.view(values.shape)
-            axis = _axis_of_tokens(token)
+            axis = _axis_of_tokens(of.token.view(values.shape))
             total = None if axis is None else _total(trace, product, axis)
-            if bool((made.data[token == NONE] > SAME).any()):  # padding takes weight
-                continue
             if axis is None or total is None or float((made.data.sum(axis) - 1).abs().max()) > SAME:
                 continue
             design = "each channel is a weighted mean of its tokens, by weights made of these (attentive pooling)"
@@ -91,16 +88,10 @@ def _products(trace: Trace, weights: TensorRecord) -> Iterator[tuple[Operation, 
 
 
 def _axis_of_tokens(token: Tensor) -> int | None:
-    """The axis along which numbers are of one token after the other, each of one; None where there is none.
-
-    The tokens are all, or those of the windows that a sequence is cut into, of which padding may fill up the last.
-    """
+    """The axis along which numbers are of one token after the other, each of one; None where there is none."""
     for axis, size in enumerate(token.shape):
         order = torch.arange(size).view([-1 if each == axis else 1 for each in range(token.ndim)])
-        first = token.narrow(axis, 0, min(1, size))
-        expected = torch.where((token == NONE) & (first + order > token.max()), NONE, first + order)
-        are_whole = bool((first >= 0).all()) and not bool((first % max(1, size)).any())
-        if size > 1 and are_whole and torch.equal(token, expected):
+        if size > 1 and torch.equal(token, order.expand(token.shape)):
             return axis
     return None
 
