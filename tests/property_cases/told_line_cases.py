@@ -69,6 +69,14 @@ class DropsWhatIsToBeKept(KeepsAShare):
         self.qkv, self.drop = nn.Linear(WIDTH, 3 * WIDTH), nn.Dropout(keep_prob)  # here
 
 
+class DropsLittleByDefault(KeepsAShare):
+    """By its default the share is the one that is dropped, under a name that misleads."""
+
+    def __init__(self, keep_prob: float = 0.1) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(keep_prob)
+
+
 class KeepsWhatItMadeOfADrop(KeepsAShare):
     """The name is given another number before."""
 
@@ -210,6 +218,7 @@ CASES = [
     Case("mix-as-documented", MixesTheOtherWay, MixesInBothWays, of_module),
     Case("dropout-handed-on", DropsWhatIsToBeKept, KeepsAShare, of_module),
     Case("dropout-handed-on", DropsWhatIsToBeKept, KeepsWhatItMadeOfADrop, of_module),
+    Case("dropout-handed-on", DropsWhatIsToBeKept, DropsLittleByDefault, of_module),
     Case("weights-cumulated", ReadsTheLastStep, ReadsWhatWasRead, of_module),
     Case("weights-cumulated", ReadsTheLastStep, NamesTheLastStep, of_module),
     Case("gradient", MemoryAsData, Memory, of_module, has_line=False),

@@ -18,10 +18,14 @@ _LAYER = re.compile(r"(?:torch\.)?nn\.(?:Alpha|FeatureAlpha)?Dropout(?:[123]d)?"
 _FUNCTION = re.compile(r"(?:F|nn\.functional|torch\.nn\.functional)\.(?:alpha_)?dropout(?:[123]d)?_?|torch\.dropout_?")
 
 
+HALF = 0.5
+
+
 def kept_share_findings(target: Any) -> Iterator[Finding]:
     """A share that is called one to keep, and that PyTorch's dropout is given as it is.
 
-    Where the code gives the name another number, as keep = 1 - drop before, it is not known which share it is.
+    Where the code gives the name another number, as keep = 1 - drop before, it is not known which share it is. One
+    that is less than half by default is the share to drop, by a name that misleads.
 
     Args:
         target: a class, a function, or a module.
@@ -32,7 +36,7 @@ def kept_share_findings(target: Any) -> Iterator[Finding]:
             if given is None:
                 continue
             name = ast.unparse(given)
-            if _KEPT.fullmatch(name.rpartition(".")[2]) and not _is_set(text, name):
+            if _KEPT.fullmatch(name.rpartition(".")[2]) and not (_is_set(text, name) or _is_small(text, name)):
                 message = (
                     f"{ast.unparse(call.func)} is told {name}, by its name the share that is kept: it drops that share"
                 )
@@ -56,4 +60,18 @@ def _is_set(text: str, name: str) -> bool:
     for each in nodes_of(text, ast.Assign):
         if any(ast.unparse(to) == name for to in each.targets):
             return ast.unparse(each.value).rpartition(".")[2] != name.rpartition(".")[2]
+    return False
+
+
+def _is_small(text: str, name: str) -> bool:
+    """Whether a function has an argument of a name, and less than half by default."""
+    for function in nodes_of(text, ast.FunctionDef):
+        several = [*function.args.posonlyargs, *function.args.args]
+        behind = several[len(several) - len(function.args.defaults) :]
+        defaults = [*zip(behind, function.args.defaults, strict=True)]
+        defaults += [*zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)]
+        for argument, default in defaults:
+            value = default.value if isinstance(default, ast.Constant) else None
+            if argument.arg == name.rpartition(".")[2] and isinstance(value, int | float) and value < HALF:
+                return True
     return False
