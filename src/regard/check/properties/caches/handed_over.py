@@ -191,7 +191,10 @@ def _are_slopes_gradients(invocation: Invocation, given: dict[str, Any], name: s
     direction = torch.randn(leaf.shape, generator=generator, dtype=leaf.dtype)
     if not output.requires_grad:
         return False
-    (gradient,) = torch.autograd.grad((output * toward).sum(), [leaf])
+    try:
+        (gradient,) = torch.autograd.grad((output * toward).sum(), [leaf])
+    except Exception:  # a backward pass of the code's own may raise anything: others say so
+        return False
     ends = [
         float((_first(invocation, {**given, name: given[name] + sign * STEP * direction}).detach() * toward).sum())
         for sign in (1.0, -1.0)
