@@ -68,8 +68,16 @@ def scaled_when_they_are_written(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax(scores, dim=-1) @ v
 
 
+def far_apart(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Scores of tokens that are far apart are as low as blocked ones by themselves, until they are divided."""
+    lengths = [each.square().sum(-1) for each in (q, k)]
+    distances = lengths[0][..., None] + lengths[1][..., None, :] - 2 * q @ k.mT
+    return (-1e4 * distances / 4e4).softmax(-1) @ v
+
+
 CASES = [
     Case("blocked-scores", multiplied_by_the_fill, added_to_the_scores),
+    Case("blocked-scores", multiplied_by_the_fill, far_apart),
     Case("blocked-scores", multiplied_by_the_fill, scaled_when_they_are_written),
     Case("blocked-scores", blocked_by_zero, hides_what_comes_later),
     Case("blocked-scores", fills_like_the_scores_with_zeros, fills_like_the_scores_from_far_below),

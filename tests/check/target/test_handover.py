@@ -104,3 +104,16 @@ def test_shapes_are_read_where_they_stand_beside_a_name() -> None:
     assert letters == {"query": "btd", "h": "td", "e": "b1d", "mask": "ttb", "x": "", "other": ""}
     assert documented_shape(DOCUMENTED, "query") == ("batch", "q_len", "hidden_dim")
     assert documented_shape("no code (", "query") == ()
+
+
+def test_axes_may_be_written_at_the_end_of_a_line_with_an_x_between_them() -> None:
+    told = '''def f(query, pos_emb):
+    """Args:
+        query: Query tensor T X B X C
+        pos_emb: Positional embedding tensor B X 2T-1 X C
+        length: T x B of the first call
+    """
+'''
+    assert documented_letters(told, "query") == "tbd"
+    assert documented_shape(told, "pos_emb") == ("B", "2T-1", "C")
+    assert documented_shape(told, "length") == ()

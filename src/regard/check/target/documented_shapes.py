@@ -25,7 +25,7 @@ __all__ = [
     "written_letters",
 ]
 
-_BETWEEN = re.compile(r"\s*(?:,|\u00d7|\bx\b)\s*")
+_BETWEEN = re.compile(r"\s*(?:,|\u00d7|\b[xX]\b)\s*")
 _SIZE = r"[\w*]+(?:\s*[*+/-]\s*[\w*]+)*"
 _AT_ONCE = r"\[\s*(?:\([A-Z]\w*\)\s*,\s*)?([A-Z]\w*(?:\s*,\s*[A-Z]\w*)+)\s*\]"
 """The axes right behind a name, as in "key[B, T, D]", or "query[(Bs), B, D]" of one that may have more in front."""
@@ -74,10 +74,11 @@ def _written_shapes(source: str, name: str) -> Iterator[list[tuple[str, ...]]]:
     """The shapes that each text writes behind a name, where it writes some."""
     shape = rf"[(\[]\s*({_SIZE}(?:\s*(?:,|\u00d7|\bx\b)\s*{_SIZE})+)\s*,?\s*[)\]]"
     stands = re.compile(rf"(?<![\w.]){re.escape(name)}(?:(?![\w.(\[])[^\n()\[\]]{{0,80}}?{shape}|{_AT_ONCE})")
-    alone = re.compile(rf"^[ \t]*{re.escape(name)}[ \t]*:[ \t]*({_SIZE}(?:[ \t]+[x\u00d7][ \t]+{_SIZE})+)[ \t]*$", re.M)
+    begin = rf"^[ \t]*{re.escape(name)}[ \t]*:[ \t]*(?:[\w \t]*\b[Tt]ensor[ \t]+)?"
+    alone = re.compile(rf"{begin}({_SIZE}(?:[ \t]+[xX\u00d7][ \t]+{_SIZE})+)[ \t]*$", re.M)
     for text in _told(source):
         found = [tuple(_BETWEEN.split(one or other)) for one, other in stands.findall(text)]
-        found += [tuple(_BETWEEN.split(each)) for each in alone.findall(text)]  # as in "hidden: length x batch x width"
+        found += [tuple(_BETWEEN.split(each)) for each in alone.findall(text)]  # "hidden: length x batch x width"
         if found:
             yield found
 

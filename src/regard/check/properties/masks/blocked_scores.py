@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import torch
+from torch import Tensor
 
 from regard.check.properties.finding import Evidence, Finding
 from regard.check.properties.saturation import BLOCKED, ZERO_WEIGHT
@@ -14,6 +15,7 @@ __all__ = ["replaced", "unblocked"]
 
 NOTICEABLE = 1e-3
 """Of the largest weight of a query: a smaller one was meant to be none."""
+SAME = 1e-9
 _MADE_LIKE = re.compile(r"\w+_like$|new_")
 """Operations that take nothing of a tensor but its shape and type: what stands there blocks no score yet."""
 
@@ -42,7 +44,7 @@ def unblocked(evidence: Evidence) -> Finding | None:
             # Beside -1e38 the distance is lost in rounding.
             lowered = (scores <= largest[queries] + BLOCKED / 2) & (scores < largest[queries])
             blocked = (scores <= BLOCKED) & lowered & with_a_key[queries]
-            seen = blocked & (table.weight > ZERO_WEIGHT)
+            seen = blocked & (table.weight > ZERO_WEIGHT) & ~_are_multiplied(scores, table.masked, queries)
             if bool(seen.any()):
                 at = int(seen.nonzero()[0])
                 key, query, weight = table.key.token[at], table.query.token[at], float(table.weight[at])
@@ -52,6 +54,24 @@ def unblocked(evidence: Evidence) -> Finding | None:
                 )
                 return Finding("violation", "blocked-scores", "mask", message, operation.location)
     return None
+
+
+def _are_multiplied(scores: Tensor, masked: Tensor, queries: Tensor) -> Tensor:
+    """(scores): whether what the softmax takes of a query is one number below 1 times its scores: none was blocked.
+
+    As 100 times the distances of tokens, which a small number is multiplied by later.
+
+    Args:
+        scores: (scores): at some operation.
+        masked: (scores): what the softmax takes.
+        queries: (scores): the query of each.
+    """
+    known = scores.abs() > SAME  # not that of a token with itself, which is 0
+    factors, start = (masked / scores)[known], torch.full((int(queries.max()) + 1,), torch.nan, dtype=torch.float64)
+    least, most = (
+        start.scatter_reduce(0, queries[known], factors, how, include_self=False) for how in ("amin", "amax")
+    )
+    return ((most - least <= SAME * most.abs()) & (most < 1))[queries]
 
 
 def replaced(evidence: Evidence) -> Finding | None:
