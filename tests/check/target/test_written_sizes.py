@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from target_calls import attention, axes, first
 from torch import Tensor, nn
 
+from regard.check import check
+from regard.check.target import invocations
 from regard.check.target.argument import source_of
 from regard.check.target.documented_shapes import documented_letters, is_of_samples
 
@@ -187,3 +190,22 @@ def test_vectors_of_two_axes_are_as_long_as_the_fields_that_they_are_named_after
     call = first(OfEpochs(SimpleNamespace(num_freqs=9, num_sensors=4)).double())
     assert call.arguments["x"].shape[3:] == (9, 4)
     assert axes(call) == [("x", 0, (1, 2), None)]
+
+
+class OfARootedWidth(nn.Module):
+    """Scaled dot-product attention that was told the width whose root it takes, by a name that says nothing."""
+
+    def __init__(self, num_hidden_k: int, factor: int = 1) -> None:
+        super().__init__()
+        self.num_hidden_k, self.factor = num_hidden_k, factor
+
+    def forward(self, key: Tensor, value: Tensor, query: Tensor) -> Tensor:
+        scores = torch.bmm(query, key.transpose(1, 2)) / (self.factor * math.sqrt(self.num_hidden_k))
+        return torch.bmm(scores.softmax(-1), value)
+
+
+def test_a_width_whose_root_is_taken_is_that_of_queries_and_keys() -> None:
+    assert next(invocations(OfARootedWidth, args={"num_hidden_k": 8})).arguments["query"].shape[-1] == 8
+    assert check(OfARootedWidth, args={"num_hidden_k": 8}).verdict.startswith("right")
+    report = check(OfARootedWidth, args={"num_hidden_k": 8, "factor": 3})
+    assert (report.verdict, report.step) == ("wrong", "scaled")

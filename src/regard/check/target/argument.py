@@ -24,6 +24,7 @@ __all__ = [
     "Argument",
     "body_of",
     "is_output_gradient",
+    "is_rooted",
     "nodes_of",
     "role_of_bias",
     "source_of",
@@ -140,3 +141,10 @@ def body_of(source: str) -> list[ast.stmt]:
     tree = tree_of(source)
     function = tree.body[0] if isinstance(tree, ast.Module) and tree.body else None
     return function.body if isinstance(function, ast.FunctionDef) else []
+
+
+def is_rooted(source: str, name: str) -> bool:
+    """Whether the code takes the root of an argument, as of the width by whose root scores are divided."""
+    named = re.escape(name)
+    roots = rf"sqrt\(\s*{named}\s*\)|\b{named}\s*\*\*\s*\(?-?\s*(?:0?\.5|1\s*/\s*2)"
+    return re.search(roots, source) is not None

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.check.target.argument import source_of
+from regard.check.target.argument import is_rooted, source_of
 from regard.check.target.closures import ClosureCopies
 from regard.check.target.first_numbers import FirstNumbers
 from regard.check.target.module_copies import DICTS, SHARED, copy_modules
@@ -215,6 +215,8 @@ def numbers_of(call: Any) -> dict[str, int]:
 def width_of_scale(call: Any, args: Mapping[str, Any], said: Sequence[str]) -> int | None:
     """The width of a head, where a module without parameters keeps its root, or one over that, as a scale.
 
+    Or the width itself, whose root its code takes.
+
     Args:
         call: the module, or a method of it.
         args: of its constructor, which was told the width.
@@ -226,9 +228,12 @@ def width_of_scale(call: Any, args: Mapping[str, Any], said: Sequence[str]) -> i
     kept = [value for module in modules for value in vars(module).values() if isinstance(value, float)]
     tensors = [each for module in modules for each in (*module.buffers(), *vars(module).values())]
     kept += [float(each) for each in tensors if isinstance(each, Tensor) and each.numel() == 1]
+    named = [(source_of(module), name, value) for module in modules for name, value in vars(module).items()]
     told = [str(value) for value in args.values()] + [each.rpartition("=")[2] for each in said]
     for number in (int(each) for each in told if each.isdecimal() and int(each) > 1):
         if any(math.isclose(scale, number**power, rel_tol=1e-5) for scale in kept for power in (0.5, -0.5)):
+            return number
+        if any(value == number and is_rooted(source, f"self.{name}") for source, name, value in named):
             return number
     return None
 

@@ -5,21 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from regard.check.target.argument import Argument
+from regard.check.target.argument import Argument, is_rooted
 from regard.check.target.draft import Draft
 from regard.check.target.usage import is_demanded
 
-__all__ = ["has_to_be_given", "is_rooted", "is_width_of_heads", "size_value"]
+__all__ = ["has_to_be_given", "is_width_of_heads", "size_value"]
 
 _SPLIT = re.compile(r"heads?\b|\b(?:view|reshape|rearrange|unflatten|chunk|split)\(", re.I)
 """In the code of what splits the channels into heads."""
-
-
-def is_rooted(source: str, name: str) -> bool:
-    """Whether the code takes the root of an argument, as of the width by whose root scores are divided."""
-    named = re.escape(name)
-    roots = rf"sqrt\(\s*{named}\s*\)|\b{named}\s*\*\*\s*\(?-?\s*(?:0?\.5|1\s*/\s*2)"
-    return re.search(roots, source) is not None
 
 
 def has_to_be_given(argument: Argument, source: str) -> bool:
