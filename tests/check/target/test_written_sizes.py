@@ -204,6 +204,7 @@ class OfARootedWidth(nn.Module):
         return torch.bmm(scores.softmax(-1), value)
 
 
+@pytest.mark.more
 def test_a_width_whose_root_is_taken_is_that_of_queries_and_keys() -> None:
     assert next(invocations(OfARootedWidth, args={"num_hidden_k": 8})).arguments["query"].shape[-1] == 8
     assert check(OfARootedWidth, args={"num_hidden_k": 8}).verdict.startswith("right")
