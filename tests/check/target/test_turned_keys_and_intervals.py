@@ -73,3 +73,26 @@ def test_what_is_laid_out_by_two_axes_of_tokens_has_an_id_for_each_two() -> None
     assert any("a vector for each two tokens, which is handed over" in each for each in report.conventions)
     report = check(OfIntervals, args={**given, "factor": 0.5})
     assert (report.verdict, report.step) == ("wrong", "scaled")
+
+
+class OfAPairBias(nn.Module):
+    """Heads last in the scores, to which a matrix of the vectors of two tokens each is added (RoseTTAFold)."""
+
+    def __init__(self, d_model: int, d_bias: int, heads: int, axis: int = 2) -> None:
+        super().__init__()
+        self.heads, self.axis, self.norm = heads, axis, nn.LayerNorm(d_bias)
+        self.qkv, self.to_bias = nn.Linear(d_model, 3 * d_model), nn.Linear(d_bias, heads, bias=False)
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
+        bias = self.norm(bias)
+        scores = torch.einsum("bqhd,bkhd->bqkh", q / q.shape[-1] ** 0.5, k) + self.to_bias(bias)
+        return torch.einsum("bqkh,bkhd->bqhd", scores.softmax(self.axis), v).flatten(2)
+
+
+def test_a_bias_that_a_layer_takes_has_a_vector_for_each_two_tokens() -> None:
+    given = {"d_model": 32, "d_bias": 16, "heads": 4}
+    shape = next(invocations(OfAPairBias, args=given)).arguments["bias"].shape
+    assert (len(shape), shape[1] == shape[2], shape[3]) == (4, True, 16)
+    assert check(OfAPairBias, args=given).verdict == "different by design"
+    assert check(OfAPairBias, args={**given, "axis": 3}).verdict == "wrong"

@@ -13,7 +13,13 @@ from torch import nn
 from regard.check.target.argument import Argument, nodes_of, tree_of
 from regard.check.target.documented_shapes import axes_of, documented_shape
 
-__all__ = ["are_links", "are_of_pairs", "are_vectors_of_pairs", "with_nodes", "with_vectors_of_pairs"]
+__all__ = [
+    "are_links",
+    "are_of_pairs",
+    "hold_vectors_of_pairs",
+    "with_nodes",
+    "with_vectors_of_pairs",
+]
 
 OF_PAIRS = re.compile(r"(?:^|_)(?:spd|sp|shortest_paths?|dist(?:ances?)?|hops?|rel(?:ative)?|edges?|spatial)(?:_|$)")
 """In names of what two tokens have in common."""
@@ -62,7 +68,20 @@ def _are_laid_out_by_two(source: str, names: set[str]) -> bool:
     return any(len(each) > len("btt") and each[1] == each[2] != each[0] for each in told)
 
 
-def are_vectors_of_pairs(source: str, name: str, others: Iterable[str]) -> bool:
+def hold_vectors_of_pairs(target: Any, source: str, argument: Argument, others: Iterable[str]) -> bool:
+    """Whether an argument has a vector for each query and key: as is written, or as a layer takes what is a bias.
+
+    As self.to_bias(bias), whose result is added to the scores (RoseTTAFold, RFdiffusion).
+    """
+    if not argument.required or argument.role not in (None, "x", "bias"):
+        return False
+    if argument.role != "bias":
+        return _are_vectors_of_pairs(source, argument.name, others)
+    layers = re.findall(rf"\bself\.(\w+)\(\s*{re.escape(argument.name)}\s*\)", source)
+    return any(isinstance(getattr(target, each, None), nn.Linear | nn.LayerNorm) for each in layers)
+
+
+def _are_vectors_of_pairs(source: str, name: str, others: Iterable[str]) -> bool:
     """Whether the documentation writes (batch, queries, keys, width) for it, beside sequences that have these axes.
 
     Or (batch, tokens, tokens, width) beside one whose axes a line names so, as by B, N, _ = s.shape.

@@ -34,7 +34,7 @@ from regard.check.target.documented_shapes import documented_letters, documented
 from regard.check.target.feed_forward_arguments import feed_forward_roles
 from regard.check.target.first_layers import role_by_layer
 from regard.check.target.fixed_arguments import fixed_tensors
-from regard.check.target.graphs import are_links, are_of_pairs, are_vectors_of_pairs, with_vectors_of_pairs
+from regard.check.target.graphs import are_links, are_of_pairs, hold_vectors_of_pairs, with_vectors_of_pairs
 from regard.check.target.looked_up import are_compared_alone, fields_of, table_of
 from regard.check.target.masks_of_sequences import documents_alone, masks_of_sequences, numbers_of_texts
 from regard.check.target.names import call_meaning, constructor_meaning, is_bias
@@ -138,8 +138,7 @@ def _of_a_graph(target: Any, argument: Argument, named: list[Argument]) -> Argum
         return replace(argument, role="edges")
     is_open = argument.required and argument.role in (None, "added", "rope", "ids")
     others = [each.name for each in named if each is not argument and each.role in (None, *STREAMS)]
-    may_be_vectors = argument.required and argument.role in (None, "x")
-    if may_be_vectors and are_vectors_of_pairs(source, argument.name, others):
+    if hold_vectors_of_pairs(target, source, argument, others):
         return replace(argument, role="pair vectors")
     return replace(argument, role="pairs") if is_open and are_of_pairs(target, source, argument.name) else argument
 
