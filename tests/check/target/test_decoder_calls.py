@@ -368,3 +368,25 @@ def test_a_weighted_mean_over_either_axis_is_right(right: type[nn.Module]) -> No
 
 def test_weights_over_the_samples_are_wrong_where_a_sequence_alone_is_not_judged() -> None:
     assert "samples-apart" in {each.id for each in check(WeighedOverSamples, args={"dim": 32}).causes}
+
+
+class StateOfAnotherWidth(nn.Module):
+    """e = v tanh(W h + U s), for a state that is narrower than what it asks."""
+
+    def __init__(self, units: int, enc: int, dec: int, axis: int = 1) -> None:
+        super().__init__()
+        self.of_keys, self.of_state = nn.Linear(enc, units, bias=False), nn.Linear(dec, units, bias=False)
+        self.v, self.axis = nn.Linear(units, 1, bias=False), axis
+
+    def forward(self, state: Tensor, annotations: Tensor) -> Tensor:
+        # state: (B, dec)      annotations: (B, S, enc)
+        state = state.unsqueeze(1)
+        scores = self.v(torch.tanh(self.of_keys(annotations) + self.of_state(state)))
+        return (scores.softmax(self.axis) * annotations).sum(1)
+
+
+def test_a_state_is_as_wide_as_the_layer_that_takes_it() -> None:
+    given = {"units": 8, "enc": 12, "dec": 10}
+    assert first(StateOfAnotherWidth, **given).arguments["state"].shape == (2, 10)
+    assert check(StateOfAnotherWidth, args=given).verdict == "different by design"
+    assert check(StateOfAnotherWidth, args={**given, "axis": 0}).verdict == "wrong"

@@ -289,13 +289,13 @@ def _one_head(draft: Draft, name: str) -> Any:
 def _state(draft: Draft, name: str) -> Any:
     """One vector of each sample: the state of a decoder, which asks for the next token."""
     draft.axes[name] = Layout("bd")
-    return draft.draw(draft.sizes.batch, draft.width)
+    return draft.draw(draft.sizes.batch, draft.width_of(name) or draft.width)
 
 
 def _layer_state(draft: Draft, name: str) -> Any:
     """The same with an axis of layers in front, as recurrent layers return it."""
     draft.axes[name] = Layout("tbd")
-    return draft.draw(layers_of_states(draft.target), draft.sizes.batch, draft.width)
+    return draft.draw(layers_of_states(draft.target), draft.sizes.batch, draft.width_of(name) or draft.width)
 
 
 def _sequence(draft: Draft, name: str, role: str, layout: Layout | None = None) -> Any:
