@@ -211,11 +211,46 @@ class ConvolvesTheNewest(KeepsAll):
         return super().step(x[:, 0])
 
 
+class ReadsAContext(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def read(self, x: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return joined((split(self.q(x)) @ split(k).mT / 2).softmax(-1) @ split(v))
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        if context is None:
+            k, v = self.k(x), self.v(x)
+        else:
+            k, v = self.k(context), self.v(context)
+        return self.read(x, k, v)
+
+
+class AsksForAContext(ReadsAContext):
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        if context is None:  # here
+            k, v = self.k(x), self.v(x)
+        else:
+            k, v = self.k(x), self.v(x)
+        return self.read(x, k, v)
+
+
+class RefusesAContext(ReadsAContext):
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        if context is None:
+            k, v = self.k(x), self.v(x)
+        else:
+            raise ValueError("it attends to its own tokens")
+        return self.read(x, k, v)
+
+
 CASES = [
     *(Case("cache-places", KeepsTheNewest, right, of_module) for right in (KeepsAll, KeepsAWindow, ConvolvesTheNewest)),
     Case("mix-as-documented", MixesTheOtherWay, MixesAsWritten, of_module),
     Case("mix-as-documented", MixesTheOtherWay, MixesUnderOtherNames, of_module),
     Case("mix-as-documented", MixesTheOtherWay, MixesInBothWays, of_module),
+    *(Case("context-read", AsksForAContext, right, of_module) for right in (ReadsAContext, RefusesAContext)),
     Case("dropout-handed-on", DropsWhatIsToBeKept, KeepsAShare, of_module),
     Case("dropout-handed-on", DropsWhatIsToBeKept, KeepsWhatItMadeOfADrop, of_module),
     Case("dropout-handed-on", DropsWhatIsToBeKept, DropsLittleByDefault, of_module),

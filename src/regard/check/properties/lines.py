@@ -9,6 +9,7 @@ from regard.check.properties.caches.newest_alone import newest_alone_findings
 from regard.check.properties.finding import Finding
 from regard.check.properties.masks.lost_fills import faint_fill_line_findings, lost_fill_line_findings
 from regard.check.properties.masks.multiplied_fills import multiplied_fill_line_findings
+from regard.check.properties.modules.asked_contexts import asked_context_findings
 from regard.check.properties.modules.kept_shares import kept_share_findings
 from regard.check.properties.modules.unpacked_orders import unpacked_order_findings
 from regard.check.properties.outputs.documented_mixes import documented_mix_findings
@@ -22,8 +23,8 @@ __all__ = ["line_findings"]
 def line_findings(target: Any) -> Iterator[Finding]:
     """Fills that hide nothing, queries scaled twice, a width for the number of heads, names taken apart crosswise.
 
-    Shares that are dropped and were to be kept, gates that mix crosswise, sums that are replaced, and caches of one
-    token as well.
+    Shares that are dropped and were to be kept, gates that mix crosswise, sums that are replaced, caches of one token,
+    and contexts that are asked for and not read as well.
 
     Args:
         target: a class, a function, or a module.
@@ -38,3 +39,4 @@ def line_findings(target: Any) -> Iterator[Finding]:
     yield from documented_mix_findings(target)
     yield from cumulated_findings(target)
     yield from newest_alone_findings(target)
+    yield from asked_context_findings(target)
