@@ -245,12 +245,38 @@ class RefusesAContext(ReadsAContext):
         return self.read(x, k, v)
 
 
+class HidesOnDemand(nn.Module):
+    def __init__(self, is_causal: bool = False) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.is_causal = is_causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each) for each in self.qkv(x).chunk(3, -1))
+        return joined(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal))
+
+
+class HidesWhateverIsAsked(HidesOnDemand):
+    def __init__(self, is_causal: bool = False) -> None:
+        super().__init__()
+        self.is_causal = False  # here
+
+
+class HidesUnlessItIsTold(HidesOnDemand):
+    def __init__(self, is_causal: bool = False) -> None:
+        super().__init__()
+        self.is_causal = False
+        if is_causal:
+            self.is_causal = True
+
+
 CASES = [
     *(Case("cache-places", KeepsTheNewest, right, of_module) for right in (KeepsAll, KeepsAWindow, ConvolvesTheNewest)),
     Case("mix-as-documented", MixesTheOtherWay, MixesAsWritten, of_module),
     Case("mix-as-documented", MixesTheOtherWay, MixesUnderOtherNames, of_module),
     Case("mix-as-documented", MixesTheOtherWay, MixesInBothWays, of_module),
     *(Case("context-read", AsksForAContext, right, of_module) for right in (ReadsAContext, RefusesAContext)),
+    *(Case("settings-read", HidesWhateverIsAsked, right, of_module) for right in (HidesOnDemand, HidesUnlessItIsTold)),
     Case("dropout-handed-on", DropsWhatIsToBeKept, KeepsAShare, of_module),
     Case("dropout-handed-on", DropsWhatIsToBeKept, KeepsWhatItMadeOfADrop, of_module),
     Case("dropout-handed-on", DropsWhatIsToBeKept, DropsLittleByDefault, of_module),
