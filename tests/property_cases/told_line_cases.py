@@ -270,6 +270,44 @@ class HidesUnlessItIsTold(HidesOnDemand):
             self.is_causal = True
 
 
+class TwoMatrices(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.first, self.second = (
+            nn.Linear(WIDTH, 3 * WIDTH),
+            nn.Linear(WIDTH, WIDTH),
+            nn.Linear(WIDTH, WIDTH),
+        )
+
+    def read(self, x: Tensor) -> Tensor:
+        q, k, v = (split(each) for each in self.qkv(x).chunk(3, -1))
+        return joined((q @ k.mT / 2).softmax(-1) @ v)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x).tanh()
+        y = self.second(y)
+        return self.read(y)
+
+
+class OneOfTwoMatrices(TwoMatrices):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)  # here
+        y = self.second(x)
+        return self.read(y)
+
+
+class AMethodForWhatItDoes(TwoMatrices):
+    def prepared(self, x: Tensor) -> Tensor:
+        if x.isnan().any():
+            raise ValueError("x is no number somewhere")
+        return self.second(self.first(x).tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.prepared(x)
+        y = self.prepared(x.clone())
+        return self.read(y)
+
+
 CASES = [
     *(Case("cache-places", KeepsTheNewest, right, of_module) for right in (KeepsAll, KeepsAWindow, ConvolvesTheNewest)),
     Case("mix-as-documented", MixesTheOtherWay, MixesAsWritten, of_module),
@@ -277,6 +315,7 @@ CASES = [
     Case("mix-as-documented", MixesTheOtherWay, MixesInBothWays, of_module),
     *(Case("context-read", AsksForAContext, right, of_module) for right in (ReadsAContext, RefusesAContext)),
     *(Case("settings-read", HidesWhateverIsAsked, right, of_module) for right in (HidesOnDemand, HidesUnlessItIsTold)),
+    *(Case("results-read", OneOfTwoMatrices, right, of_module) for right in (TwoMatrices, AMethodForWhatItDoes)),
     Case("dropout-handed-on", DropsWhatIsToBeKept, KeepsAShare, of_module),
     Case("dropout-handed-on", DropsWhatIsToBeKept, KeepsWhatItMadeOfADrop, of_module),
     Case("dropout-handed-on", DropsWhatIsToBeKept, DropsLittleByDefault, of_module),

@@ -32,6 +32,7 @@ OF_ANY_SHAPES = frozenset(
         "gate-mixes-others",
         "mix-as-documented",
         "parameters-kept",
+        "results-read",
         "scale",
         "sizes-of-its-own",
         "stays-in-eval",

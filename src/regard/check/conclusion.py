@@ -83,6 +83,7 @@ NAMED_BY_NO_RECIPE = frozenset(
         "one-tensor-as-two",
         "parameters-kept",
         "parts-merged",
+        "results-read",
         "scaled-once",
         "sink-score",
         "softmax-maximum",

@@ -12,6 +12,7 @@ from regard.check.properties.masks.multiplied_fills import multiplied_fill_line_
 from regard.check.properties.modules.asked_contexts import asked_context_findings
 from regard.check.properties.modules.constant_settings import constant_setting_findings
 from regard.check.properties.modules.kept_shares import kept_share_findings
+from regard.check.properties.modules.overwritten_results import overwritten_result_findings
 from regard.check.properties.modules.unpacked_orders import unpacked_order_findings
 from regard.check.properties.outputs.documented_mixes import documented_mix_findings
 from regard.check.properties.scores.scaled_twice import scaled_twice_findings
@@ -25,7 +26,8 @@ def line_findings(target: Any) -> Iterator[Finding]:
     """Fills that hide nothing, queries scaled twice, a width for the number of heads, names taken apart crosswise.
 
     Shares that are dropped and were to be kept, gates that mix crosswise, sums that are replaced, caches of one token,
-    contexts that are asked for and not read, and settings that are one whatever is asked for, as well.
+    contexts that are asked for and not read, settings that are one whatever is asked for, and results of layers that
+    are thrown away, as well.
 
     Args:
         target: a class, a function, or a module.
@@ -42,3 +44,4 @@ def line_findings(target: Any) -> Iterator[Finding]:
     yield from newest_alone_findings(target)
     yield from asked_context_findings(target)
     yield from constant_setting_findings(target)
+    yield from overwritten_result_findings(target)

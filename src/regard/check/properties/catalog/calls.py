@@ -113,6 +113,13 @@ CALLS = (
         "if mask is not None:  # first, and not `if value is not None:`\n    mask = mask.to(x.device)",
     ),
     Property(
+        "results-read",
+        "call",
+        "what a layer returns is read before its name is given something else",
+        "The layer has no effect, and does not learn.",
+        "x = self.second(self.first(x))  # not of the input once more",
+    ),
+    Property(
         "settings-read",
         "call",
         "a setting of which the documentation says what either value does is read",
