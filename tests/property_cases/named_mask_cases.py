@@ -281,6 +281,22 @@ def of_more_axes(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) ->
     return scores.softmax(-1) @ v
 
 
+def reads_it_as_samples_first(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """mask (time, batch): False hides a key."""
+    scores = q @ k.mT / 2  # here
+    if mask is not None:
+        scores = scores.masked_fill(~mask.reshape(len(q), 1, 1, -1), -torch.inf)
+    return scores.softmax(-1) @ v
+
+
+def turns_it(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+    """mask (time, batch): False hides a key."""
+    scores = q @ k.mT / 2
+    if mask is not None:
+        scores = scores.masked_fill(~mask.mT[:, None, None], -torch.inf)
+    return scores.softmax(-1) @ v
+
+
 def of_three_heads(function: Any) -> Invocation:
     """More heads than samples, so that a mask of samples meets no heads by accident."""
     call = heads_call(function, *(drawn(2, 3, 4, 4, seed=seed) for seed in range(3)))
@@ -396,6 +412,10 @@ CASES = [
         attentions=2,
     ),
     Case("mask-shape-as-documented", of_samples_and_queries, of_samples_and_keys, of_three_heads),
+    *(
+        Case("mask-shape-as-documented", reads_it_as_samples_first, right, of_three_heads)
+        for right in (turns_it, of_samples_and_keys)
+    ),
     Case("mask-pattern", next_is_not_subsequent, next_is_subsequent, of_x),
     Case("mask-pattern", next_is_not_subsequent, another_name_is_no_mask, of_x),
     Case("mask-pattern", two_later_by_name, later_hidden_by_name, of_x),

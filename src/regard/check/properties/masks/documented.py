@@ -115,6 +115,17 @@ def documented_shape_findings(
     """
     source = source_of(invocation.target)
     samples, heads = evidence.base.dense(evidence.base.product).shape[:2]
+    if documented_letters(source, name) == "tb" and outcome.shape != "kb":
+        turned = [each for each in taken if each.shape == "kb"]
+        if turned and not any(each.exact for each in turned):
+            message = (
+                f"{name} is ({', '.join(documented_shape(source, name))}) by its documentation: such a mask hides keys "
+                "of other tokens and samples, as its axes are taken for those of samples and tokens"
+            )
+            yield Finding(
+                "violation", "mask-shape-as-documented", "mask", message, evidence.base.instance.scores_location
+            )
+        return
     if samples == heads or outcome.shape not in ("bqk", "bhqk", "b1k"):
         return
     if documented_letters(source, name) == "bt" and outcome.shape != "b1k":

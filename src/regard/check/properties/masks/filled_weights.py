@@ -47,6 +47,9 @@ def filled_weight_findings(invocation: Invocation, instances: Sequence[Attention
             if any(each.error or _are_numbers(each) for each in runs):
                 continue
             fills = [each for each in runs[0] if each.name.rstrip("_") == "masked_fill"]
+            first = next((each.index for each in runs[0] if each.name in SOFTMAXES), 0)
+            if fills and fills[-1].index < first:
+                continue  # it fills scores, and has other axes than these
             message = (
                 f"{name} makes NaN or infinity of the output, whether it marks the first key of each query or all "
                 "others: it fills the weights, behind the softmax, and not the scores"
