@@ -226,11 +226,6 @@ def location_weights(evidence: Evidence) -> Finding | None:
     count = places.shape[-1]
     if not is_learned or count < SOME_PLACES or not bool((places == torch.arange(count)).all()):
         return None
-    if base.instance.softmaxes and bool((base.weight == 1).all()):
-        message = (
-            "the softmax runs over an axis of one number: each place has the weight 1, and what is read is their sum"
-        )
-        return Finding("violation", "softmax-over-keys", "weights", message, base.instance.sums_location)
     sums = base.weight[base.values.score].sum(-1)
     if bool((base.values.score < 0).any()) or float((sums - 1).abs().max()) > SUM_TOLERANCE:
         return None

@@ -172,8 +172,8 @@ def _tokens(instance: AttentionInstance, place: tuple[int, int], influence: Infl
     """The token of each number of a factor.
 
     One that was divided by a norm over the tokens, or is a softmax over them, is of the token of its projection, and so
-    is one that a ReLU made 0; of a convolution of neighbours, of the place at which it stands. What was handed over is
-    its own projection where there is none.
+    is one that a ReLU made 0; of a convolution of neighbours, of the place at which it stands. Where a softmax takes
+    what was handed over and nothing was multiplied, that is its own projection.
     """
     run = instance.run
     found = owners(influence.of(*place).flatten(1), influence, streams).token
@@ -189,7 +189,9 @@ def _tokens(instance: AttentionInstance, place: tuple[int, int], influence: Infl
             of_source = torch.where(of_source == SEVERAL, places, of_source)
         mine = (tags >= first) & (tags < first + len(of_source)) & (found < 0)
         found = torch.where(mine, of_source[(tags - first).clamp(0, len(of_source) - 1)], found)
-    for operation in run.trace.operations[: place[0]] if bool((found < 0).any()) else ():
+    before = run.trace.operations[: place[0]]
+    is_bare = any(each.name in SOFTMAXES and not run.owner_of(run.tags.inputs[each.index][0]) for each in before)
+    for operation in before if is_bare and bool((found < 0).any()) else ():
         for number, taken in enumerate(run.tags.inputs[operation.index]):
             if any(torch.equal(taken, each) for each in run.given.values()):  # nothing was done with it before
                 of_given = owners(influence.of(operation.index, number).flatten(1), influence, streams).token

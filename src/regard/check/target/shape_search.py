@@ -175,7 +175,8 @@ def of_letters(stream: Stream, invocation: Invocation) -> Stream:
     """
     told = _letters(invocation.by_errors)
     letters = told.get(stream.argument, ())
-    if letters[-1:] == ["D"] and not any("B" in each for each in told.values()):  # one sample: (tokens, D) or a state
+    has_tokens = bool({*letters} & {*SEQUENCE_LETTERS})
+    if letters[-1:] == ["D"] and not has_tokens and not any("B" in each for each in told.values()):  # of one sample
         return replace(stream, batch_axis=None, token_axes=(0,) if len(letters) == len("td") else ())
     tokens = tuple(axis for axis, each in enumerate(letters) if each in SEQUENCE_LETTERS)
     others = [invocation.arguments[each.argument] for each in invocation.streams if each is not stream]

@@ -60,7 +60,7 @@ def unsummed_products(invocation: Invocation, evidence: Evidence) -> Finding | N
     if table.num_heads == 1 or any(map(MEANT.search, text)):
         message = "each channel of a query times that of a key is a score by itself (vector attention)"
         return Finding("design", "vector-scores", "scores", message, line)
-    if _are_modulated(instance):
+    if _are_modulated(invocation, instance):
         message = (
             "each channel of a query times that of a key is a score by itself, beside as many channels of the two "
             "tokens' relation (vector attention)"
@@ -73,19 +73,22 @@ def unsummed_products(invocation: Invocation, evidence: Evidence) -> Finding | N
     return Finding("violation", "products-summed", "scores", message, line)
 
 
-def _are_modulated(instance: AttentionInstance) -> bool:
+def _are_modulated(invocation: Invocation, instance: AttentionInstance) -> bool:
     """Whether the products are multiplied by, or added to, what a layer made of as many channels for each two tokens.
 
-    As by the edges of a graph (Vignac et al. 2023, "DiGress"). What is the same for all channels says nothing of them.
+    As of the edges of a graph, which are handed over (Vignac et al. 2023, "DiGress"). What is the same for all channels
+    says nothing of them, nor does a table of the module's own.
     """
     run, product = instance.run, instance.scores[0].operation
+    streams = {each.argument for each in invocation.streams}
+    given = run.trace.made_of(each.storage for name, each in run.trace.arguments.items() if name not in streams)
     shape = product.outputs[0].shape
     for each in run.trace.operations[product.index + 1 : instance.sums[0].operation.index]:
         if each.name.rstrip("_") not in ("mul", "add") or len(each.inputs) != 2:
             continue
         for number, other in enumerate(each.inputs[::-1]):
             is_of_scores = run.owner_of(run.tags.inputs[each.index][number]) == {product.index}
-            if is_of_scores and other.learned and other.shape == each.inputs[number].shape == shape:
+            if is_of_scores and other.storage in given and other.shape == each.inputs[number].shape == shape:
                 made = run.owner_of(run.tags.inputs[each.index][1 - number]) - {product.index}
                 channels = other.data.movedim(-1, 0)
                 if made and bool((channels != channels[:1]).any()):
