@@ -17,6 +17,7 @@ def overwritten_result_findings(target: Any) -> Iterator[Finding]:
     """A layer whose result is thrown away, as skip = self.skip(x), and then skip = self.norm(x).
 
     A method of the code's own may be called for what it does; of a layer of a module the result is all there is.
+    Dropout that nothing reads is told by `lost_dropouts`.
 
     Args:
         target: a class, a function, or a module.
@@ -26,7 +27,8 @@ def overwritten_result_findings(target: Any) -> Iterator[Finding]:
         for block in _blocks(text):
             for place, line in enumerate(block):
                 name, layer = _result_of_a_layer(line)
-                if layer and layer not in methods and _is_overwritten(block[place + 1 :], name):
+                is_layer = layer and layer not in methods and "drop" not in layer.lower()
+                if is_layer and _is_overwritten(block[place + 1 :], name):
                     message = (
                         f"{name} is what self.{layer} returns, and is given something else before any line reads it"
                     )
