@@ -40,6 +40,7 @@ MANY = 8
 """Places at which weights rise with their scores by chance once in 256 times."""
 NO_WEIGHT = 1e-30
 SOME_PLACES = 3
+"""Fewer may be anything."""
 SUM_TOLERANCE = 1e-6
 
 

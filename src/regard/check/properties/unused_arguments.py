@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from regard.check.properties.documentation import documentation_of, says_unused
-from regard.check.target.argument import nodes_of, source_of
+from regard.check.target.argument import nodes_of, source_of, taken_by
 
 __all__ = ["is_said_unused"]
 
@@ -57,8 +57,7 @@ def _is_noted_unused(target: Any, name: str) -> bool:
     calls = nodes_of(source, ast.FunctionDef)[:1]
     lines = textwrap.dedent(source).splitlines()
     for call in calls:
-        several = [*call.args.posonlyargs, *call.args.args, *call.args.kwonlyargs]
-        last = {each.lineno: each for each in several}  # of its line: the comment is on no other
+        last = {each.lineno: each for each in taken_by(call)}  # of its line: the comment is on no other
         for each in last.values():
             if each.arg == name and _NOTED.search(lines[each.lineno - 1].partition(each.arg)[2]) is not None:
                 return True

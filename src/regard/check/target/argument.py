@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import textwrap
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,12 +23,14 @@ __all__ = [
     "STREAMS",
     "WEIGHTS",
     "Argument",
+    "asks_for_none",
     "body_of",
     "is_output_gradient",
     "is_rooted",
     "nodes_of",
     "role_of_bias",
     "source_of",
+    "taken_by",
     "text_of",
     "tree_of",
 ]
@@ -148,3 +151,26 @@ def is_rooted(source: str, name: str) -> bool:
     named = re.escape(name)
     roots = rf"sqrt\(\s*{named}\s*\)|\b{named}\s*\*\*\s*\(?-?\s*(?:0?\.5|1\s*/\s*2)"
     return re.search(roots, source) is not None
+
+
+def taken_by(function: ast.FunctionDef) -> list[ast.arg]:
+    """The arguments of a function in their order, without those of any number."""
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def asks_for_none(test: ast.expr, names: Collection[str], *how: type[ast.cmpop]) -> bool:
+    """Whether a condition asks of one of some names whether it is None, or is not None.
+
+    Args:
+        test: the condition.
+        names: of variables.
+        how: `ast.Is` or `ast.IsNot`, or both.
+    """
+    return (
+        isinstance(test, ast.Compare)
+        and isinstance(test.left, ast.Name)
+        and test.left.id in names
+        and isinstance(test.ops[0], how)
+        and isinstance(test.comparators[0], ast.Constant)
+        and test.comparators[0].value is None
+    )

@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Iterator
 from functools import cache
 
+from regard.check.target.argument import taken_by
+
 __all__ = [
     "are_documented_marks",
     "are_of_one_row",
@@ -227,7 +229,7 @@ def _texts_of(source: str) -> Iterator[str]:
 
 def _behind(function: ast.FunctionDef, lines: list[str]) -> Iterator[str]:
     """Each argument with the comment that stands behind it, where it has a line of its own."""
-    several = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    several = taken_by(function)
     for each in several:
         is_alone = [one.lineno for one in several].count(each.lineno) == 1 and each.lineno != function.lineno
         said = _BEHIND.fullmatch(lines[each.lineno - 1][each.col_offset :]) if is_alone else None

@@ -13,13 +13,7 @@ from torch import nn
 from regard.check.target.argument import Argument, nodes_of, tree_of
 from regard.check.target.documented_shapes import axes_of, documented_shape
 
-__all__ = [
-    "are_links",
-    "are_of_pairs",
-    "hold_vectors_of_pairs",
-    "with_nodes",
-    "with_vectors_of_pairs",
-]
+__all__ = ["are_links", "are_of_pairs", "hold_vectors_of_pairs", "with_nodes", "with_vectors_of_pairs"]
 
 OF_PAIRS = re.compile(r"(?:^|_)(?:spd|sp|shortest_paths?|dist(?:ances?)?|hops?|rel(?:ative)?|edges?|spatial)(?:_|$)")
 """In names of what two tokens have in common."""

@@ -13,7 +13,7 @@ from torch import nn
 from regard.check.properties.finding import Finding
 from regard.check.properties.unused_arguments import is_said_unused
 from regard.check.target import Invocation
-from regard.check.target.argument import source_of, tree_of
+from regard.check.target.argument import asks_for_none, source_of, tree_of
 from regard.check.target.documented_shapes import is_of_samples
 from regard.check.target.names import call_meaning
 
@@ -360,27 +360,16 @@ def _behind(node: Any, switches: set[str]) -> list[ast.AST]:
 
 def _where_given(node: Any, names: set[str]) -> list[ast.AST]:
     """What is computed only where one of some arguments is not None, or after a return where it is."""
-    if isinstance(node, ast.If) and _compares(node.test, names, ast.IsNot):
+    if isinstance(node, ast.If) and asks_for_none(node.test, names, ast.IsNot):
         return list(node.body)
-    if isinstance(node, ast.If) and _compares(node.test, names, ast.Is):
+    if isinstance(node, ast.If) and asks_for_none(node.test, names, ast.Is):
         return list(node.orelse)
     body = getattr(node, "body", [])
     for number, each in enumerate(body if isinstance(body, list) else []):
-        if isinstance(each, ast.If) and _compares(each.test, names, ast.Is) and isinstance(each.body[-1], ast.Return):
+        ends = isinstance(each, ast.If) and isinstance(each.body[-1], ast.Return)
+        if ends and asks_for_none(each.test, names, ast.Is):
             return list(body[number + 1 :])
     return []
-
-
-def _compares(test: ast.expr, names: set[str], how: type[ast.cmpop]) -> bool:
-    """Whether it asks of one of some names whether it is None, or is not None."""
-    return (
-        isinstance(test, ast.Compare)
-        and isinstance(test.left, ast.Name)
-        and test.left.id in names
-        and isinstance(test.ops[0], how)
-        and isinstance(test.comparators[0], ast.Constant)
-        and test.comparators[0].value is None
-    )
 
 
 def _asks(test: ast.expr, switches: set[str]) -> bool:

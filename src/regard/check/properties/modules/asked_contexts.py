@@ -9,7 +9,7 @@ from typing import Any
 from regard.check.properties.catalog import PROPERTIES
 from regard.check.properties.code import line_in, parts_of
 from regard.check.properties.finding import Finding
-from regard.check.target.argument import nodes_of
+from regard.check.target.argument import asks_for_none, nodes_of, taken_by
 from regard.check.target.names import call_meaning
 
 __all__ = ["asked_context_findings"]
@@ -28,12 +28,12 @@ def asked_context_findings(target: Any) -> Iterator[Finding]:
     """
     for part, text in parts_of(target):
         for function in nodes_of(text, ast.FunctionDef):
-            given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-            for name in (each.arg for each in given):
+            for name in (each.arg for each in taken_by(function)):
                 if call_meaning(name) != "context" or name.lower() in _OF_LABELS:
                     continue
                 reads = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
-                asked = [each for each in ast.walk(function) if isinstance(each, ast.If) and _asks(each.test, name)]
+                branches = [each for each in ast.walk(function) if isinstance(each, ast.If)]
+                asked = [each for each in branches if asks_for_none(each.test, {name}, ast.Is, ast.IsNot)]
                 both = next((each for each in asked if _assigned(each.body) & _assigned(each.orelse)), None)
                 if both is None or len(reads) != len(asked):
                     continue
@@ -41,16 +41,6 @@ def asked_context_findings(target: Any) -> Iterator[Finding]:
                 step = PROPERTIES["context-read"].step
                 yield Finding("violation", "context-read", step, message, line_in(part, both.lineno))
                 return
-
-
-def _asks(test: ast.expr, name: str) -> bool:
-    """Whether a condition is that an argument is None, or is not, and nothing else."""
-    return (
-        isinstance(test, ast.Compare)
-        and isinstance(test.left, ast.Name)
-        and test.left.id == name
-        and isinstance(test.ops[0], ast.Is | ast.IsNot)
-    )
 
 
 def _assigned(lines: list[ast.stmt]) -> set[str]:

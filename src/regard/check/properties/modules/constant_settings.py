@@ -8,7 +8,7 @@ from typing import Any
 
 from regard.check.properties.code import line_in, parts_of
 from regard.check.properties.finding import Finding
-from regard.check.target.argument import nodes_of
+from regard.check.target.argument import nodes_of, taken_by
 
 __all__ = ["constant_setting_findings"]
 
@@ -27,7 +27,7 @@ def constant_setting_findings(target: Any) -> Iterator[Finding]:
         for function in nodes_of(text, ast.FunctionDef):
             if function.name != "__init__":
                 continue
-            given = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+            given = {each.arg for each in taken_by(function)}
             names = (each for each in ast.walk(function) if isinstance(each, ast.Name))
             read = {each.id for each in names if isinstance(each.ctx, ast.Load)}
             for each in ast.walk(function) if not read & _READS_ALL else ():

@@ -17,6 +17,7 @@ from regard.check.location import CodeLocation
 from regard.check.properties.finding import Finding
 from regard.check.properties.profiled import profiled
 from regard.check.target import Invocation
+from regard.check.target.argument import taken_by
 from regard.check.target.errors import Failed
 from regard.check.target.preparation import modules_in
 
@@ -99,7 +100,7 @@ def memo_key_findings(invocation: Invocation) -> Iterator[Finding]:
 def _memos(tree: ast.AST) -> Iterator[_Memo]:
     """The functions in which something is made where a key is not in a table, and put there."""
     for function in (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)):
-        arguments = [each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+        arguments = [each.arg for each in taken_by(function)]
         told = {
             each.targets[0].id: each.value
             for each in ast.walk(function)

@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.check.properties.code import line_in, parts_of
 from regard.check.properties.finding import Finding
-from regard.check.target.argument import nodes_of
+from regard.check.target.argument import nodes_of, taken_by
 
 __all__ = ["unpacked_order_findings"]
 
@@ -55,7 +55,7 @@ def unpacked_order_findings(target: Any) -> Iterator[Finding]:
 def _read(function: ast.FunctionDef, part: Any, packed: list[_Order], unpacked: list[_Order]) -> None:
     """Note the rows of names in a function: what it puts together, and what it takes apart of its own or of itself."""
     nodes = [*ast.walk(function)]
-    arguments = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    arguments = {each.arg for each in taken_by(function)}
     written = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     for node in nodes:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:

@@ -1,4 +1,4 @@
-"""Keys that are handed over turned, and ids of the intervals between two tokens."""
+"""Keys that are handed over turned, and ids and vectors of two tokens each."""
 
 from __future__ import annotations
 
